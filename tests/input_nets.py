@@ -1,8 +1,12 @@
 """Tiny nets of several inputs, and of volumes, for tests of whatever calls them."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from pipeline.measure.batch import Batch
 
 
 class Conditioned(nn.Module):
@@ -22,6 +26,62 @@ class Conditioned(nn.Module):
         hidden = self.norm(self.enter(sample)) + (when + known)[:, :, None, None]
         noise: Tensor = self.leave(functional.silu(hidden))
         return scale * noise
+
+
+class Pair(nn.Module):
+    """Two images of one place, as nets that look for changes take them: a U-Net of one level."""
+
+    def __init__(self, channels: int = 3, classes: int = 2, width: int = 16) -> None:
+        super().__init__()
+        self.earlier, self.later = self.block(channels, width), self.block(channels, width)
+        self.inner = nn.Sequential(nn.MaxPool2d(2), self.block(2 * width, 2 * width))
+        self.up = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
+        self.outer, self.head = self.block(3 * width, width), nn.Conv2d(width, classes, 1)
+
+    @staticmethod
+    def block(inner: int, outer: int) -> nn.Sequential:
+        """A convolution, its norm and ReLU."""
+        return nn.Sequential(nn.Conv2d(inner, outer, 3, padding=1), nn.BatchNorm2d(outer), nn.ReLU())
+
+    def forward(self, before: Tensor, after: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width]."""
+        high = torch.cat([self.earlier(before), self.later(after)], 1)
+        logits: Tensor = self.head(self.outer(torch.cat([high, self.up(self.inner(high))], 1)))
+        return logits
+
+
+class Masked(nn.Module):
+    """An image, the number of what is looked for, and where to look: whole numbers and booleans among the inputs."""
+
+    def __init__(self, channels: int = 3, kinds: int = 5, classes: int = 2, width: int = 16) -> None:
+        super().__init__()
+        self.seen, self.near = Pair.block(channels, width), Pair.block(1, width)
+        self.wanted, self.last = nn.Embedding(kinds, width), Pair.block(2 * width, width)
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, image: Tensor, kind: Tensor, inside: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width]; 0 outside."""
+        seen = self.seen(image) + self.wanted(kind)[:, :, None, None]
+        hidden = self.last(torch.cat([seen, self.near(inside.to(image.dtype))], 1))
+        logits: Tensor = self.head(hidden).masked_fill(~inside, 0.0)
+        return logits
+
+
+def of_conditioned(side: int = 16) -> Batch:
+    """What `Conditioned` takes, two samples, drawn."""
+    parts = torch.randn(2, 4, side, side), torch.randint(1000, (2,)), torch.randn(2, 5, 6)
+    return Batch(parts, ("sample", "timestep", "encoder_hidden_states"))
+
+
+def of_pair(side: int = 16) -> Batch:
+    """What `Pair` takes, two samples, drawn."""
+    return Batch((torch.rand(2, 3, side, side), torch.rand(2, 3, side, side)), ("before", "after"))
+
+
+def of_masked(side: int = 16) -> Batch:
+    """What `Masked` takes, two samples, drawn."""
+    parts = torch.rand(2, 3, side, side), torch.randint(5, (2,)), torch.rand(2, 1, side, side) > 0.3
+    return Batch(parts, ("image", "kind", "inside"))
 
 
 class Volumes(nn.Module):
@@ -50,3 +110,11 @@ class Larger(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """[batch, channels, 2 height, 2 width]."""
         return functional.pixel_shuffle(self.conv(image), 2)
+
+
+# Nets of several inputs, and what they take.
+SEVERAL: dict[str, tuple[Callable[[], nn.Module], Callable[..., Batch]]] = {
+    "conditioned": (lambda: Conditioned(width=16), of_conditioned),
+    "two images": (Pair, of_pair),
+    "masked": (Masked, of_masked),
+}

@@ -52,6 +52,7 @@ FURTHER = frozenset(
         "mish",
         "movedim",
         "narrow",
+        "one_hot",
         "ones_like",
         "pad",
         "permute_copy",

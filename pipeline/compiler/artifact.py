@@ -16,6 +16,7 @@ from pipeline.compiler import custom_ops
 from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
 from pipeline.compiler.fx_graph import as_word
+from pipeline.measure.batch import Batch, batched
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
 
@@ -29,30 +30,38 @@ class ArtefactError(Exception):
     """A folder that holds no rewritten net that this version reads; one line."""
 
 
-def save(lowered: fx.GraphModule, batch: Tensor, folder: Path) -> list[Path]:
+def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[Path]:
     """Write a lowered net; its tiles hold for the GPU that they were measured on.
 
     Args:
         lowered: from `lowering.lower`.
-        batch: one input [batch, channels, height, width]: the net is written for batches of its shape.
+        inputs: a batch [batch, channels, height, width], or all inputs of a net of several: the net is written for
+            inputs of their shapes.
         folder: made if need be.
 
     Raises:
         ArtefactError: the net holds what `load` would refuse.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    content = archive_of(lowered, batch)
+    first, *others = batched(inputs)
+    content = archive_of(lowered, first, *others)
     _checked(content, folder)
     (folder / NET).write_bytes(content)
     about = {
         "format": FORMAT,
         "torch": torch.__version__,
-        "batch": list(batch.shape),
+        "batch": list(first.shape),
+        "others": [described(part) for part in others],
         "operations": sorted(custom_ops.OPERATIONS),
         "net_sha256": hashlib.sha256(content).hexdigest(),
     }
     write_json(about, folder / ABOUT)
     return [folder / NET, folder / ABOUT]
+
+
+def described(part: Tensor) -> dict[str, object]:
+    """Shape and type of a further input of any shape, for about.json."""
+    return {"shape": list(part.shape), "dtype": str(part.dtype).removeprefix("torch.")}
 
 
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
@@ -97,7 +106,8 @@ def _writes(node: fx.Node) -> bool:
 def load(folder: Path) -> nn.Module:
     """The net, in a process that has never seen its class; run it as it is or through torch.compile.
 
-    Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json and give fp32 logits.
+    Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json, then the further inputs
+    that it lists, in the order of the net's forward, and give fp32 logits.
 
     Raises:
         ArtefactError: it isn't one, is of another format, was changed, or calls what a rewritten net doesn't.

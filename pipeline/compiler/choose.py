@@ -20,6 +20,7 @@ from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 from pipeline.kernels.common.library import store_results
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch, batched
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.
@@ -29,14 +30,14 @@ Choice = Tile | Literal["library"]
 
 
 def choose(
-    net: ExportedNet, scales: Mapping[str, float], image: Tensor, tuner: Tuner, say: Callable[[str], None]
+    net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, say: Callable[[str], None]
 ) -> Plan:
     """How to lower the graph: for every layer its fastest tile, or the library.
 
     Args:
         net: with its layers; each is measured on the values that those before it gave.
         scales: of the values in fp8, by their nodes' names.
-        image: a batch [batch, channels, height, width] as the user gives it.
+        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
         tuner: measures, and remembers on disk.
         say: is told which layer is at its turn.
 
@@ -44,7 +45,7 @@ def choose(
         NothingRunsError: a layer has no candidate that runs and is right.
     """
     walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
-    walk.run(image)
+    walk.run(*batched(inputs))
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if not isinstance(choice, str)}
     return Plan(scales, tiles, [name for name, choice in walk.chosen.items() if choice == LIBRARY], walk.failed)
 

@@ -10,7 +10,8 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
-from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last
+from pipeline.measure.batch import Batch, batched
+from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last, in_dtype, laid_out
 from pipeline.records.error_line import first_line
 
 ENTRY = "net."  # before the names of the net's own weights, in the graph of an `Entry`
@@ -21,7 +22,7 @@ class UnsupportedError(Exception):
 
 
 class Entry(nn.Module):
-    """A net between the user's fp32 batch and fp32 logits, in `dtype` and channels_last within.
+    """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within.
 
     A batch of volumes has a depth before the height.
     """
@@ -31,10 +32,20 @@ class Entry(nn.Module):
         self.net = in_channels_last(copy.deepcopy(net).to(dtype))
         self.dtype = dtype
 
-    def forward(self, batch: Tensor) -> Tensor:
-        """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width]."""
-        logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=CHANNELS_LAST[batch.dim()]))
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
+
+        Of a net with several inputs `others` are the further ones, of any shape; whole numbers stay what they are.
+        """
+        logits: Tensor = self.net(*[given(part, self.dtype) for part in (batch, *others)])
         return logits.float()
+
+
+def given(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """An input of any shape as the net takes it; images and volumes in one step, which the kernels' passes know."""
+    if part.is_floating_point() and part.dim() in CHANNELS_LAST:
+        return part.to(dtype=dtype, memory_format=CHANNELS_LAST[part.dim()])
+    return laid_out(in_dtype(part, dtype))
 
 
 @dataclass
@@ -42,7 +53,7 @@ class ExportedNet:
     """The graph, which passes rewrite, and the weights as they were trained.
 
     Attributes:
-        module: takes the fp32 batch and gives fp32 logits; its weights are in `dtype`.
+        module: takes the inputs as the user gives them and gives fp32 logits; its weights are in `dtype`.
         exact: the tensors behind the graph's attributes, by name and in fp32, so that what is folded is rounded once.
         dtype: of the values between.
         device: of all.
@@ -64,22 +75,23 @@ class ExportedNet:
         return found.detach() if isinstance(found, Tensor) else None
 
 
-def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
-    """The net's graph for batches of this shape; the net stays as it is.
+def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> ExportedNet:
+    """The net's graph for inputs of these shapes; the net stays as it is.
 
     Args:
         net: in eval mode, fp32.
-        batch: [batch, channels, height, width], fp32, on the net's device; volumes have a depth before the height.
+        inputs: a batch [batch, channels, height, width], fp32, on the net's device; volumes have a depth before the
+            height. Of a net of several inputs all, in the order of its forward, such a batch first.
         dtype: in which the net is to run.
 
     Raises:
         UnsupportedError: torch can't export it.
     """
     net = compute_once(copy.deepcopy(net))
-    entry = Entry(net, dtype).eval()
+    entry, examples = Entry(net, dtype).eval(), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
         try:
-            program = torch.export.export(entry, (batch.clone(),)).run_decompositions({})
+            program = torch.export.export(entry, examples.clone().tensors).run_decompositions({})
         except Exception as error:  # torch.export raises many kinds, the net's own among them
             raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
         module = program.module()
@@ -87,7 +99,7 @@ def export(net: nn.Module, batch: Tensor, dtype: torch.dtype) -> ExportedNet:
         raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
     without_checks(module)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
-    return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, batch.device)
+    return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, examples.device)
 
 
 def without_checks(module: fx.GraphModule) -> None:

@@ -107,9 +107,10 @@ def replace(old: fx.Node, new: fx.Node) -> None:
 
 
 def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
-    """The concatenations of images along their channels, each part once."""
+    """The concatenations of images along their channels, each part once; masks and indices are no images."""
     return [
         node
         for node in calls(graph, CONCATENATION)
         if gives_image(node) and arguments(node)["dim"] in (1, -3) and len(set(joined(node))) == len(joined(node))
+        if all(part.meta["val"].is_floating_point() for part in joined(node))
     ]

@@ -22,16 +22,17 @@ from pipeline.compiler.norm_passes import (
 from pipeline.compiler.ops import tile_of, tile_text
 from pipeline.kernels import norm_pass
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch, batched
 
 WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 
 
-def put_own_norms(lowered: fx.GraphModule, batch: Tensor, tuner: Tuner) -> dict[str, int]:
+def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner) -> dict[str, int]:
     """Put own kernels in the place of norms' passes; how many there are of each.
 
     Args:
         lowered: from `lowering.lower`; it is changed.
-        batch: [batch, channels, height, width], as the user gives it.
+        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
         tuner: measures each kernel on the values that it has at its place, and remembers on disk.
 
     Raises:
@@ -42,7 +43,7 @@ def put_own_norms(lowered: fx.GraphModule, batch: Tensor, tuner: Tuner) -> dict[
         lowered.graph.lint()
         lowered.recompile()
         walk = _Measuring(lowered, calls, tuner)
-        walk.run(batch)
+        walk.run(*batched(inputs))
         for call, tile in walk.tiles.items():
             call.kwargs = {**call.kwargs, "tile": tile}
         for call, layer in walk.when_read:

@@ -1,4 +1,4 @@
-"""The layout with its channels side by side: NHWC of images, NDHWC of volumes."""
+"""How a net's tensors lie and in which type: channels side by side, NHWC of images and NDHWC of volumes."""
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,11 @@ CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the nu
 def laid_out(part: Tensor) -> Tensor:
     """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is."""
     return part.contiguous(memory_format=CHANNELS_LAST[part.dim()]) if part.dim() in CHANNELS_LAST else part
+
+
+def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """An input of any shape in the net's precision; whole numbers, and one number a sample as a time step is, stay."""
+    return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
 def in_channels_last(model: nn.Module) -> nn.Module:

@@ -65,10 +65,12 @@ def build(
 
 
 def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:
-    """The fastest candidate of those in fp16 and in fp8."""
+    """The fastest candidate of those in fp16 and in fp8; of a net of several inputs those in fp16 alone."""
     named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
-    if found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
+    if others := rewritten.workload.others:
+        rewritten.refused["fp8"] = f"its calibration is for nets of one input, and this one takes {1 + len(others)}"
+    elif found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
         makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
     return fastest_or_known(rewritten, makers, kept)
 

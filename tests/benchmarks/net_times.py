@@ -28,15 +28,18 @@ from tests.benchmarks.nets import NETS, NetCase
 OPTIONS: dict[str, dict[str, object]] = {"fused": {}, "fp8": {"keep_fp16": "none", "calibration_images": 8}}
 
 
-def with_real_statistics(net: nn.Module, batch: Tensor) -> None:
-    """Give batch norms the statistics of a batch [batch, channels, height, width] or of volumes, as training would."""
+def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
+    """Give batch norms the statistics of a batch [batch, channels, height, width] or of volumes, as training would.
+
+    A net of several inputs is given all.
+    """
     for layer in net.modules():
         if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm3d):
             layer.momentum = None
             layer.reset_running_stats()
             layer.train()
     with torch.no_grad():
-        net(batch)
+        net(*inputs)
     net.eval()
 
 

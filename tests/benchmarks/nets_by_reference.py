@@ -5,8 +5,8 @@
 Needs segmentation-models-pytorch with timm, monai with einops, and diffusers. Batch norms get real statistics, weights
 are random. A line for each net: how far it is from itself (relative L2) after the passes, in fp32; lowered, where the
 references round the first layer's weights to fp16; and with all in fp8 that may be, scaled by the same images, where
-random weights make some nets useless. What is lowered must also be a file that this program loads. Exit code 1 where
-one of them raised, or where the passes changed an answer.
+random weights make some nets useless, and which nets of several inputs don't have. What is lowered must also be a file
+that this program loads. Exit code 1 where one of them raised, or where the passes changed an answer.
 """
 
 import sys
@@ -26,17 +26,20 @@ from models.unet import UNet
 from pipeline.compiler.artifact import archive_of
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.checked_archive import checked_archive
-from pipeline.compiler.exported_net import export
+from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
 from pipeline.records.error_line import typed_line
 from tests.benchmarks.net_times import with_real_statistics
 from tests.compiler.rewriting import rewrite_all
+from tests.input_nets import SEVERAL
 
 CHANGED = 1e-2  # relative L2 after the passes in fp32; nets of tiny maps and random weights amplify rounding to 4e-3
-Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
+Inputs = tuple[Tensor, ...]  # of a call
+Case = tuple[Callable[[], nn.Module], Callable[[], Inputs]]
 
 ENCODERS = (
     "resnet18", "resnext50_32x4d", "vgg11_bn", "vgg13", "densenet121", "mobilenet_v2", "efficientnet-b1",
@@ -70,6 +73,17 @@ DENOISER: dict[str, Any] = {
 }
 
 
+CONDITIONED: dict[str, Any] = {
+    "sample_size": 32,
+    "block_out_channels": (32, 64),
+    "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+    "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+    "cross_attention_dim": 32,
+    "norm_num_groups": 8,
+    "attention_head_dim": 8,
+}
+
+
 class Autoencoder(nn.Module):
     """diffusers' autoencoder, there and back."""
 
@@ -85,55 +99,89 @@ class Autoencoder(nn.Module):
         return decoded
 
 
+class TextToImage(nn.Module):
+    """diffusers' UNet2DConditionModel: latents, a time step for each and hidden states of a text to noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = import_module("diffusers").UNet2DConditionModel(**CONDITIONED)
+
+    def forward(self, sample: Tensor, timestep: Tensor, encoder_hidden_states: Tensor) -> Tensor:
+        """Noise [batch, channels, height, width]."""
+        noise: Tensor = self.net(sample, timestep, encoder_hidden_states, return_dict=False)[0]
+        return noise
+
+
+def images(*shape: int) -> Callable[[], Inputs]:
+    """What draws a batch, [batch, channels, height, width], for a net of one input."""
+    return lambda: (torch.rand(shape),)
+
+
+def of_text_to_image() -> Inputs:
+    """What `TextToImage` takes, two samples."""
+    return torch.randn(2, 4, 32, 32), torch.randint(1000, (2,)), torch.randn(2, 7, 32)
+
+
 def cases() -> Iterator[tuple[str, Case]]:
-    """Every net with its name and the shape of its batch."""
+    """Every net with its name and what draws its inputs."""
     for encoder in ENCODERS:
-        yield f"smp Unet {encoder}", (partial(smp_net, "Unet", encoder), (2, 3, 64, 96))
+        yield f"smp Unet {encoder}", (partial(smp_net, "Unet", encoder), images(2, 3, 64, 96))
     for architecture in ARCHITECTURES:
         for encoder in ("resnet18", "efficientnet-b0"):
-            yield f"smp {architecture} {encoder}", (partial(smp_net, architecture, encoder), (2, 3, 128, 128))
+            yield f"smp {architecture} {encoder}", (partial(smp_net, architecture, encoder), images(2, 3, 128, 128))
     for name, options in MONAI.items():
         side = 128 if name == "AHNet" else 64
-        yield f"monai {name}", (partial(monai_net, name, **options), (1, 3, side, side))
+        yield f"monai {name}", (partial(monai_net, name, **options), images(1, 3, side, side))
     for name in NETS:
-        yield f"torchvision {name}", (partial(SegmentationNet, name), (1, 3, 65, 79))
-    yield "diffusers UNet2DModel", (partial(diffusers_net, sample_size=32, **DENOISER), (1, 4, 32, 32))
-    yield "diffusers AutoencoderKL", (Autoencoder, (1, 3, 64, 64))
-    yield "classic, odd size", (partial(UNet, base=16, depth=3), (1, 3, 53, 71))
-    yield "classic, bilinear", (partial(UNet, base=16, depth=2, upsampling="bilinear"), (1, 3, 54, 70))
+        yield f"torchvision {name}", (partial(SegmentationNet, name), images(1, 3, 65, 79))
+    yield "diffusers UNet2DModel", (partial(diffusers_net, sample_size=32, **DENOISER), images(1, 4, 32, 32))
+    yield "diffusers AutoencoderKL", (Autoencoder, images(1, 3, 64, 64))
+    yield "classic, odd size", (partial(UNet, base=16, depth=3), images(1, 3, 53, 71))
+    yield "classic, bilinear", (partial(UNet, base=16, depth=2, upsampling="bilinear"), images(1, 3, 54, 70))
+    yield "diffusers UNet2DConditionModel", (TextToImage, of_text_to_image)
+    for name, (make, drawn) in SEVERAL.items():
+        yield f"several inputs, {name}", (make, partial(_tensors, drawn))
+
+
+def _tensors(drawn: Callable[[], Batch]) -> Inputs:
+    return drawn().tensors
 
 
 @torch.no_grad()
-def line(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> tuple[str, bool]:
+def line(make: Callable[[], nn.Module], drawn: Callable[[], Inputs]) -> tuple[str, bool]:
     """What came of one net, and whether its answer stayed what it was."""
     torch.manual_seed(0)
-    net, seen, other = make().eval(), torch.rand(shape), torch.rand(shape)
-    with_real_statistics(net, torch.cat([seen, other]))
-    wanted = net(other)
+    net, seen, other = make().eval(), drawn(), drawn()
+    with_real_statistics(net, *[torch.cat(both) for both in zip(seen, other, strict=True)])
+    wanted = net(*other)
     with torch.enable_grad():
-        exported = export(net, seen, torch.float32)
+        exported = export(net, Batch(seen, tuple(map(str, range(len(seen))))), torch.float32)
     rewrite_all(exported)
-    kept = distance(exported.module(other), wanted)
+    kept = distance(exported.module(*other), wanted)
     graph = lower(exported, Plan())
-    lowered = distance(graph(other), wanted)
-    checked_archive(archive_of(graph, seen))
-    known = scales(exported, [], largest(exported, [seen, other]))
-    in_fp8 = distance(lower(exported, Plan(known))(other), wanted)
+    lowered = distance(graph(*other), wanted)
+    checked_archive(archive_of(graph, *seen))
     layers = sum(layer_of(exported.module, node) is not None for node in exported.module.graph.nodes)
-    text = f"passes {kept:.1e}  lowered {lowered:.1e}  fp8 {in_fp8:.2f} ({len(known)} values)  {layers} layers"
-    return text, kept <= CHANGED
+    in_fp8 = with_fp8(exported, [*seen, *other], wanted) if len(seen) == 1 else "fp8 –"
+    return f"passes {kept:.1e}  lowered {lowered:.1e}  {in_fp8}  {layers} layers", kept <= CHANGED
+
+
+def with_fp8(exported: ExportedNet, batches: list[Tensor], wanted: Tensor) -> str:
+    """What comes of a net in fp8, scaled by batches [batch, channels, height, width] and judged by the last."""
+    known = scales(exported, [], largest(exported, batches))
+    return f"fp8 {distance(lower(exported, Plan(known))(batches[-1]), wanted):.2f} ({len(known)} values)"
 
 
 def main(wanted: list[str]) -> int:
     """A line for each net whose name holds one of the words, or for all."""
     torch.set_num_threads(1)
     wrong = 0
-    for name, (make, shape) in cases():
+    for name, (make, drawn) in cases():
         if wanted and not any(part in name for part in wanted):
             continue
         began = time.monotonic()
         try:
-            text, right = line(make, shape)
+            text, right = line(make, drawn)
         except Exception as error:  # noqa: BLE001 - the other nets are still to be tried
             traceback.print_exc()
             text, right = typed_line(error), False

@@ -5,18 +5,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.choose import choose
+from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.own_norms import put_own_norms
 from pipeline.kernels.common.capability import supported
+from pipeline.stages.api import silent
+from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import compile_counting_bytes
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
-from tests.compiler.rewriting import layers, limit_in_fp8, rewritten_from
+from tests.compiler.rewriting import layers, limit_in_fp8, rewrite_all, rewritten_from
+from tests.input_nets import SEVERAL
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
@@ -85,3 +90,24 @@ def test_layers_that_the_library_won_are_saved_and_loaded(name: str, tmp_path: P
     graph = lower(net, Plan({}, by_library=list(layers(net))))
     save(graph, batch, tmp_path)
     assert torch.equal(load(tmp_path).cuda()(batch), graph(batch))
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@torch.no_grad()
+def test_a_tuned_net_of_several_inputs_answers_as_its_references(name: str, tuner: Tuner, tmp_path: Path) -> None:
+    """Compiled, captured and called with other inputs than it was tuned on; and saved."""
+    if reason := supported(torch.cuda.get_device_capability(), torch.float16):
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    make, drawn = SEVERAL[name]
+    inputs, other = (drawn(64).mapped(Tensor.cuda) for _ in range(2))
+    net = export(lively(make()).cuda(), inputs, torch.float16)
+    rewrite_all(net)
+    plan = choose(net, {}, inputs, tuner, silent)
+    assert plan.tiles
+    tuned, want = lower(net, plan), lower(net, Plan())(*other)
+    put_own_norms(tuned, inputs, tuner)
+    compiled, _ = compile_counting_bytes(tuned, *inputs)
+    assert float((Captured(compiled, *inputs)(*other) - want).norm() / want.norm()) < 3e-3
+    save(tuned, inputs, tmp_path)
+    assert torch.equal(load(tmp_path).cuda()(*other), tuned(*other))

@@ -13,15 +13,16 @@ from torch.nn import functional
 from pipeline.compiler import norm_ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.custom_ops import REFERENCE, operation
-from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.norm_ops import RUNS
 from pipeline.compiler.norm_passes import found_passes
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, put_own_norms
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.measure.batch import Batch
 from tests.compiler.nets import image, lively
-from tests.compiler.rewriting import computing, lowered, own_calls, rewritten_from
+from tests.compiler.rewriting import computing, lowered, own_calls, rewrite_all, rewritten_from
 
 BATCH = image(2, 3, 8, 16)
 NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
@@ -56,7 +57,11 @@ def exported() -> ExportedNet:
 
 def graph(tile: str = NARROW, **scales: float) -> fx.GraphModule:
     """The net lowered, its convolutions by a narrow tile, as if that had been chosen."""
-    made = lowered(exported(), scales=scales)
+    return by_tile(lowered(exported(), scales=scales), tile)
+
+
+def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
+    """A lowered graph whose convolutions run by a tile."""
     for node in made.graph.nodes:
         if node.target is operation("conv3x3"):
             node.kwargs = {**node.kwargs, "tile": tile}
@@ -84,6 +89,30 @@ def tuner(folder: Path, preferred: str) -> Tuner:
         return float(next(ticks)) * (1e-6 if preferred in map(str, call.args) else 1.0)
 
     return Tuner(folder, clock)
+
+
+class OfTwo(nn.Module):
+    """The net on an image that is the product of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Normed()
+
+    def forward(self, batch: Tensor, other: Tensor) -> Tensor:
+        logits: Tensor = self.net(batch * other)
+        return logits
+
+
+@torch.no_grad()
+def test_passes_of_a_net_of_several_inputs_are_measured_with_all(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inputs = Batch((BATCH, BATCH.flip(0)), ("batch", "other"))
+    net = export(lively(OfTwo()), inputs, torch.float16)
+    rewrite_all(net)
+    made = by_tile(lowered(net), NARROW)
+    wanted = made(*inputs)
+    assert put_own_norms(made, inputs, tuner(tmp_path, IN_A_PASS)) == {IN_A_PASS: 2, WHEN_READ: 0}
+    assert float((made(*inputs) - wanted).norm() / wanted.norm()) < 5e-3
 
 
 @torch.no_grad()

@@ -10,23 +10,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
+from models.build import build_model
 from models.input_contract import InputContract
+from pipeline.compiler.artifact import save
+from pipeline.compiler.exported_net import export
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, bundle_files, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
 from pipeline.deploy.fresh_process import Said
 from pipeline.deploy.predictor import Wanted, check_task
 from pipeline.deploy.verification import answer_lines
+from pipeline.measure.batch import Batch
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
-from tests.deploy.recorded import run_folder, stage
+from tests.compiler.rewriting import lowered, own_calls, rewrite_all
+from tests.deploy.recorded import artefact, run_folder, stage
 from tests.fork_server import torch_alone
 
+CONDITIONED = "tests.input_nets.Conditioned"
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
 
 
@@ -47,7 +53,7 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
     save_file({"sample": sample, "timestep": torch.arange(4), "encoder_hidden_states": states}, path)
     rewritten(
         run,
-        model=ModelSettings("mine", "tests.input_nets.Conditioned"),
+        model=ModelSettings("mine", CONDITIONED),
         data=DataSettings("tensors", str(path), batch_size=2),
         task=Task(task),  # type: ignore[arg-type]
     )
@@ -94,6 +100,29 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
         RequestError, match=r"masks of images and volumes; this net takes sample \[2, 4, 8, 8\], timestep"
     ):
         of_bundle(bundle, Wanted())
+
+
+@pytest.mark.slow
+def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -> None:
+    """It answers and is checked with all of them where nothing of the project is."""
+    run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
+    record = rewritten(run, model=ModelSettings("mine", CONDITIONED, {"width": 16}))
+    net = build_model(CONDITIONED, {"width": 16}, None, 1).eval()
+    given = load_file(run / "inputs.safetensors")
+    names = ("sample", "timestep", "encoder_hidden_states")
+    inputs = Batch(tuple(given[name][:2] for name in names), names)
+    exported = export(net, inputs, torch.float32)
+    rewrite_all(exported)
+    graph = lowered(exported)
+    assert own_calls(graph)
+    files = save(graph, inputs, run / "fused" / "net")
+    kept = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in files]
+    codec.save(replace(record, stages=[stage("fused", artefacts=kept)]), run)
+    with torch_alone():
+        assert exporting.main([str(run), "--stage", "fused", "--to", str(bundle)]) == 0
+    found = bundle_contract.load(bundle)
+    assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
+    assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
 
 
 @pytest.fixture

@@ -28,17 +28,17 @@ MOVED = 12345
 class Called:
     """What `Captured` is on a GPU: here the net is called each time."""
 
-    def __init__(self, model: Callable[[Tensor], Tensor], batch: Tensor) -> None:
+    def __init__(self, model: Callable[..., Tensor], *_: Tensor) -> None:
         self.model = model
         self.graph = self
 
-    def __call__(self, batch: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.model(batch)
+            return self.model(*inputs)
 
 
 def all_by_references(
-    net: ExportedNet, scales: Mapping[str, float], _: Tensor, tuner: Tuner, say: Callable[[str], None]
+    net: ExportedNet, scales: Mapping[str, float], _: object, tuner: Tuner, say: Callable[[str], None]
 ) -> Plan:
     """In the place of `choose`: every layer's tile is its reference, and five were measured."""
     tuner.measured += 5
@@ -46,7 +46,7 @@ def all_by_references(
     return Plan(scales, dict.fromkeys(layers, REFERENCE))
 
 
-def as_it_is(module: fx.GraphModule, *_: Tensor, mode: str) -> tuple[Callable[[Tensor], Tensor], int]:
+def as_it_is(module: fx.GraphModule, *_: Tensor, mode: str) -> tuple[Callable[..., Tensor], int]:
     """In the place of a compiler."""
     return module, MOVED
 

@@ -82,9 +82,12 @@ def pair(values: Sequence[int]) -> tuple[int, int]:
 
 
 def image_of(node: fx.Node) -> fx.Node | None:
-    """The user's batch, where a node is that cast to another type, or a padding of it; None where it isn't."""
+    """An image of the user's, where a node is that cast to another type, or a padding of it; None where it isn't.
+
+    What the user gives as whole numbers, such as a mask, is none: the kernels read floating ones.
+    """
     if node.op == "placeholder":
-        return node
+        return node if node.meta["val"].is_floating_point() else None
     if is_call(node, CAST, PAD):
         return image_of(node.all_input_nodes[0])
     return None
@@ -104,7 +107,7 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
 
 
 def uncast(node: fx.Node) -> fx.Node:
-    """The user's batch as it came, padded as the node pads it."""
+    """The user's image as it came, padded as the node pads it."""
     if not is_call(node, PAD):
         return node.all_input_nodes[0] if is_call(node, CAST) else node
     before = uncast(node.all_input_nodes[0])

@@ -54,9 +54,9 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
 
 
 def digest_of(rewritten: Rewritten, others: Iterable[str]) -> str:
-    """SHA-256 of a net as it was exported, with its batch, why kernels are barred, and other texts."""
-    plain, batch = rewritten.plain, rewritten.workload.batches[0]
-    return net_digest(str(plain.graph), plain, [batch], [rewritten.barred or "", *others])
+    """SHA-256 of a net as it was exported, with its inputs, why kernels are barred, and other texts."""
+    plain, inputs = rewritten.plain, rewritten.workload.inputs[0]
+    return net_digest(str(plain.graph), plain, inputs, [rewritten.barred or "", *others])
 
 
 def values_digest(tensors: Iterable[Tensor]) -> str:

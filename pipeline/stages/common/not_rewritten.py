@@ -89,8 +89,6 @@ def _known(found: Candidate, given_up: dict[str, str] | None = None) -> Candidat
 
 def beyond_kernels(workload: Workload) -> str:
     """Why the project's kernels take nothing of a net with such inputs; empty where they may."""
-    if workload.others:
-        return f"the project's kernels are for nets of one input, and this one takes {1 + len(workload.others)}"
     if (rank := len(workload.shape)) not in (IMAGE_RANK, VOLUME_RANK):
         return f"the project's kernels are for images and volumes, and this net's input has {rank} axes"
     return ""

@@ -14,7 +14,7 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, laid_out
+from pipeline.measure.memory_formats import in_channels_last, in_dtype, laid_out
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.common.kept_fp32 import in_half
 
@@ -140,11 +140,6 @@ def _runs_in_order(part: nn.Module) -> bool:
 def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, layer)
-
-
-def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
-    """An input of any shape in the net's precision; whole numbers, and one number a sample as a time step is, stay."""
-    return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
 class Half(nn.Module):

@@ -69,7 +69,7 @@ class Rewritten:
         self.given_up: dict[str, str] = {}
         switch_on_the_library()
         workload.progress("exporting the net")
-        self.net: ExportedNet = export(workload.model, workload.batches[0], torch.float16)
+        self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16)
         try:
             rewrite(self.net, FOR_ANY_BACKEND)
             self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
@@ -90,10 +90,10 @@ class Rewritten:
         return self._by(SEARCHED)
 
     def _by(self, name: str) -> Candidate | None:
-        batch, limit = self.workload.batches[0], most_seconds(name, self.search)
+        inputs, limit = self.workload.inputs[0], most_seconds(name, self.search)
         self.workload.progress(f"all of it by {name}")
         how = execution("fp16", 0)
-        return self._built(name, lambda: captured(name, self.plain, how, batch, mode=MODES[name], most_seconds=limit))
+        return self._built(name, lambda: captured(name, self.plain, how, *inputs, mode=MODES[name], most_seconds=limit))
 
     def candidate(
         self,
@@ -135,29 +135,29 @@ class Rewritten:
 
         That is Inductor's, if it is built; else torch's own, operation by operation.
         """
-        batch, built = self.workload.batches[0], vars(self).get("by_inductor")
+        inputs, built = self.workload.inputs[0], vars(self).get("by_inductor")
         by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
         with torch.inference_mode(), untimed_library():
-            error = distance(found.captured(batch), run(batch))
+            error = distance(found.captured(*inputs), run(*inputs))
         if error > AGREES[found.execution.precision]:
             raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by {by} (relative L2)")
 
     def _candidate(
         self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str], *, own_norms: bool
     ) -> Candidate | None:
-        batch, norms = self.workload.batches[0], {}
+        inputs, norms = self.workload.inputs[0], {}
         with torch.inference_mode():
-            plan = choose(self.net, scales, batch, self.tuner, self.workload.progress)
+            plan = choose(self.net, scales, inputs, self.tuner, self.workload.progress)
             lowered = lower(self.net, plan)
             if own_norms:
                 self.workload.progress("own kernels for norms")
-                norms = put_own_norms(lowered, batch, self.tuner)
+                norms = put_own_norms(lowered, inputs, self.tuner)
         if not plan.tiles or (own_norms and not norms):
             return None
         layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         how = replace(execution(precision, len(plan.tiles), layers), layer_flops=composed_flops(self.net))
-        found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, batch)
+        found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *inputs)
         found.lowered, found.plan, found.details = lowered, plan, {"norms": norms} if norms else {}
         return found
 
@@ -209,7 +209,7 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         "choices_unkept": rewritten.tuner.unkept,
         "kernels_failed": dict(best.plan.failed),
     }
-    lowered, batch = best.lowered, rewritten.workload.batches[0]
+    lowered, inputs = best.lowered, rewritten.workload.inputs[0]
     return Runner(
         best.captured,
         description=described(best, details["kernels_barred"], rewritten.refused),
@@ -218,7 +218,7 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         calibration=best.calibration,
         left_out=best.left_out,
         compile_facts=lambda: CompileFacts(candidates_measured=measured),
-        save=None if lowered is None else lambda folder: save(lowered, batch, folder / "net"),
+        save=None if lowered is None else lambda folder: save(lowered, inputs, folder / "net"),
         uncaptured=best.call,
         traffic=lambda *_: (best.moved_bytes, "Inductor"),
     )
