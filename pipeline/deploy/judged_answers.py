@@ -1,6 +1,7 @@
 """Whether a bundle's net is right by the run's rule: its own answers to all that the run judged the stage on."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipeline.stages.common.precision import without_tf32
 from pipeline.worker.recorded_run import data_spec
 from pipeline.worker.workload import given_away, judged_images, workload_on
 
-CHUNK = 16  # batches that one process answers, so that those of a slow net come within its limit of time
+CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
 MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold
 
 Asker = Callable[..., Said]  # such as `fresh_process.ask`
@@ -54,8 +55,11 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker) -> 
     images = judged_images(work, sizes, left_out)
     labels = None if work.labels is None else torch.from_numpy(work.labels[images])
     labels = labels if work.targets is None else work.targets[images]
+    began = time.monotonic()
     expected = [reference(work, number)[: sizes[number]] for number in numbers]
-    found = answers(recorded, work, numbers, folder, scratch, ask)
+    chunk = chunk_of((time.monotonic() - began) / max(1, len(numbers)))
+    chunks = [numbers[start : start + chunk] for start in range(0, len(numbers), chunk)]
+    found = answers(recorded, work, chunks, folder, scratch, ask)
     try:
         answered = (part[: sizes[number]] for number, part in zip(numbers, found, strict=True))
         accuracy = compare(map(as_logits, answered, expected), expected, labels, run.settings.task)
@@ -108,14 +112,19 @@ def reference(work: Workload, number: int) -> Tensor:
     return answer.float().cpu()
 
 
+def chunk_of(seconds: float) -> int:
+    """How many batches one process answers, where the fp32 net takes so long for one: it has minutes for them all."""
+    return max(1, min(CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
+
+
 def answers(
-    recorded: RecordedStage, work: Workload, numbers: list[int], folder: Path, scratch: Path, ask: Asker
+    recorded: RecordedStage, work: Workload, chunks: list[list[int]], folder: Path, scratch: Path, ask: Asker
 ) -> Iterator[Tensor]:
-    """The bundle's own answer [batch, …] to each evaluation batch, in order, from processes without this project."""
+    """The bundle's own answer [batch, …] to each evaluation batch, in order, from a process without us a chunk."""
     batches = scratch / "batches"
-    for start in range(0, len(numbers), CHUNK):
+    for numbers in chunks:
         batches.mkdir()
-        for number in numbers[start : start + CHUNK]:
+        for number in numbers:
             first, *others = inputs_of(work, number)
             if recorded.ends.images_in:
                 first = torch.from_numpy(images_of(work, number))

@@ -17,7 +17,7 @@ from pipeline.deploy.bundle_contract import GoldenLimits
 from pipeline.deploy.carried import golden_check
 from pipeline.deploy.carried.golden_check import compared
 from pipeline.deploy.fresh_process import BundleFails, Said
-from pipeline.deploy.judged_answers import as_logits, golden_limits
+from pipeline.deploy.judged_answers import as_logits, chunk_of, golden_limits
 from pipeline.deploy.moved_ends import classes
 from pipeline.deploy.recorded_stage import opened
 from pipeline.records import codec
@@ -166,11 +166,35 @@ def test_the_golden_batch_may_be_off_as_it_was_where_it_was_exported() -> None:
     assert checked(expected, expected, None)["right"] is True, "of an earlier version"
 
 
-def checked(answer: torch.Tensor, expected: torch.Tensor, golden: dict[str, float] | None) -> dict[str, object]:
-    """What a bundle's own check says of its answer to the golden batch."""
+def test_a_batch_with_one_image_twice_may_be_off_twice_as_far() -> None:
+    """Where all that is off lies in that image; a batch that is wrong by its length is off by more."""
+    expected = torch.tensor([2.0, -2.0]).reshape(1, 2, 1, 1).repeat(4, 1, 10, 10)
+    answer = expected.clone()
+    answer[0, :, 0, :6] *= -0.01
+    allowed = golden_limits(answer, expected, Tolerance(1e-3, LIMIT, ""), SEGMENTATION)
+    longer = torch.cat([expected, expected[:1]])
+    for other, right in ((torch.cat([answer, answer[:1]]), True), (longer.roll(1, 1), False)):
+        assert checked(answer, expected, vars(allowed), (other, longer))["right"] is right
+
+
+@pytest.mark.parametrize(("seconds", "batches"), [(0.0, 16), (0.01, 16), (30.0, 4), (500.0, 1)])
+def test_a_slow_net_answers_fewer_batches_a_process(seconds: float, batches: int) -> None:
+    assert chunk_of(seconds) == batches
+
+
+def checked(
+    answer: torch.Tensor,
+    expected: torch.Tensor,
+    golden: dict[str, float] | None,
+    other: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> dict[str, object]:
+    """What a bundle's own check says of its answer to the golden batch, and of its answer to another."""
     contract = {"tolerance": {"relative_l2": 1e-3, "flipped_share": LIMIT}, "masks_judged": True, "golden": golden}
     loader = {"CONTRACT": contract, "classes": classes, "exact": torch.Tensor.double}
-    return compared(loader, lambda: answer, {"reference": expected}, answer.double())
+    batches = {"reference": expected}
+    if other is not None:
+        batches |= {"other_batch": other[0], "other_reference": other[1]}
+    return compared(loader, lambda *given: given[0] if given else answer, batches, answer.double())
 
 
 def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) -> None:  # noqa: F811
