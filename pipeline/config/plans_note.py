@@ -32,7 +32,7 @@ def plans_note(request: RunConfig) -> str:
         plans = json.loads((folder / PLANS).read_text(encoding="utf-8"))
         found = configured(plans["configurations"], str(request.model.options.get("configuration")))
         groups: list[Mapping[str, object]] = [_normalisation(plans, found), _patch(found)]
-        lacking = _without_form(found)
+        lacking = _without_form(found, squares=request.data.size is not None)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return ""
     own = _own(request)
@@ -73,12 +73,15 @@ def _own(request: RunConfig) -> dict[str, object]:
     return own | {key: each[0] for key in FIGURES if (each := getattr(contract, key))}
 
 
-def _without_form(found: Mapping[str, Any]) -> list[str]:
+def _without_form(found: Mapping[str, Any], *, squares: bool) -> list[str]:
     """What the plans do to images and nothing here does, in clauses."""
     others = [name for name in dict.fromkeys(found["normalization_schemes"]) if name not in SCHEMES]
     clauses = [f"names {', '.join(map(str, others))}, which has no form here: data=tensors takes what it made"]
     masked = "takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here they are of all"
-    return clauses * bool(others) + [masked] * any(found.get("use_mask_for_norm") or [])
+    patch = "×".join(map(str, found["patch_size"]))
+    oblong = f"has patches of {patch}, and data.size is of squares: data=tensors takes windows of that shape"
+    clauses = clauses * bool(others) + [masked] * any(found.get("use_mask_for_norm") or [])
+    return clauses + [oblong] * (squares and not _patch(found))
 
 
 def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def test_the_options_that_the_plans_call_for_are_given(words: list[str], said: s
 
 
 def test_where_all_is_as_planned_nothing_is_said(tmp_path: Path) -> None:
-    """Nor of patches that aren't square, of no plans, and of what is no plan."""
+    """Nor of no plans, and of what is no plan."""
     assert note(plans_in(tmp_path), *CT.split(), "data.size=48", "data.depth=16") == ""
     plans_in(tmp_path, normalization_schemes=["ZScoreNormalization"], patch_size=[16, 40, 48])
-    assert note(tmp_path, "data.size=32") == ""
+    assert note(tmp_path, "data.size=null") == ""
     plans_in(tmp_path, patch_size=7)
     assert note(tmp_path, "data.size=32") == ""
     assert plans_note(asked(composed("preset=smoke", "stage=eager", "model=unet_small"))) == ""
@@ -71,6 +71,7 @@ def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> Non
             {"normalization_schemes": ["CTNormalization", "NoNormalization"]},
             " names NoNormalization, which has no form",
         ),
+        ({"patch_size": [16, 40, 48]}, " has patches of 16×40×48, and data.size is of squares: data=tensors takes"),
         ({"use_mask_for_norm": [True]}, " takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here"),
     ],
 )
