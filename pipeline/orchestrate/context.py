@@ -174,9 +174,9 @@ class RunContext:
         before = baseline.use.further(stage.use)
         pair = interleave(baseline, stage, plan, self.order, time.monotonic, show)
         used = baseline.use.further(stage.use).since(before)
-        return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self._taken(used))
+        return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self.share_of_others(used))
 
-    def _taken(self, used: Use) -> float | None:
+    def share_of_others(self, used: Use) -> float | None:
         """The share of this run's processors that others took while both sides used so much; None on a GPU."""
         environment = self.record.environment
         if is_cuda(self.config.device) or environment is None:

@@ -51,15 +51,24 @@ class InterleavedWorker:
         Raises:
             WorkerGone: as `take` and `WorkerProcess.sample`.
         """
-        worker = self.take()
-        before = processor_use.now(worker.processes())
-        taken = worker.sample()
-        self.use = self.use.further(processor_use.between(before, processor_use.now(worker.processes())))
+        (taken,), used = counted_samples(self.take(), 1)
+        self.use = self.use.further(used)
         return taken
 
     def audit(self, asked: Audit) -> Audited:
         """Answers to drawn pictures; errors as of `sample`."""
         return self.take().audit(asked)
+
+
+def counted_samples(worker: WorkerProcess, count: int) -> tuple[list[Sample], processor_use.Use]:
+    """So many timed samples, taken now, and the processors that were used meanwhile.
+
+    Raises:
+        WorkerGone: as `WorkerProcess.sample`.
+    """
+    before = processor_use.now(worker.processes())
+    taken = [worker.sample() for _ in range(count)]
+    return taken, processor_use.between(before, processor_use.now(worker.processes()))
 
 
 # Limits, the niceness of its session, its rank when memory runs out, its control group; and in "status", of much else,

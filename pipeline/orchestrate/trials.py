@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,14 @@ from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited_apa
 from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances, warn_of_another_look
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.forking import fork_server
-from pipeline.orchestrate.interleaved_pair import Conditions, changed, conditions_of, give_back, interleaved
+from pipeline.orchestrate.interleaved_pair import (
+    Conditions,
+    changed,
+    conditions_of,
+    counted_samples,
+    give_back,
+    interleaved,
+)
 from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
@@ -203,13 +210,16 @@ def alternated(context: RunContext, spec: StageSpec) -> tuple[StageRecord, Doubt
     count, name = context.config.plan.interim_analyses[0], context.spec.name
     sustained = context.config.plan.sustained(context.config.device)
     with alternating_baseline(context, f"{spec.name}/baseline_before") as worker:
-        before = [worker.sample() for _ in range(count)]
+        before, used = counted_samples(worker, count)
     taken: list[Sample] = []
+    uses = [used]
     answers: list[tuple[Audit, Audited]] = []
     pace = statistics.median(part.per_call for part in before)
 
     def collect(worker: WorkerProcess) -> Sampled:
-        taken.extend(worker.sample() for _ in range(2 * count))
+        samples, used = counted_samples(worker, 2 * count)
+        taken.extend(samples)
+        uses.append(used)
         answers.extend((asked, worker.audit(asked)) for asked in questions(pace, ROUNDS_APART))
         return Pair(name, spec.name, [], alternated=True, sustained=sustained), None
 
@@ -217,12 +227,13 @@ def alternated(context: RunContext, spec: StageSpec) -> tuple[StageRecord, Doubt
     if len(taken) != 2 * count or record.status != "ok":
         return record, None
     with alternating_baseline(context, f"{spec.name}/baseline_after") as worker:
-        after = [worker.sample() for _ in range(count)]
+        after, used = counted_samples(worker, count)
         blocks = [
             Block("ABBA", (first, last), (second, third))
             for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
         ]
-        pairs = [Pair(name, spec.name, blocks, alternated=True, sustained=sustained)]
+        others = context.share_of_others(reduce(processor_use.Use.further, [*uses, used]))
+        pairs = [Pair(name, spec.name, blocks, alternated=True, sustained=sustained, taken_share=others)]
         doubt = audited_apart(answers, worker, claim_of(pairs, tolerances(spec, context.spec)))
     return replace(record, pairs=pairs, **(doubt.fields if doubt else {})), doubt
 

@@ -1,6 +1,7 @@
 """The parent with real workers: whatever a stage does ends as a record, and the others go on."""
 
 import io
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -13,8 +14,9 @@ from rich.console import Console
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
-from pipeline.orchestrate import audit, trials
+from pipeline.orchestrate import audit, interleaved_pair, trials
 from pipeline.orchestrate.audit import Doubt
+from pipeline.orchestrate.processor_use import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
@@ -186,6 +188,21 @@ def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRe
     assert large.name in ranking(crowded).ratios
     assert eager.status == "ok"
     assert not eager.pairs[0].alternated
+
+
+def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, of the stage, and after: the pair has the share of all three together."""
+    here, counted = float(os.cpu_count() or 1), interleaved_pair.counted_samples
+    uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
+    left = iter(uses)
+    monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(left)))
+    record = ask(tmp_path, [fault("too_large_with_another")])
+    assert record.environment is not None
+    threads = record.environment.cpu_threads
+    assert record.stages[0].pairs[0].alternated
+    assert record.stages[0].pairs[0].taken_share == pytest.approx(1 - 0.15 / threads)
 
 
 def test_what_the_clock_alone_stands_against_is_alternated_once_more(
