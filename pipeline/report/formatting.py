@@ -168,6 +168,12 @@ def gigabytes(amount: float | None) -> str:
     return NOTHING if amount is None else significant(amount / 1e9)
 
 
+def way_to_resolve(cause: Unresolved) -> str:
+    """What to do about a ratio that is not resolved, as `remedy` says it at length."""
+    idle = cause.cause in ("busy machine", "baseline not itself", "baseline drifted")
+    return "Measure on an idle machine" if idle else "Measure longer"
+
+
 def remedy(cause: Unresolved) -> str:
     """What would resolve a ratio that is not resolved; one sentence."""
     if cause.cause == "busy machine":

@@ -15,7 +15,7 @@ from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import LayerWork
-from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant
+from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant, way_to_resolve
 
 NAMED_LAYERS = 3
 LINE = "{text}: {evidence}."
@@ -76,9 +76,10 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "layers": _named,
     "names": _names,
     "remedy": remedy,
+    "way": way_to_resolve,
 }
 TEXTS: dict[Code, Text] = {
-    "measure longer": Text("Measure longer before choosing {winner}", ("{why:remedy}",)),
+    "measure longer": Text("{why:way} before choosing {winner}", ("{why:remedy}",)),
     "quiet the machine": Text(
         "End other programs and run again",
         ("the baseline against itself differs by up to {effect:share}; smaller differences are not claimed",),
