@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Literal
 
 import numpy as np
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting
-from pipeline.stats.drift import allowing, drift_within, unfair_part
+from pipeline.stats.drift import END_SHARE, allowing, unfair_part
 from pipeline.stats.intervals import Estimate, Ratio, median_interval
 from pipeline.stats.outcomes import Noise, Outcome
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
+LEAST_BLOCKS = 3  # of which a median leaves one out that is odd
 
 
 def measured(row: Row) -> bool:
@@ -23,6 +25,19 @@ def measured(row: Row) -> bool:
 def seconds(row: Row) -> Estimate:
     """Median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
     return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.samples]))[:3])
+
+
+def drift_of(row: Row) -> float:
+    """How much slower the row was at its end than at its start, as a share: medians of so many blocks of either.
+
+    Two rounds are a block, as the rows are taken forward in one and backward in the next: a row that is timed after
+    another one in every second round differs from itself by turns, and hasn't drifted. Nor has one of which a block is
+    odd: an end is a quarter of the blocks, and three at least where there are six.
+    """
+    taken = [part.per_call for part in row.samples]
+    blocks = [one + other for one, other in zip(taken[::2], taken[1::2], strict=False)]  # an odd last round has none
+    end = min(max(LEAST_BLOCKS, int(END_SHARE * len(blocks))), len(blocks) // 2)
+    return median(blocks[-end:]) / median(blocks[:end]) - 1 if end else 0.0
 
 
 def value(row: Row, unit: Unit) -> Estimate | None:
@@ -71,7 +86,8 @@ class Rows(Sequence[Row]):
     def times(self, slow: str, fast: str) -> Ratio | None:
         """The first row's time over the second's: above 1, the second is faster. Paired round by round.
 
-        As in a run, an unfair drift of the first row moves both ends of the interval apart.
+        An unfair drift of either row, the larger of both, moves the two ends of the interval apart: neither is the
+        baseline, and the same is said of the two whichever comes first.
         """
         first, second = self.row(slow), self.row(fast)
         if first is None or second is None or not first.samples or not second.samples:
@@ -80,7 +96,7 @@ class Rows(Sequence[Row]):
         rounds = min(len(own), len(other))
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
         found = Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
-        return allowing(found, unfair_part(drift_within(first.samples)))
+        return allowing(found, max(unfair_part(drift_of(row)) for row in (first, second)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
         """One of the four outcomes of the second row beside the first."""

@@ -40,6 +40,11 @@ class Ratio:
     taken: float = 0.0  # share of the run's processors that other programs took, where that was so much that no
     # interval holds for the machine: the two sides needn't bear it alike
 
+    @property
+    def has_ends(self) -> bool:
+        """Whether low and high are the blocks' interval, even one that on a busy machine isn't the ratio's own."""
+        return self.bounded or (self.taken > 0 and interval_rank(self.blocks) > 0)
+
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
 

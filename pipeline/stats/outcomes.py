@@ -41,9 +41,8 @@ class Noise:
 
     @property
     def reach(self) -> float:
-        """How far the baseline may be from itself, either way, as a difference of logs."""
-        known = self.itself.bounded and self.itself.blocks > 0
-        return max(math.log(self.itself.high), -math.log(self.itself.low)) if known else 0.0
+        """How far the baseline may be from itself, either way, as a difference of logs; 0 where too few blocks say."""
+        return max(math.log(self.itself.high), -math.log(self.itself.low), 0.0) if self.itself.has_ends else 0.0
 
     @property
     def least(self) -> float:
@@ -60,7 +59,7 @@ class Noise:
             return "not resolved"
         if (found.low > 1 or found.high < 1) and self.exceeded_by(found.value):
             return "faster" if found.value > 1 else "slower"
-        same = found.low >= 1 - SAME and found.high <= 1 + SAME
+        same = max(found.high, 1 / found.low) <= 1 + SAME
         return "same" if same else "not resolved"
 
     def exceeded_by(self, factor: float) -> bool:
@@ -69,8 +68,8 @@ class Noise:
         return away >= 1 + self.effect and math.log(away) > self.reach
 
     def apart(self, fast: Ratio, slow: Ratio) -> bool:
-        """Whether the first is shown to be the faster: disjoint intervals, and values further apart than the noise."""
-        return fast.bounded and slow.bounded and fast.low > slow.high and self.exceeded_by(fast.value / slow.value)
+        """Whether the first is shown to be the faster: disjoint ranges, and values further apart than the noise."""
+        return range_of(fast)[0] > range_of(slow)[1] and self.exceeded_by(fast.value / slow.value)
 
     def unresolved(self, found: Ratio) -> "Unresolved":
         """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
@@ -88,6 +87,16 @@ class Noise:
         if vague(found) or found.low <= 1 <= found.high:
             return "baseline drifted" if found.drift else "wide interval"
         return "below the effect" if max(found.value, 1 / found.value) < 1 + self.effect else "baseline not itself"
+
+
+def range_of(found: Ratio) -> tuple[float, float]:
+    """Where the ratio lies: its interval; anywhere by too few blocks.
+
+    What others took may have fallen upon one side alone, which without it takes that share less of its time.
+    """
+    if not found.has_ends or found.taken >= 1:
+        return 0.0, math.inf
+    return found.low * (1 - found.taken), found.high / (1 - found.taken)
 
 
 def vague(found: Ratio) -> bool:

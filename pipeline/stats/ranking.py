@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import steady_ratio
 from pipeline.stats.intervals import ITSELF, Ratio, between_run_std, inverse, seconds_per_call
-from pipeline.stats.outcomes import Noise, Outcome, Unresolved, minimum_detectable_effect
+from pipeline.stats.outcomes import Noise, Outcome, Unresolved, minimum_detectable_effect, range_of
 from pipeline.stats.warnings import clocks_disagree
 
 
@@ -60,8 +60,9 @@ def ranking(run: RunRecord, among: AbstractSet[str] | None = None) -> Ranking:
 
     A contender ties with the fastest stage unless it is shown to be slower: by its head-to-head samples against that
     stage where there are any, otherwise by disjoint intervals whose values differ by at least the minimum detectable
-    effect. A contender that is faster head to head leads. What isn't resolved against the baseline leads nothing: the
-    fastest stage that is resolved wins, unless that is the baseline itself and something may be faster than it.
+    effect; what others' work may have done to a ratio counts with its interval. A contender that is faster head to head
+    leads. What isn't resolved against the baseline leads nothing: the fastest stage that is resolved wins, unless that
+    is the baseline itself and something may be faster than it.
     """
     noise = noise_of(run)
     ratios = {name: found for name, found in ratios_of(run).items() if among is None or name in among}
@@ -86,23 +87,26 @@ def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcom
     if "faster" in outcomes.values():
         return None
     open_ones = (name for name in order if name != run.baseline and outcomes[name] == "not resolved")
-    return next((name for name in open_ones if ratios[name].high > 1 or not ratios[name].bounded), None)
+    return next((name for name in open_ones if range_of(ratios[name])[1] > 1), None)
 
 
 def contenders(run: RunRecord) -> list[str]:
-    """The fastest stage, then those whose ratios to the baseline do not separate them from it, fastest first."""
-    noise = noise_of(run)
+    """The stages whose ratios to the baseline do not separate them from the fastest, fastest first."""
     ratios = {name: found for name, found in ratios_of(run).items() if found is not ITSELF}
-    order = sorted(ratios, key=lambda name: -ratios[name].value)
-    return [name for name in order if name == order[0] or not noise.apart(ratios[order[0]], ratios[name])]
+    return _unbeaten(sorted(ratios, key=lambda name: -ratios[name].value), ratios, noise_of(run))
 
 
 def leaders(order: Ranking) -> list[str]:
     """The stages that none is shown to beat: the winner and its ties, or where none is named all such."""
     if order.winner:
         return [order.winner, *order.ties]
-    known = order.ratios
-    return [name for name in order.order if not order.noise.apart(known[order.order[0]], known[name])]
+    return _unbeaten(order.order, order.ratios, order.noise)
+
+
+def _unbeaten(order: list[str], ratios: dict[str, Ratio], noise: Noise) -> list[str]:
+    """Those that aren't shown to be slower than the fastest that has an interval; all, where none has one."""
+    first = next((name for name in order if ratios[name].bounded), None)
+    return [name for name in order if first is None or not noise.apart(ratios[first], ratios[name])]
 
 
 def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio]) -> dict[str, Ratio]:

@@ -1,7 +1,9 @@
 """One rule says what may be claimed: in a run's report, in a comparison of runs and in lessons alike."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,18 +12,19 @@ from pipeline.analysis.headline import compared
 from pipeline.analysis.run_comparison import anything_told, compare
 from pipeline.analysis.summary import Since, summarize
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows
+from pipeline.lessons.rows import Rows, drift_of
 from pipeline.records import codec
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Energy, Pair, Sample
 from pipeline.report import answer
 from pipeline.report.comparison import conclusion
-from pipeline.report.formatting import interval, remedy
-from pipeline.stats.drift import CROWDED, steady_composed, steady_ratio
+from pipeline.report.formatting import interval, remedy, way_to_resolve
+from pipeline.report.sections.recommendation_section import recommendation_texts
+from pipeline.stats.drift import CROWDED, allowing, steady_composed, steady_ratio
 from pipeline.stats.intervals import ITSELF, Ratio
-from pipeline.stats.outcomes import Noise, of_both, vague
-from pipeline.stats.ranking import noise_of, ranking
+from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
+from pipeline.stats.ranking import contenders, noise_of, ranking
 from tests.fake_machine import Machine, run_record, sampling, stage_record, steady_pair, wide_pair
 from tests.report import made_up_run as made_up
 
@@ -113,6 +116,38 @@ def test_a_lesson_keeps_to_the_same_rule() -> None:
     assert "as far as this run can tell" in rows(drifting, beside).pace("fast", "slow")
 
 
+def pace(number: int, before: float, after: float) -> float:
+    """Of twelve rounds, those from the seventh on at another pace."""
+    return before if number < 6 else after
+
+
+def test_which_row_comes_first_changes_nothing() -> None:
+    """A drift of either row counts for both ways of the pair, which say the same; it needn't be the first row's."""
+    steady = [1.0 + 0.001 * (number % 3) for number in range(12)]
+    for change, outcomes in ((1.05, ("faster", "slower")), (1.6, ("not resolved", "not resolved"))):
+        drifting = [1.5 * each * pace(number, 1.0, change) for number, each in enumerate(steady)]
+        for pair in (rows(drifting, steady), rows([2.25 * each for each in steady], drifting)):
+            assert (pair.outcome("slow", "fast"), pair.outcome("fast", "slow")) == outcomes
+    for far, outcome in ((1.0099, "same"), (1.01005, "not resolved")):  # 1 / 1.01005 is more than 0.99
+        edge = rows([1.0] * 12, [far, 1.0] * 6)
+        assert edge.outcome("slow", "fast") == edge.outcome("fast", "slow") == outcome
+
+
+@pytest.mark.parametrize("rounds", [6, 7, 10, 11, 12, 13, 24])
+def test_what_differs_by_turns_has_not_drifted(rounds: int) -> None:
+    """Rows are taken forward and backward by turns, and what came just before may cost a third."""
+    first = [2.0 * (1.0 if number % 2 else 1.35) for number in range(rounds)]
+    assert rows(first, [1.0] * rounds).outcome("slow", "fast") == "faster"
+    assert drift_of(rows(first, first)[0]) == pytest.approx(0.0)
+
+
+def test_one_odd_block_is_no_drift() -> None:
+    """The last two rounds of twelve, in which another program woke; half of them are."""
+    assert drift_of(rows([1.0] * 10 + [1.2, 1.5], [1.0])[0]) == pytest.approx(0.0)
+    assert drift_of(rows([1.0] * 6 + [1.2] * 6, [1.0])[0]) == pytest.approx(0.2)
+    assert drift_of(rows([1.0], [1.0])[0]) == 0
+
+
 def on_a_busy_machine(run: RunRecord, share: float) -> RunRecord:
     """The run with so much of its processors taken by others, while all of its stages were timed."""
     taken = [[replace(pair, taken_share=share) for pair in stage.pairs] for stage in run.stages]
@@ -142,6 +177,58 @@ def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
     assert shown == {"half": "2.99 ×", "quick": "not resolved", "eager": "1 ×"}
 
 
+@pytest.mark.parametrize(("slow", "quick", "tied"), [(0.46, 2.43, False), (0.9, 2.43, False), (2.2, 2.43, True)])
+def test_what_others_took_makes_no_tie_of_a_slow_stage(slow: float, quick: float, tied: bool) -> None:
+    """A stage without an interval, as others had 12 % of its processors: it may lie 12 % off, and no further."""
+    run = ladder(steady_pair(1.0, spread=0.0), quick=quick, slow=slow)
+    busy = replace(run.stages[2], pairs=[replace(run.stages[2].pairs[0], taken_share=0.12)])
+    run = replace(run, stages=[*run.stages[:2], busy])
+    found = ranking(run)
+    assert found.outcomes["slow"] == "not resolved"
+    assert (found.winner, found.ties) == ("quick", ["slow"] if tied else [])
+    assert contenders(run) == (["quick", "slow"] if tied else ["quick"])
+
+
+def test_what_others_took_keeps_no_stage_from_the_baseline_that_is_far_slower() -> None:
+    """Nothing is faster than the baseline, though one that takes twice as long has no interval; one like it may be."""
+    eager = steady_pair(1.0, spread=0.0)
+    for speedup, winner in ((0.5, "eager"), (0.95, None)):
+        run = ladder(eager, slow=speedup)
+        busy = replace(run.stages[1], pairs=[replace(run.stages[1].pairs[0], taken_share=0.12)])
+        assert ranking(replace(run, stages=[run.stages[0], busy])).winner == winner
+
+
+def test_a_leader_without_an_interval_keeps_none_from_meeting_it() -> None:
+    """What others took can't show that the fastest with an interval is slower; nor can too few blocks."""
+    run = ladder(steady_pair(1.0, spread=0.0), half=2.0, quick=3.0, slow=1.2)
+    (first,) = run.stages[2].pairs
+    for unsure in (replace(first, taken_share=0.12), replace(first, blocks=first.blocks[:4])):
+        stages = [replace(stage, pairs=[unsure]) if stage.name == "quick" else stage for stage in run.stages]
+        assert contenders(replace(run, stages=stages)) == ["quick", "half"]
+
+
+def test_where_a_ratio_lies() -> None:
+    """Its interval; further where others took processors; anywhere where they took all, or blocks are too few."""
+    quiet = Ratio(2.0, 1.9, 2.1, 12)
+    assert range_of(quiet) == (1.9, 2.1)
+    assert range_of(allowing(quiet, 0.0, 0.5)) == pytest.approx((0.95, 4.2))
+    few = replace(quiet, blocks=4, bounded=False)
+    for unknown_ends in (few, allowing(few, 0.0, 0.5), allowing(quiet, 0.0, 1.0)):
+        assert range_of(unknown_ends) == (0.0, math.inf)
+
+
+def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself() -> None:
+    """By its blocks' interval: what is within it isn't claimed, as if that pair had been measured alone."""
+    quiet, stage = Ratio(1.02, 0.80, 1.25, 12), Ratio(1.2, 1.15, 1.24, 12)
+    for itself in (quiet, allowing(quiet, 0.0, 0.3)):
+        assert Noise(0.01, itself).reach == pytest.approx(math.log(1.25))
+        assert Noise(0.01, itself).outcome(stage) == "not resolved"
+    few = replace(quiet, blocks=4, bounded=False)
+    for silent in (ITSELF, few, allowing(few, 0.0, 0.3)):
+        assert Noise(0.01, silent).reach == 0
+        assert Noise(0.01, silent).outcome(stage) == "faster"
+
+
 def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
     """In the report's first sentence, with the command; a comparison with it claims nothing either."""
     calm = replace(made_up.run(), environment=replace(made_up.run().environment or unknown(), device="cpu"))
@@ -149,12 +236,21 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
     summary = made_up.summary(busy)
     assert answer.headline(summary) == "Not resolved: measure longer, or on an idle machine"
     assert "measure=thorough" in answer.longer(summary)
+    (tried,) = recommendation_texts(summary)
+    assert tried.text == "Measure on an idle machine before choosing compile"
     changes = compare(calm, busy)
     assert {change.outcome for change in changes if change.change} == {"not resolved"}
     assert conclusion(changes).startswith("Not resolved: the noise is larger than any change")
     assert conclusion(compare(calm, calm)).startswith("Nothing changed beyond the noise")
     since = replace(summary, since=Since("earlier", "", 3, [], [], anything_told(changes)))
     assert answer.paragraph(since)[-1].endswith("whether anything changed isn't resolved.")
+
+
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_what_to_do_is_what_the_reason_asks_for(cause: Cause) -> None:
+    """More samples don't help against a busy machine, nor an idle machine against too few blocks."""
+    why = replace(Noise().unresolved(Ratio(1.1, 0.9, 1.3, 12)), cause=cause)
+    assert way_to_resolve(why) == ("Measure on an idle machine" if "idle machine" in remedy(why) else "Measure longer")
 
 
 def unknown() -> Environment:
