@@ -172,3 +172,13 @@ def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:
     texts = [path.read_text() for path in kept]
     assert [path.name for path in kept] == ["program.py", "graph_0.txt"]
     assert texts == ["# kernel path: inductor/a.py\nasync_compile\n# python/lib", "# File: ./models/unet.py:91"]
+
+
+def test_generated_files_are_kept_where_the_working_folder_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "graph_0.txt").write_text(f"# {tmp_path}/a.py, {sys.prefix}/lib")
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert [path.read_text() for path in generated(tmp_path, tmp_path)] == ["# inductor/a.py, python/lib"]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -130,7 +131,10 @@ def generated(cache: Path, folder: Path) -> list[Path]:
 
 
 def nameless(text: str, cache: Path) -> str:
-    """The text with paths relative to the cache, the interpreter and the working folder."""
-    for place, name in ((cache, CACHE), (Path(sys.prefix), "python"), (Path.cwd(), ".")):
+    """The text with paths relative to the cache, the interpreter and the working folder, if that is still there."""
+    places = [(cache, CACHE), (Path(sys.prefix), "python")]
+    with suppress(OSError):
+        places.append((Path.cwd(), "."))
+    for place, name in places:
         text = text.replace(str(place), name)
     return text
