@@ -269,9 +269,13 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
 def tail(log: Path) -> str:
     """The last lines of a log, each cut where it is long; none where it is gone, or is no file by now."""
     text = ""
-    with suppress(OSError), os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode):  # a pipe is waited for without end, and a device has none
-            file.seek(max(0, status.st_size - LOG_LIMIT_BYTES))
-            text = file.read(LOG_LIMIT_BYTES).decode(errors="replace")
+    with suppress(OSError):
+        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):  # a pipe is waited for without end, and a device has none
+                os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
+                text = os.read(descriptor, LOG_LIMIT_BYTES).decode(errors="replace")
+        finally:  # a folder's as well, of which there would be no file object to close
+            os.close(descriptor)
     return "\n".join(map(shortened, text.splitlines()[-LOG_TAIL_LINES:]))

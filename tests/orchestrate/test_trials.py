@@ -201,8 +201,10 @@ def test_the_end_of_a_log_is_read_of_files_alone(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
+    held = sorted(Path("/proc/self/fd").iterdir())
     for name in ("pipe", "device", "folder", "none"):
         assert tail(tmp_path / name) == ""
+    assert sorted(Path("/proc/self/fd").iterdir()) == held
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(2**40)
     with (tmp_path / "sparse").open("ab") as file:
