@@ -7,8 +7,10 @@ an honest stage too (7 times as long in 12 of 12 rounds, seen at a load of 5 on 
 Whatever else runs, an honest stage's new pass is then the slowest of a round's three in one round of three.
 
 Before each pass the stage is called on the known pictures: a memory that holds no more than those would have lost them
-to the new ones, and be as slow for either. And a pass goes through all of them several times: one that serves some of
-its calls alone has served some in every pass. One that holds some pictures alone is told by those, each for itself.
+to the new ones, and be as slow for either. It is called so before a pass that needs none of it as well, or what the
+machine does in the rhythm of the calls would meet some orders more than others. And a pass goes through few pictures
+several times: one that serves some of its calls alone has served some in every pass. One that holds some pictures alone
+is told by those, each for itself.
 """
 
 import math
@@ -27,9 +29,11 @@ from pipeline.measure.timers import time_calls
 # round of three, gives so many in 0.05 % at worst (binomial). Of a single picture in all rounds: 0.0002 %, for each of
 # at most 64.
 ROUNDS, SLOWER_ROUNDS = 12, 10
+HONEST_ROUNDS = ROUNDS - SLOWER_ROUNDS + 1  # end it
 SHARE = 0.10  # by which a new content may take longer than a repeated one
-TURN_SECONDS, PASS_SECONDS = 0.5, 0.1  # at most of a turn through the pictures, at least of a pass
-MOST_TURNS = 4  # of a pass: one that serves every fifth call is then a tenth faster in each, of three pictures too
+TURN_SECONDS, PASS_SECONDS = 0.2, 0.05  # at most of a turn through the pictures, at least of a pass of fewer calls
+PASS_CALLS = 6  # make a pass, however short: whoever serves every fifth call serves a tenth of them or more, in each
+ASKED_SECONDS = 60.0  # at most of what an honest stage is asked, as its phase has 600; a liar is asked four times that
 PICTURE_RANK = 3  # of what has rows beside its samples
 LEAST_ROWS = ROUNDS + 1  # of a picture that can be rolled to as many places
 CHANCE = random.SystemRandom()
@@ -63,15 +67,18 @@ def remembered(
         draw: the order of each round's passes, and the picture that all begin with.
 
     Returns:
-        None where the pictures have too few rows to be rolled to twelve places, or what is no picture has none.
+        None where the pictures have too few rows to be rolled to twelve places, or what is no picture has none; and
+        where three rounds, which are 18 calls at least, would take more than a minute.
     """
     shape = rotation.spare.shape
     height = shape[-2] if len(shape) >= PICTURE_RANK else 0
     if height < LEAST_ROWS:
         return None
     calls = max(1, min(len(rotation), math.ceil(TURN_SECONDS / max(per_call_seconds, 1e-9))))
-    wanted = math.ceil(PASS_SECONDS / max(calls * per_call_seconds, 1e-9))
-    turns, first = min(wanted, MOST_TURNS, (height - 1) // ROUNDS), draw.randrange(len(rotation))
+    wanted = min(math.ceil(PASS_SECONDS / max(calls * per_call_seconds, 1e-9)), math.ceil(PASS_CALLS / calls))
+    turns, first = min(wanted, (height - 1) // ROUNDS), draw.randrange(len(rotation))
+    if HONEST_ROUNDS * 3 * (turns + 1) * calls * per_call_seconds > ASKED_SECONDS:
+        return None
     passes, places, rounds = _Passes(call, rotation, clock, calls, turns, first), _places(height), list[list[float]]()
     with undisturbed():
         while len(rounds) < ROUNDS and (not rounds or _telling(rounds)):
@@ -86,7 +93,7 @@ def remembered(
 def _telling(rounds: list[list[float]]) -> list[tuple[float, ...]]:
     """Of the ratios of a whole pass and of each of its pictures, round by round, those that chance doesn't give."""
     whole, *pictures = zip(*rounds, strict=True)
-    return [whole] * (_honest(whole) <= ROUNDS - SLOWER_ROUNDS) + [one for one in pictures if not _honest(one)]
+    return [whole] * (_honest(whole) < HONEST_ROUNDS) + [one for one in pictures if not _honest(one)]
 
 
 def _places(height: int) -> Iterator[int]:

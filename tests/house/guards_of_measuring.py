@@ -126,7 +126,7 @@ OF_MEASURING = [
     Guard(
         "memories that serve some calls alone",
         "pipeline/measure/memory_of_contents.py",
-        "min(wanted, MOST_TURNS, (height - 1) // ROUNDS)",
+        "min(wanted, (height - 1) // ROUNDS)",
         "1",
         "tests/measure/test_memory_of_contents.py::test_who_serves_some_calls_or_pictures_alone_is_told_as_well",
     ),

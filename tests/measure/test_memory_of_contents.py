@@ -18,8 +18,8 @@ CALL, LOOK_UP = 0.010, 0.001
 Work = Callable[[int], float]
 
 
-def pictures(height: int = 20) -> Rotation:
-    return Rotation([torch.rand(1, 1, height, 4) for _ in range(3)])
+def pictures(height: int = 20, count: int = 3) -> Rotation:
+    return Rotation([torch.rand(1, 1, height, 4) for _ in range(count)])
 
 
 def remembering(clock: FakeClock, known: set[bytes], look_up: float) -> Callable[[Batch], None]:
@@ -59,6 +59,27 @@ def test_an_honest_stage_is_called_a_few_times_only() -> None:
     assert found is not None
     assert not found.remembers
     assert len(calls) == 3 * 3 * 2 * 3  # rounds, passes, turns of which the first isn't timed, calls
+
+
+@pytest.mark.parametrize(
+    ("per_call", "count", "calls", "seconds"),
+    [(0.0005, 64, 1152, 0.576), (0.005, 8, 144, 0.72), (0.005, 3, 81, 0.405), (0.1, 3, 36, 3.6), (3.0, 3, 18, 54.0)],
+)
+def test_an_honest_stage_is_asked_for_seconds(per_call: float, count: int, calls: int, seconds: float) -> None:
+    """All of a few pictures, several times; fewer pictures where a call is long."""
+    clock = FakeClock()
+    found = remembered(lambda _: clock.work(per_call), pictures(64, count), clock, per_call)
+    assert found is not None
+    assert not found.remembers
+    assert clock.events.count("call") == calls
+    assert clock.wall == pytest.approx(seconds)
+
+
+def test_calls_of_which_a_phase_holds_few_are_not_asked_for() -> None:
+    """Eighteen are the least that an honest stage answers: of 3.4 s each they take more than a minute."""
+    clock = FakeClock()
+    assert remembered(lambda _: clock.work(3.4), pictures(64), clock, 3.4) is None
+    assert clock.wall == 0
 
 
 def test_every_new_picture_is_new() -> None:
