@@ -82,10 +82,7 @@ def remembered(
     passes, places, rounds = _Passes(call, rotation, clock, calls, turns, first), _places(height), list[list[float]]()
     with undisturbed():
         while len(rounds) < ROUNDS and (not rounds or _telling(rounds)):
-            taken: dict[bool, list[list[float]]] = {True: [], False: []}
-            for new in draw.sample([True, False, False], 3):
-                taken[new].append(passes.seconds(places if new else repeat(0)))
-            rounds.append([new / max(known) for new, *known in zip(*taken[True], *taken[False], strict=True)])
+            rounds.append(passes.ratios(places, draw))
     told = _telling(rounds)
     return Remembered(max(map(median, told), default=median(whole for whole, *_ in rounds)), bool(told))
 
@@ -115,6 +112,13 @@ class _Passes(NamedTuple):
     calls: int
     turns: int
     first: int
+
+    def ratios(self, places: Iterator[int], draw: random.Random) -> list[float]:
+        """Of a round: a pass over new pictures to the longer of two over the known, whole, and for each picture."""
+        taken: dict[bool, list[list[float]]] = {True: [], False: []}
+        for new in draw.sample([True, False, False], 3):
+            taken[new].append(self.seconds(places if new else repeat(0)))
+        return [new / max(known) for new, *known in zip(*taken[True], *taken[False], strict=True)]
 
     def seconds(self, places: Iterator[int]) -> list[float]:
         """Of a pass, in each of whose turns all pictures are rolled to the next place: whole, and for each picture."""
