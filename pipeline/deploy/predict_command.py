@@ -154,10 +154,10 @@ def resolved(folder: Path) -> Path:
     Raises:
         RequestError: they lead around in a circle.
     """
-    try:
-        return folder.resolve()
-    except (RuntimeError, OSError):  # the former before Python 3.13
-        raise RequestError(f"{folder}: its links lead around in a circle") from None
+    real = Path(os.path.realpath(folder))
+    if real.is_symlink():  # the real path of such a link is a link
+        raise RequestError(f"{folder}: its links lead around in a circle")
+    return real
 
 
 def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:

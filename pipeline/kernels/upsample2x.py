@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.library import bilinear
@@ -114,7 +115,7 @@ def upsample2x(
         raise ValueError(f"out must be {[batch, 2 * height, 2 * width, channels]}, got {list(out.shape)}")
     if x.stride(3) != 1 or out.stride(3) != 1:
         raise ValueError("x and out must have their channels side by side")
-    if epilogue != Epilogue(scale=epilogue.scale, early=epilogue.early):
+    if epilogue.bias is not None or epilogue.activation != NONE or epilogue.parts or epilogue.slices > 1:
         raise ValueError(f"the epilogue must only scale, got {epilogue.key}")
     if epilogue.scale is not None:
         check_vector("scale", epilogue.scale, channels)
