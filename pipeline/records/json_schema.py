@@ -1,5 +1,6 @@
 """`python -m pipeline.records.json_schema > docs/results.schema.json`: the JSON Schema of results.json."""
 
+import inspect
 import json
 import sys
 from typing import Any
@@ -14,16 +15,18 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, object]:
     """The JSON Schema of a run's record, in this version; NaN and infinities, beyond JSON, stand as null."""
     schema = msgspec.json.schema(RunRecord)
-    return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_null_for_nan(schema)}
+    return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_tidied(schema)}
 
 
-def _null_for_nan(schema: object) -> Any:
-    """The schema with null beside every plain number."""
+def _tidied(schema: object) -> Any:
+    """The schema with null beside every plain number, and texts without their indents, as Python 3.13 keeps them."""
     if isinstance(schema, list):
-        return [_null_for_nan(part) for part in schema]
+        return [_tidied(part) for part in schema]
+    if isinstance(schema, str):
+        return inspect.cleandoc(schema)
     if not isinstance(schema, dict):
         return schema
-    found = {key: _null_for_nan(part) for key, part in schema.items()}
+    found = {key: _tidied(part) for key, part in schema.items()}
     return found | {"type": ["number", "null"]} if found.get("type") == "number" else found
 
 

@@ -129,7 +129,7 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
     assert checkpoint.notes(tmp_path / "net.safetensors") == {"labels": "none"}
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.filterwarnings("ignore:.*[Ss]parse (tensor )?invariant")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

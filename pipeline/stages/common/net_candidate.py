@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import Mode, compile_counting_bytes
 from pipeline.stages.common.precision import allow_tf32
-from pipeline.stages.common.time_limit import AtMost, TooLongError
+from pipeline.stages.common.time_limit import TooLongError, within
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 
@@ -86,8 +87,7 @@ def captured(
     """
     with torch.inference_mode():
         try:
-            with AtMost(most_seconds):
-                call, moved = compile_counting_bytes(module, *inputs, mode=mode)
+            call, moved = within(most_seconds, partial(compile_counting_bytes, module, *inputs, mode=mode))
         except TooLongError:
             shutdown_compile_workers()  # what they still compile would be timed beside the other candidates
             raise
