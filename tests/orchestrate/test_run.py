@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_whatever_a_stage_does_ends_as_a_record(
 ) -> None:
     """Status, kind and one-line reason; the stages after it still run."""
     record = next(stage for stage in mixed[0].stages if stage.name == name)
-    assert (record.status, record.failure) == (status, failure)
+    assert (record.status, record.failure) == (status, failure), record.reason
     assert said in record.reason
     assert "\n" not in record.reason
 
@@ -196,7 +197,7 @@ def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
     """Before, of the stage, and after: the pair has the share of all three together."""
     here, counted = float(os.cpu_count() or 1), interleaved_pair.counted_samples
     uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
-    left = iter(uses)
+    left = cycle(uses)  # a second time where the clock alone stands against the stage
     monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(left)))
     record = ask(tmp_path, [fault("too_large_with_another")])
     assert record.environment is not None
