@@ -45,8 +45,8 @@ def once(type_of: Callable[[Any], np.dtype]) -> Callable[[Any], np.dtype]:
 def telling_truth(compare: Callable[..., Any]) -> Callable[..., Any]:
     """`compare`, one of the interpreter's builder, whose answer is of Triton's type of truth values.
 
-    It is of its operands' type in Triton up to 3.9, whose `create_splat` then makes int32 of the truth of a scalar, which
-    is no mask.
+    It is of its operands' type in Triton up to 3.9, whose `create_splat` then makes int32 of the truth of a scalar,
+    which is no mask.
     """
 
     def compared(builder: Any, first: Any, second: Any) -> Any:

@@ -23,9 +23,9 @@ class _Alarm(BaseException):
 def within(seconds: float | None, work: Callable[[], Made]) -> Made:
     """What `work` gives; it is given up at its next step of Python after so many seconds, where they aren't None.
 
-    In another thread than the main one there is no limit, as no signal reaches it. Somebody else's alarm waits, and rings
-    late if it was due. It is no context manager: Python 3.13 leaves the jumps back of a loop that stands in a `with`
-    outside of it, so that an alarm there would pass by.
+    In another thread than the main one there is no limit, as no signal reaches it. Somebody else's alarm waits, and
+    rings late if it was due. It is no context manager: Python 3.13 leaves the jumps back of a loop that stands in a
+    `with` outside of it, so that an alarm there would pass by.
 
     Raises:
         TooLongError: the time was over.
