@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pipeline.analysis.bottleneck import SEEN_SHARE, idle_share, kernels_share
+from pipeline.analysis.bottleneck import SEEN_SHARE, idle_share, kernels_share, named_share
 from pipeline.analysis.layer_figures import seconds_above_by_level, seconds_below
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.time_shares import MATRIX_WORK
@@ -115,14 +115,27 @@ def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
 
 
 def steps(summary: RunSummary) -> list[Step]:
-    """Each rung on the way to the winner against the one before it; empty with fewer than two."""
+    """Each rung on the way to the winner against the one before it.
+
+    Empty with fewer than two, and where the baseline drifted: then the profiles are of moments that don't compare.
+    """
     each = seconds_per_image(summary.run)
-    if not each:  # then the request may have been refused, with a batch that is no number
+    if not each or summary.doubt == "baseline drifted":  # without any, a batch that is no number may have been refused
         return []
     size = summary.run.batch_size
     calls = {name: seconds * size for name, seconds in each.items()}
-    rungs, effect, baseline = pairwise(way(summary)[0]), summary.ranking.noise.least, summary.run.baseline
-    return [_step(before, after, calls, effect, baseline) for before, after in rungs]
+    effect, baseline = summary.ranking.noise.least, summary.run.baseline
+    tied = {summary.ranking.winner, *summary.ranking.ties}
+    return [
+        _alike(before, after, calls)
+        if {before.name, after.name} <= tied
+        else _step(before, after, calls, effect, baseline)
+        for before, after in pairwise(way(summary)[0])
+    ]
+
+
+def _alike(before: StageSummary, after: StageSummary, calls: dict[str, float]) -> Step:
+    return Step(before.name, after.name, calls[before.name], calls[after.name], "no difference")
 
 
 def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float, baseline: str) -> Step:
@@ -134,9 +147,9 @@ def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], ef
 
     told = before.name == baseline and after.compared.outcome in ("faster", "slower")
     if abs(new - old) < effect * old and not told:
-        return found("no difference")
+        return _alike(before, after, calls)
     for stage in (before, after):
-        if (seen := seen_share(stage)) is None:
+        if (seen := told_share(stage)) is None:
             return found("no profile", stage.name)
         if hides(stage):
             return found("hidden", stage.name, seen)
@@ -185,13 +198,14 @@ def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, floa
 
 
 def largest_step(summary: RunSummary) -> Step | None:
-    """The rung that took the most time away, of those from the run's baseline on; None where no rung took any.
+    """The rung that took the most time away, of those from the run's baseline on; None where none is shown to.
 
     What comes before autocast, on a GPU, nobody runs who cares for speed, and eager may have been ill.
     """
     names = [stage.name for stage in summary.stages]
     first = names.index(summary.baseline) if summary.baseline in names else 0
-    counted = [step for step in steps(summary) if names.index(step.previous) >= first]
+    told = [step for step in steps(summary) if step.finding != "no difference"]
+    counted = [step for step in told if names.index(step.previous) >= first]
     largest = min(counted, key=lambda step: step.change, default=None)
     return largest if largest and largest.change < 0 else None
 
@@ -212,7 +226,7 @@ def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
 def remaining(winner: StageSummary) -> Remaining | None:
     """The level with the most time above its roofline; the longest class of work where no layer's time is known.
 
-    None of a class with less than a twentieth of the time.
+    None of a class with less than a twentieth of the time, nor where the profile hides most of it.
     """
     above = seconds_above_by_level(winner.layers)
     level = next(iter(above), "")
@@ -220,7 +234,7 @@ def remaining(winner: StageSummary) -> Remaining | None:
         between = sum(layer.seconds for layer in winner.layers if not layer.has_work)
         return Remaining(level, above[level], sum(above.values()), seconds_below(winner.layers), between)
     profile = winner.stage.profile
-    if profile is None or not profile.kernels:
+    if profile is None or not profile.kernels or hides(winner):
         return None
     every = by_class(profile)
     rest = {kind: seconds for kind, seconds in every.items() if kind not in MATRIX_WORK}
@@ -230,19 +244,32 @@ def remaining(winner: StageSummary) -> Remaining | None:
 
 
 def seen_share(stage: StageSummary) -> float | None:
-    """How much of a stage's time its kernels or operators in the profile add up to."""
-    return kernels_share(stage.stage, stage.seconds.value) if stage.seconds else None
+    """How much of a stage's time its kernels or operators in the profile add up to; None at another pace."""
+    if stage.seconds is None or stage.bottleneck.reason == "other pace":
+        return None
+    return kernels_share(stage.stage, stage.seconds.value)
+
+
+def told_share(stage: StageSummary) -> float | None:
+    """The same, on a CPU without what has no class, which may be all of a program under one name."""
+    if stage.seconds is None or stage.stage.profile is None:
+        return None
+    share = kernels_share if stage.bottleneck.on_gpu else named_share
+    return share(stage.stage, stage.seconds.value)
 
 
 def hides(stage: StageSummary) -> bool:
-    """Whether most of a stage's time goes where its profile shows no kernel, though the GPU doesn't idle there."""
-    seen = seen_share(stage)
-    return seen is not None and seen < SEEN_SHARE and not _idles(stage)
+    """Whether most of a stage's time goes where its profile names no work, though the GPU doesn't idle there."""
+    told = told_share(stage)
+    return told is not None and told < SEEN_SHARE and not _idles(stage)
 
 
 def hides_all(stage: StageSummary) -> bool:
-    """Whether its profile shows next to nothing of it, as of a runtime that runs the net as one operator of its own."""
-    return hides(stage) and (seen_share(stage) or 0.0) < NEXT_TO_NOTHING
+    """Whether what its profile shows can't be counted: next to nothing of it, or on a CPU too little.
+
+    A GPU's profile has every kernel that was launched; on a CPU a runtime runs the net as one operator of its own.
+    """
+    return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:

@@ -14,10 +14,19 @@ from pipeline.analysis.traffic import Moved, moved
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import BatchGrowth
 from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.drift import drifts_of, is_unfair, taken_by_others
 
 Kind = Literal["compute-bound", "memory-bound", "mixed", "overhead-bound", "below both roofs", "unknown"]
 Reason = Literal[
-    "", "not measured", "idle", "flat with batch", "flat with pixels", "a roof is unknown", "not profiled", "far below"
+    "",
+    "not measured",
+    "other pace",
+    "idle",
+    "flat with batch",
+    "flat with pixels",
+    "a roof is unknown",
+    "not profiled",
+    "far below",
 ]
 
 MOST_OF_THE_TIME = 0.6  # in work near one roof, from which that roof names the bottleneck
@@ -125,8 +134,11 @@ def bottleneck_of(
     flops = run.reference.flops_per_image * run.batch_size if run.reference else 0
     through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
     on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    if not on_gpu and at_another_pace(run, stage):
+        unknown = Evidence(None, None, None, None)
+        return Bottleneck("unknown", "other pace", unknown, roofline, gap(run, stage), bool(flops), through, on_gpu)
     diagnostics, seen = stage.diagnostics, kernels_share(stage, interleaved)
-    told = seen is not None and (on_gpu or seen >= SEEN_SHARE)
+    told = seen is not None and (on_gpu or named_share(stage, interleaved) >= SEEN_SHARE)
     shares = time_shares(run, stage, layers, roofline) if roofline and told else None
     pixels = diagnostics.image_growth if diagnostics else None
     evidence = Evidence(
@@ -176,6 +188,21 @@ def kernels_share(stage: StageRecord, seconds: float) -> float | None:
     if stage.profile is None or not stage.profile.kernels or seconds <= 0:
         return None
     return sum(kernel.seconds_per_call for kernel in stage.profile.kernels) / seconds
+
+
+def named_share(stage: StageRecord, seconds: float) -> float:
+    """What the kernels, or operators, of a known class fill of such a call; 0 where none is on record.
+
+    One of no class may be all of a program under one name, as a frozen or a compiled net is to a CPU's profiler.
+    """
+    rows = stage.profile.kernels if stage.profile and seconds > 0 else []
+    return sum(row.seconds_per_call for row in rows if row.kind != "other") / seconds if rows else 0.0
+
+
+def at_another_pace(run: RunRecord, stage: StageRecord) -> bool:
+    """Whether processors that drifted or that others used were another machine for the peaks than for the stage."""
+    drifted = any(is_unfair(change) for change in (run.drift, *drifts_of(stage.pairs)))
+    return drifted or bool(taken_by_others(stage.pairs))
 
 
 def growth_slope(growth: BatchGrowth | None) -> float | None:

@@ -39,8 +39,10 @@ class LayoutCost:
 
     @property
     def share(self) -> float | None:
-        """Of the stage's time, what its changes of layout take."""
-        return self.seconds / self.stage.seconds.value if self.seconds is not None and self.stage.seconds else None
+        """Of the stage's time, what its changes of layout take; None where its profile was taken at another pace."""
+        if self.seconds is None or not self.stage.seconds or self.stage.bottleneck.reason == "other pace":
+            return None
+        return self.seconds / self.stage.seconds.value
 
     @property
     def pays(self) -> bool:

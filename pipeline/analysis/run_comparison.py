@@ -4,7 +4,7 @@ Both runs measured every stage against the baseline in the same minutes, so the 
 machine that was busier on one day changes no ratio.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -21,6 +21,7 @@ IGNORED_CONFIG = {
     "hydra", "preset", "report", "strict", "resume", "resume_despite", "gpu_busy", "objective", "subject_to",
     "accuracy",
 }  # fmt: skip
+TELLS = {"adds", "summary"}  # of a stage, what it is, in words
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
 BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
 
@@ -120,7 +121,7 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     old, new = (baseline_seconds(run, ranking(run)) for run in (first, second))
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
-    found += config_differences(first.config, second.config, "")
+    found += config_differences(*of_both_runs(first.config, second.config), "")
     found += accuracy_differences(first, second)
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
@@ -150,6 +151,30 @@ def config_differences(old: object, new: object, key: str) -> list[Difference]:
         nested = [config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
         return [difference for part in nested for difference in part]
     return [] if old == new else [Difference(key, old, new)]
+
+
+def of_both_runs(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Two configs with the stages that both asked for, by name, without what only tells of a stage.
+
+    A stage that one of them lacks is a line of its own in the comparison, whether it stood in a ladder or alone.
+    """
+    stages = _by_name(old), _by_name(new)
+    shared = [{name: each[name] for name in each if all(name in other for other in stages)} for each in stages]
+    return {**old, "stage": shared[0]}, {**new, "stage": shared[1]}
+
+
+def _by_name(config: Mapping[str, object]) -> dict[str, object]:
+    """The stages that a config asks for: a ladder's rungs, or the only one."""
+    asked = config.get("stage")
+    if not isinstance(asked, dict):
+        return {}
+    rungs = asked.get("rungs") or {asked.get("name"): asked}
+    return {
+        str(name): {key: value for key, value in stage.items() if key not in TELLS}
+        if isinstance(stage, dict)
+        else stage
+        for name, stage in rungs.items()
+    }
 
 
 def anything_told(changes: Sequence[Change]) -> bool:

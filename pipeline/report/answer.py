@@ -119,10 +119,13 @@ def paragraph(summary: RunSummary) -> list[str]:
     if summary.ranking.ties and objective_text.told_by_intervals(summary):
         verb = "is" if len(summary.ranking.ties) == 1 else "are"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
+    subject = spoken(winner.name)
     if winner.host_ratio and summary.on_gpu:  # a CPU copies nothing
-        lines.append(f"From host memory and back it is {significant(winner.host_ratio)} × {spoken(summary.baseline)}.")
+        told = f"{significant(winner.host_ratio)} × as fast as {spoken(summary.baseline)}"
+        lines.append(f"From host memory and back {subject} is {told}.")
+        subject = "It"
     if winner.setup_seconds is not None:
-        lines.append(f"It is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
+        lines.append(f"{subject} is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
     return [*lines, *_since(summary)]
 
 

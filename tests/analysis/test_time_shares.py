@@ -72,7 +72,7 @@ def test_the_sentence_says_where_the_time_goes() -> None:
     found = summarized(two_in_series())
     said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
     assert sentence(found).startswith(f"mixed: {said}")
-    assert in_short(found).startswith(f"It is mixed ({said}")
+    assert in_short(found).startswith(f"{found.name} is mixed ({said}")
 
 
 def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:

@@ -6,6 +6,7 @@ from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.run_record import Artefact, Execution, StageRecord
 from pipeline.report import html, markdown
 from pipeline.report.sections import bits_section
+from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as made_up
 from tests.report.test_html import Reader
 
@@ -33,7 +34,8 @@ def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
     every = [layer.name for layer in made_up.layers() if layer.flops]
     assert every
     assert int8["layers"] == f"{len(every) - ('encoder.0.0' in every)} of {len(every)}"
-    assert (int8["error"], int8["Dice"], int8["Dice lost"], int8["file MiB"]) == ("0.021", "0.9575", "0.50", "1.00")
+    assert (int8["error"], int8["Dice"], int8["file MiB"]) == ("0.021", "0.9575", "1.00")
+    assert int8["Dice lost, points"] == "0.50"
     assert (int8["bits"], int8["by"], int8["outcome"]) == ("int8", "ONNX Runtime", "faster")
     assert dict(zip(shown.titles, shown.rows[0], strict=True))["layers"].text == "–"
 
@@ -42,7 +44,16 @@ def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> No
     first, second = bits_section.sentences(FOUND)
     assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
     assert "the fastest with more is half, 11." in first
-    assert second.startswith("0.040 % of its pixels change class. Dice by class: class 0 0.9800 (fp32 net 0.9800)")
+    assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 net 0.9800)")
+
+
+def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
+    """Its milliseconds may be of a slower moment than another's."""
+    late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
+    assert "the fastest with more is half, " in bits_section.sentences(replace(FOUND, stages=late))[0]
+    busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, bounded=False))
+    (said,) = bits_section.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
+    assert said.startswith("0.040 % of int8's pixels change class.")
 
 
 def test_a_run_without_such_a_stage_has_no_such_part() -> None:

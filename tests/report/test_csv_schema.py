@@ -76,7 +76,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
             ("bottleneck", "bottleneck"),
             ("near arithmetic", "near_arithmetic_share"),
             ("near memory", "near_memory_share"),
-            ("peak", "peak_flops_per_s"),
+            ("peak TFLOP/s", "peak_flops_per_s"),
             ("of the peak", "peak_share"),
             ("of the bandwidth", "bandwidth_share"),
             ("GPU idle", "gpu_idle_share"),

@@ -206,5 +206,5 @@ def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
     assert said == {
         "eager": "",
         "half": "",
-        "compile": "It moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
+        "compile": "compile moves at least 954 MiB in 3 kernels per call, eager at least 3.73 GiB in 96.",
     }

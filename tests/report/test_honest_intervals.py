@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.analysis.run_comparison import compare
+from pipeline.analysis.run_comparison import compare, differences
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import formatting
@@ -88,3 +88,15 @@ def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
     assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
     assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
     assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, bounded=False), 2) == "6.8 ×"
+
+
+def test_a_stage_of_one_run_alone_is_no_difference_of_settings() -> None:
+    """It has a line of its own; of the stages of both what they were asked for is compared, in a ladder or alone."""
+    half = {"name": "half", "dtype": "auto", "adds": "no casts", "summary": "half precision"}
+    ladder = {"seed": 0, "stage": {"rungs": {"half": half, "amp": {"name": "amp", "dtype": "auto"}}}}
+    alone = {"seed": 0, "stage": {"name": "half", "dtype": "bf16", "summary": "another text"}}
+    first, second = (made_up.run(config=config) for config in (ladder, alone))
+    assert [(each.what, each.old, each.new) for each in differences(first, second)] == [
+        ("stage.half.dtype", "auto", "bf16")
+    ]
+    assert differences(first, made_up.run(config={"seed": 0, "stage": ladder["stage"] | {"name": "ladder"}})) == []

@@ -120,7 +120,7 @@ def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> N
     found = made_up.summary(RUN)
     said = why_of(found)
     assert said.startswith("The largest step to it was compile, −3.94 ms per call.")
-    assert "It is mixed (50 % of the kernels' time in matrix work at " in said
+    assert "compile is mixed (50 % of the kernels' time in matrix work at " in said
     assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
     assert attribution_section.QUESTION in made_up.page(RUN)
     assert attribution_section.QUESTION in made_up.as_markdown(RUN)
@@ -143,7 +143,7 @@ def test_without_a_winner_nothing_is_explained() -> None:
     assert attribution_section.QUESTION not in made_up.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = why_of(made_up.summary(bare))
-    assert said == "What limits it is unknown: the bottleneck needs both roofs."
+    assert said == f"What limits {bare.stages[0].name} is unknown: the bottleneck needs both roofs."
 
 
 def test_time_between_layers_is_named_where_it_is_the_most() -> None:

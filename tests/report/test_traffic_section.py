@@ -59,7 +59,7 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
     assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
     said = _moved(made_up.summary(ALL), winner)
     assert said != _moved(made_up.summary(run()), made_up.summary(run()).winner)  # type: ignore[arg-type]
-    assert said.startswith("It moves ")
+    assert said.startswith(f"{winner.name} moves ")
     mixed = [counted(stage) if stage.name == winner.name else stage for stage in run().stages]
     assert _moved(made_up.summary(replace(run(), stages=mixed)), winner) == ""
 

@@ -6,8 +6,10 @@ for what a stage does (`StageRecord.execution`), never for its name, so that the
 
 from collections.abc import Callable
 
+from models.input_contract import NAMED, InputContract
 from pipeline.analysis.attribution import by_class, launches_by_class, seen_share
 from pipeline.analysis.bottleneck import SEEN_SHARE, growth_slope
+from pipeline.analysis.path_shares import moves
 from pipeline.analysis.recommendations.bound_rules import lower_the_bytes, mind_the_first_layer, try_fp8
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
@@ -26,10 +28,7 @@ NAMED_PLACES = 3  # at which the layout changes
 COPY_SHARE = 0.2  # of the latency from host memory and back
 NOISY_EFFECT = 0.05
 SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
-# The host sends bytes of images and gets bytes of classes, a quarter and less of fp32 images and logits. A volume's
-# values are seldom bytes: of it the classes alone.
-SMALL_COPIES = 'images = uint8_batch.to("cuda", non_blocking=True).float() / 255; masks = net(images).argmax(1).byte()'
-SMALL_ANSWERS = "masks = net(volumes).argmax(1).byte()"
+BYTES = 255  # the largest value of one: images of bytes are a quarter of those of fp32
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:
@@ -185,6 +184,27 @@ def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendati
     pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
     pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
     figures: dict[str, Figure] = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
-    if summary.run.words == VOLUMES:
-        return Recommendation("shrink the answers", figures, SMALL_ANSWERS)
-    return Recommendation("shrink the copies", figures, SMALL_COPIES)
+    masks = f"masks = net({summary.run.words.samples}).argmax(1).byte()"
+    images = from_bytes(settings.data.contract)
+    if summary.run.words == VOLUMES or images is None or _costs("uint8 in", winner):
+        return Recommendation("shrink the answers", figures, masks)
+    return Recommendation("shrink the copies", figures, f"images = {images}; {masks}")
+
+
+def _costs(move: str, stage: StageSummary) -> bool:
+    """Whether the run measured this move around the net, and found the path no faster with it."""
+    return any(each.name == move and each.bought is not None and each.bought <= 1 for each in moves(stage.stage))
+
+
+def from_bytes(contract: InputContract) -> str | None:
+    """The line that makes the net's input of bytes on the device, as the run made it on the host.
+
+    None where the values aren't bytes, or need more than a factor and a term for each channel.
+    """
+    if contract.scale not in (None, BYTES) or contract.low or not contract.mean:
+        return None
+    share, one = f'uint8_batch.to("cuda", non_blocking=True) / {BYTES}', len(contract.mean) == len(contract.std) == 1
+    if (contract.mean, contract.std) == NAMED["unit"]:
+        return share
+    mean, std = (f"{contract.mean[0]:g}", f"{contract.std[0]:g}") if one else ("mean", "std")
+    return f"({share} - {mean}) / {std}"

@@ -1,6 +1,6 @@
 """Bars: the ladder, values with their intervals, the waterfall, levels, and bars of parts laid end to end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pipeline.report.charts.bar_rows import Bar, Part, cut_at, rows
 from pipeline.report.charts.canvas import ACCENT, BAD, PLAIN, TIED
@@ -45,9 +45,10 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
     return rows(drawn, labels[0], unit=labels[1])
 
 
-def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
+def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Collection[str] = ()) -> str:
     """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order.
 
+    A step of which the run can't tell the two ends apart is `unresolved`, by its name, and hatched.
     A baseline that takes far longer than all that follow is cut, so that the other steps fill the axis.
     """
     drawn = []
@@ -56,7 +57,7 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str) -> str:
         whole = before == 0
         colour = PLAIN if whole else ACCENT if after < before else BAD
         change = milliseconds(after) if whole else f"{1e3 * (after - before):+.3g}".replace("-", "−")
-        drawn.append(Bar(name, [Part(low, high, colour)], change, strong=whole))
+        drawn.append(Bar(name, [Part(low, high, colour, hatched=name in unresolved)], change, strong=whole))
     title = "From the baseline to the winner: what each rung took away"
     return rows(drawn, title, unit=unit, cut=cut_at(sorted({1e3 * after for _, _, after in steps})))
 

@@ -18,6 +18,7 @@ from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck_section import in_short
+from pipeline.report.sections.cost_section import DOUBTS
 from pipeline.report.tables import Column, figure, names, table_of
 
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
@@ -28,14 +29,21 @@ SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
-    """Such as "The largest step to it was tf32, −59 ms per call. It is compute-bound …"."""
+    """Such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
     parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)
 
 
 def _largest(summary: RunSummary) -> str:
     step = largest_step(summary)
-    return f"The largest step to it was {step.name}, {signed(step.change)} per call." if step else ""
+    return f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
+
+
+def step_sentences(summary: RunSummary) -> list[str]:
+    """One for each step on the way to the winner; or why none is told."""
+    if summary.winner and summary.doubt == "baseline drifted":
+        return [f"What each rung took away isn't known: {DOUBTS[summary.doubt]}."]
+    return [sentence(step) for step in steps(summary)]
 
 
 def _moved(summary: RunSummary, winner: StageSummary) -> str:
@@ -47,7 +55,7 @@ def _moved(summary: RunSummary, winner: StageSummary) -> str:
     least = "" if traffic.by_counters else "at least "
     ours = f"{least}{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
     theirs = f"{clean(summary.run.baseline)} {least}{size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
-    return f"It moves {ours}, {theirs}."
+    return f"{clean(winner.name)} moves {ours}, {theirs}."
 
 
 def _still(winner: StageSummary) -> str:
@@ -102,7 +110,8 @@ def way_figure(summary: RunSummary) -> Figure | None:
         return None
     first = (clean(path[0].previous), 0.0, path[0].before)
     bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
-    svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call")
+    alike = [f"+ {clean(step.name)}" for step in path if step.finding == "no difference"]
+    svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
     columns: list[Column[Step]] = [
         names("rung", lambda step: step.name),
         Column("before", cell=figure(lambda step: step.before, seconds)),

@@ -1,5 +1,6 @@
 """What limits every stage, side by side, and for one stage in a line."""
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from pipeline.analysis.bottleneck import FEW_LAUNCHES, FLAT_SLOPE, MOST_OF_THE_TIME, Bottleneck, Evidence, Reason
@@ -9,7 +10,7 @@ from pipeline.analysis.time_shares import NEAR_ARITHMETIC, NEAR_BANDWIDTH, TimeS
 from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
-from pipeline.report.formatting import NOTHING, clean, share, significant
+from pipeline.report.formatting import NOTHING, clean, listed, share, significant
 from pipeline.report.sections.source_text import bytes_text
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
 
@@ -29,6 +30,7 @@ DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more e
 REASONS: dict[Reason, str] = {
     "": "",
     "not measured": "the stage was not measured",
+    "other pace": "the machine's pace changed between its calls and the peaks, or other programs used the processors",
     "idle": "no kernel runs for most of the time",
     "flat with batch": "more {samples} would take hardly more time",
     "flat with pixels": "a quarter of every {sample} would take hardly less time",
@@ -71,8 +73,8 @@ def _of_the_roofs() -> list[Column[StageSummary]]:
     """What of the peak and of the bandwidth the whole call reaches."""
     return [
         Column(
-            "peak",
-            help="TFLOP/s, the most that anything reached here in the precision that ran",
+            "peak TFLOP/s",
+            help="the most that anything reached here in the precision that ran",
             cell=_peak,
             csv="peak_flops_per_s",
         ),
@@ -93,8 +95,14 @@ def _of_the_roofs() -> list[Column[StageSummary]]:
 
 
 def definition(summary: RunSummary) -> str:
-    """What makes a bottleneck, in the words for the run's data."""
-    return summary.run.words.put_into(DEFINITION)
+    """What makes a bottleneck, in the words for the run's data, and why none is named of some stages."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for stage in summary.ranked:
+        if stage.bottleneck.kind == "unknown":
+            named[REASONS[stage.bottleneck.reason]].append(clean(stage.name))
+    words = summary.run.words
+    unknown = [f"Unknown of {listed(names)}: {words.put_into(reason)}." for reason, names in named.items()]
+    return " ".join([words.put_into(DEFINITION), *unknown])
 
 
 def table(summary: RunSummary) -> Table:
@@ -229,8 +237,10 @@ def in_short(stage: StageSummary) -> str:
     said = _deciding(bottleneck, stage.words)
     figures = f" ({', '.join(said)})" if said else ""
     if bottleneck.kind == "unknown":
-        return f"What limits it is unknown: {stage.words.put_into(REASONS[bottleneck.reason])}{figures}."
-    return f"It is {bottleneck.kind}{figures}."
+        return (
+            f"What limits {clean(stage.name)} is unknown: {stage.words.put_into(REASONS[bottleneck.reason])}{figures}."
+        )
+    return f"{clean(stage.name)} is {bottleneck.kind}{figures}."
 
 
 def _deciding(bottleneck: Bottleneck, words: Words) -> list[str]:

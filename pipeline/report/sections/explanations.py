@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.analysis.attribution import steps, way
+from pipeline.analysis.attribution import way
 from pipeline.analysis.summary import RunSummary
 from pipeline.report.figure import Figure
 from pipeline.report.formatting import clean, listed
@@ -48,7 +48,7 @@ def sentences(summary: RunSummary) -> dict[str, list[str]]:
     """The sentences alone, by title; what has none is left out."""
     why = [attribution_section.of_winner(summary, summary.winner)] if summary.winner else []
     said = {
-        attribution_section.QUESTION: [*why, *(attribution_section.sentence(step) for step in steps(summary))],
+        attribution_section.QUESTION: [*why, *attribution_section.step_sentences(summary)],
         host_path_section.TITLE: host_path_section.sentences(summary),
         "Layout": layout_section.sentences(summary),
         "Fusion": fusion_section.sentences(summary),
@@ -77,17 +77,16 @@ def _way(summary: RunSummary) -> Explanation:
         attribution_section.QUESTION,
         attribution_section.of_winner(summary, winner) if winner else "",
         f"{note}{left_out}" if chart else "",
-        [attribution_section.sentence(step) for step in steps(summary)],
+        attribution_section.step_sentences(summary),
         [chart] if chart else [],
     )  # fmt: skip
 
 
 def _bottlenecks(summary: RunSummary) -> Explanation:
     gist = bottleneck_section.in_short(summary.winner) if summary.winner else ""
-    named = f"{clean(summary.winner.name)}: {gist[:1].lower()}{gist[1:]}" if gist and summary.winner else ""
     table = bottleneck_section.table(summary)
     return Explanation(
-        "bottlenecks", "What limits each stage", named, bottleneck_section.definition(summary), table=table
+        "bottlenecks", "What limits each stage", gist, bottleneck_section.definition(summary), table=table
     )
 
 

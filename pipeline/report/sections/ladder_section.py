@@ -101,12 +101,12 @@ def _against_eager(named: Headings) -> list[StageColumn]:
 
 def low(ratio: Ratio | None) -> float | None:
     """The lower end of a ratio's interval; None where it has none."""
-    return ratio.low if ratio and ratio.blocks else None
+    return ratio.low if ratio and ratio.blocks and ratio.bounded else None
 
 
 def high(ratio: Ratio | None) -> float | None:
     """The upper end of a ratio's interval; None where it has none."""
-    return ratio.high if ratio and ratio.blocks else None
+    return ratio.high if ratio and ratio.blocks and ratio.bounded else None
 
 
 def _times(words: Words) -> list[StageColumn]:
@@ -157,7 +157,7 @@ def _resources(words: Words) -> list[StageColumn]:
         csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
         csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
         Column(f"J/{words.sample}", help=counter, cell=energy, csv="joules_per_image"),
-        Column("set-up", help="build and first call", cell=setup, views=EVERYWHERE, short="build"),
+        Column("set-up", help="build and first call", cell=setup, views=EVERYWHERE),
         csv_only("build_s", lambda stage: stage.stage.build_seconds),
         csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
         csv_only("break_even_images", lambda stage: stage.break_even),
