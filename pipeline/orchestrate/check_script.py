@@ -6,6 +6,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
+from pipeline.stats.drift import DRIFT_UNFAIR
 from pipeline.stats.ranking import ranking
 
 FILE = "check.py"
@@ -18,7 +19,6 @@ import torch
 sys.path.append("")  # a checkout that isn't installed
 from pipeline.records import codec
 from pipeline.worker.recorded_run import recorded_net, recorded_workload
-
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
 run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
 stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
@@ -43,15 +43,17 @@ with torch.inference_mode():
         each = loop(call, math.ceil(seconds / 1.5 / loop(call, 5)))
         found.append(loop(call, math.ceil(seconds / each)))
 first, own = (1e3 * median(found) for found in taken)
-print(f"{baseline}: {{first:.4g}} ms, {{asked}}: {{own:.4g}} ms a call, ratio {{first / own:.4f}}")
+rounds = sorted(one / other for one, other in zip(*taken))
+apart = ": too far apart to tell, run it on an idle machine" if rounds[-1] > {apart} * rounds[0] else ""
+told = f"ratio {{first / own:.4f}}, in {{len(rounds)}} rounds {{rounds[0]:.4g}} to {{rounds[-1]:.4g}}{{apart}}"
+print(f"{baseline}: {{first:.4g}} ms, {{asked}}: {{own:.4g}} ms a call, {{told}}")
 '''
 PLAIN_AUTOCAST = """\
 last = {4: torch.channels_last, 5: torch.channels_last_3d}
 laid = lambda part: part.contiguous(memory_format=last.get(part.dim(), torch.contiguous_format))
 for part in theirs.parameters(): part.data = laid(part.data)
 def plain(*inputs):
-    with torch.autocast("cuda", torch.float16):
-        return theirs(*map(laid, inputs))"""
+    with torch.autocast("cuda", torch.float16): return theirs(*map(laid, inputs))"""
 PLAIN_EAGER = """\
 torch.set_num_threads(run.config["threads"] or torch.get_num_threads())
 plain = theirs"""
@@ -73,6 +75,7 @@ def script(run: RunRecord) -> str:
         wait="torch.cuda.synchronize" if is_cuda(run.environment.device) else "int",
         plain=PLAIN_AUTOCAST if today else PLAIN_EAGER,
         fast=today,
+        apart=1 + DRIFT_UNFAIR,
     )
 
 
