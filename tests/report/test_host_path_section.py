@@ -39,7 +39,7 @@ def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
     found = summary(host_path=PATH)
     lines = sentences(found)[TITLE]
     assert lines[0].startswith("fast: 80.0 ms a call from the host's memory and back; the net itself is ")
-    assert "Each move buys: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms a call" in lines[1]
+    assert "Times as fast with each move: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms a call" in lines[1]
     titles = ["stage", "net alone", "as it is", "classes out", "ring", "net's share"]
     assert table(found).titles == titles
     assert len(table(found).rows) == 1
