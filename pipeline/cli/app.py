@@ -216,7 +216,7 @@ def report(record: RunRecord, invocation: Invocation) -> float:
         path = write_report(summary, Path(tempfile.mkdtemp(prefix="unet-ladder-")))
         invocation.code = FAILED
     console = SteadyConsole(highlight=False)
-    console.print(first_screen(summary))
+    console.print(first_screen(summary), crop=False)
     console.print(visible(path), soft_wrap=True, markup=False)
     return to_be_least(summary)
 

@@ -10,7 +10,7 @@ from pipeline.lessons.claims import Claim, Judged, judged_all
 from pipeline.lessons.contents import CONTENTS
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
-from pipeline.lessons.rows import Rows, Unit, amount, shown, value
+from pipeline.lessons.rows import Rows, Unit, amount, has_interval, shown, value
 from pipeline.records.machine import Environment
 from pipeline.report import formatting
 from pipeline.report.charts import bars as bar_charts
@@ -111,7 +111,7 @@ def table_of(rows: Rows) -> Table:
     headings = [
         Heading("variant", kind="text"),
         Heading("value", "median; of one repeat, where a call repeats the work"),
-        Heading("95 % interval", "of the median, by order statistics of the samples; the extremes, of fewer than six"),
+        Heading("95 % interval", "of the median, by order statistics of the samples; none of fewer than six"),
         Heading("times as fast", "interleaved with the row that it is compared with, with a 95 % interval"),
         Heading("compared with"),
         Heading("TFLOP/s"),
@@ -136,7 +136,7 @@ def cells(row: Row, rows: Rows) -> list[Cell]:
         Cell(formatting.clean(row.name), formatting.clean(row.name)),
         Cell(f"{formatting.significant(found.value * scale)} {name}" if found else formatting.NOTHING,
              found.value if found else None),
-        Cell(between(found, scale) if found else "", found.high - found.low if found else None),
+        Cell(between(found, scale, has_interval(row)) if found else "", found.high - found.low if found else None),
         Cell(amount(ratio) if ratio else "", ratio.value if ratio else None),
         Cell(formatting.clean(row.against) if ratio else ""),
         *(Cell(formatting.significant(rate.value) if rate else formatting.NOTHING, rate.value if rate else None)
@@ -148,8 +148,10 @@ def cells(row: Row, rows: Rows) -> list[Cell]:
     ]  # fmt: skip
 
 
-def between(found: Estimate, scale: float) -> str:
-    """The interval in the unit of its value."""
+def between(found: Estimate, scale: float, bounded: bool) -> str:
+    """The interval in the unit of its value; of extremes that are none, that."""
+    if not bounded:
+        return "(no interval)"
     return f"[{formatting.significant(found.low * scale)}, {formatting.significant(found.high * scale)}]"
 
 
@@ -173,11 +175,17 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
         return Markup(curves.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
     best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
     bars = [
-        (formatting.clean(row.name), Estimate(found.value * scale, found.low * scale, found.high * scale),
+        (formatting.clean(row.name), whiskers(found, scale, has_interval(row)),
          shown(found.value, lesson.unit), found.value == best.get(row.against or row.name))
         for row, found in taken
     ]  # fmt: skip
     return Markup(bar_charts.bars(bars, (lesson.title, name)))  # noqa: S704
+
+
+def whiskers(found: Estimate, scale: float, bounded: bool) -> Estimate:
+    """A bar's value with the ends of its interval; without one both are the value."""
+    middle = found.value * scale
+    return Estimate(middle, found.low * scale, found.high * scale) if bounded else Estimate(middle, middle, middle)
 
 
 def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting
 from pipeline.stats.drift import END_SHARE, allowing, unfair_part
-from pipeline.stats.intervals import Estimate, Ratio, median_interval
+from pipeline.stats.intervals import Estimate, Ratio, interval_rank, median_interval
 from pipeline.stats.outcomes import Noise, Outcome
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
@@ -25,6 +25,11 @@ def measured(row: Row) -> bool:
 def seconds(row: Row) -> Estimate:
     """Median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
     return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.samples]))[:3])
+
+
+def has_interval(row: Row) -> bool:
+    """Whether its samples are enough for one: six."""
+    return interval_rank(len(row.held_bytes or row.samples)) > 0
 
 
 def drift_of(row: Row) -> float:
@@ -115,7 +120,7 @@ class Rows(Sequence[Row]):
         if outcome == "same":
             return "just as fast as"
         if outcome == "not resolved":
-            return "as fast, as far as this run can tell, as"
+            return "not shown to be faster or slower than"
         factor, way = (ratio.value, "fast") if outcome == "faster" else (1 / ratio.value, "slow")
         return f"{formatting.significant(factor)} × as {way} as"
 

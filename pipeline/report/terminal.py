@@ -1,6 +1,6 @@
 """The first screen on a terminal, in 80 columns; colours only where rich finds a terminal."""
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +24,17 @@ MOST_UNWELL = 4  # lines of their own
 MOST_ROWS = 16  # of the ladder, with which the first screen keeps to 40 lines
 
 
+class Whole:
+    """A table in its own width: a narrower terminal wraps its lines, where rich would leave its last columns out."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As rich asks a renderable for its parts."""
+        yield from console.render(self.table, options.update(width=WIDTH - 1))
+
+
 def first_screen(summary: RunSummary) -> RenderableType:
     """The answer in a few lines, what to beware of, and the ladder."""
     where = run_text.machine(summary.run)
@@ -39,7 +50,7 @@ def first_screen(summary: RunSummary) -> RenderableType:
         for line in (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), *_use(summary))
         if line
     ]
-    parts += [Text(""), *_warnings(summary), ladder(summary)]
+    parts += [Text(""), *_warnings(summary), Whole(ladder(summary))]
     return Group(*parts, *_unwell(summary))
 
 

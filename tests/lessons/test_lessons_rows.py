@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons.draw import markdown
 from pipeline.lessons.experiments.launches import EAGER, GRAPH
 from pipeline.lessons.experiments.launches import row_of as launch
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, Unit, seconds, value
-from tests.lessons.made_up_lessons import held, timed
+from tests.lessons.made_up_lessons import held, record, timed
 
 RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -45,10 +46,10 @@ def test_the_docs_name_every_lesson_and_link_to_what_an_h200_showed() -> None:
     assert set(re.findall(r"\| `([a-z-]+)` \|", page)) == set(LESSONS)
     titles = {lesson.title: lesson.name for lesson in CONTENTS}
     recorded = set()
-    for record in (DOCS / "h200").rglob("lessons.md"):
-        for heading in re.findall(r"^## (.*)$", record.read_text(encoding="utf-8"), re.MULTILINE):
+    for told in (DOCS / "h200").rglob("lessons.md"):
+        for heading in re.findall(r"^## (.*)$", told.read_text(encoding="utf-8"), re.MULTILINE):
             anchor = re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
-            recorded.add((titles[heading], record.relative_to(DOCS).as_posix(), anchor))
+            recorded.add((titles[heading], told.relative_to(DOCS).as_posix(), anchor))
     links = set(re.findall(r"`([a-z-]+)` \| \[yes\]\((h200/[a-z_/]*lessons\.md)#([a-z0-9-]+)\)", page))
     assert links == recorded
     assert {name for name, _, _ in links} == set(LESSONS)
@@ -86,7 +87,30 @@ def test_a_pace_says_how_much_and_which_way(own: float, words: str) -> None:
 def test_what_noise_hides_is_not_called_faster() -> None:
     """Every second sample of the one is slow: the interval holds 1."""
     rows = Rows([timed("eager", 1e-3), shaken("other", 0.97e-3)])
-    assert rows.pace("other", "eager") == "as fast, as far as this run can tell, as"
+    assert rows.pace("other", "eager") == "not shown to be faster or slower than"
+
+
+def test_what_is_not_resolved_bears_no_figure() -> None:
+    """Three samples have no interval: neither the ratio nor the table claims one."""
+    few = [replace(row, samples=row.samples[:3]) for row in (timed("eager", 9e-3), timed("compiled", 1e-3, "eager"))]
+    moved = [replace(row, moved_bytes=amount, kernels=1) for row, amount in zip(few, (9e8, 1e8), strict=True)]
+    text = said("chain", moved)
+    assert "Compiled, the chain is not shown to be faster or slower than eager." in text
+    assert "times the speed" not in text
+    assert "bound by memory" not in text
+    page = markdown(record(chain=moved))
+    assert page.count("| (no interval) |") == 2
+    assert "no interval" not in markdown(record(chain=[timed("eager", 9e-3)]))
+
+
+def test_on_a_processor_operators_are_called_and_no_kernel_launched() -> None:
+    """The least of all sizes is the floor, also where the smallest was disturbed; the size that hides it stays so."""
+    times = {1: 9e-6, 4: 5e-6, 64: 2e-5, 256: 6e-6, 1024: 4e-5}
+    rows = [timed(launch(EAGER, n).name, 20 * t, series=EAGER, at=n, repeats=20) for n, t in times.items()]
+    assert said("launches", rows) == (
+        "However small, an operator called from Python takes 5.00 µs or more here. Only from 1,024 Ki numbers on does "
+        "the work take twice as long as that."
+    )
 
 
 def test_what_in_place_wins_is_read_from_the_rows() -> None:

@@ -27,10 +27,10 @@ from tests.report import made_up_run as made_up
 RUN = made_up.run()
 
 
-def printed(terminal: bool = False) -> str:
+def printed(terminal: bool = False, width: int = 80) -> str:
     """The first screen as a console prints it."""
-    console = Console(width=80, file=io.StringIO(), force_terminal=terminal)
-    console.print(first_screen(made_up.summary(RUN)))
+    console = Console(width=width, file=io.StringIO(), force_terminal=terminal)
+    console.print(first_screen(made_up.summary(RUN)), crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -42,6 +42,15 @@ def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> 
     assert "\x1b" not in text
     assert "\x1b[" in printed(terminal=True)
     assert "\x1b[31m &" not in printed(terminal=True)
+
+
+def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
+    """It breaks the lines where they are longer than it is wide; the prose is as wide as the terminal."""
+    narrow, wide = (printed(width=width).splitlines() for width in (60, 80))
+    rows = [line.rstrip() for line in wide if line.lstrip("▸= ").startswith(("stage", "compile ", "half", "tf32"))]
+    assert len(rows) >= 4
+    assert set(rows) <= {line.rstrip() for line in narrow}
+    assert any(line.startswith("  To use it: ") and len(line) <= 60 for line in narrow)
 
 
 def test_the_first_screen_answers_first() -> None:

@@ -79,7 +79,7 @@ def says(rows: Rows) -> list[str]:
             f"Eager moves {formatting.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
             f"{formatting.size(fused.moved_bytes)} in {fused.kernels:g}."
         )
-    ratio = rows.times(EAGER, COMPILED)
+    ratio = rows.times(EAGER, COMPILED) if rows.outcome(EAGER, COMPILED) != "not resolved" else None
     if ratio and eager and fused and eager.moved_bytes and fused.moved_bytes:
         less = eager.moved_bytes / fused.moved_bytes
         near = 0.8 <= ratio.value / less <= 1.25

@@ -33,7 +33,7 @@ def run(bench: Bench) -> list[Row]:
 def lead(rows: Rows) -> str:
     """What fusing wins."""
     pace = rows.pace(COMPILED, SPELT)
-    return f"torch.compile makes GELU, spelt out in operators, {pace} eager does." if pace else ""
+    return f"Compiled, GELU that is spelt out in operators is {pace} eager." if pace else ""
 
 
 def says(rows: Rows) -> list[str]:

@@ -57,8 +57,10 @@ def lead(rows: Rows) -> str:
     eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
     if not eager:
         return ""
-    beside = f", and {formatting.seconds(graph[min(graph)])} in a CUDA graph" if graph else ""
-    return f"However small, a kernel launched from Python takes {formatting.seconds(eager[min(eager)])} here{beside}."
+    beside = f", and {formatting.seconds(min(graph.values()))} in a CUDA graph" if graph else ""
+    what = "a kernel launched" if graph else "an operator called"
+    least = formatting.seconds(min(eager.values()))
+    return f"However small, {what} from Python takes {least} or more here{beside}."
 
 
 def by_size(rows: Rows, series: str) -> dict[float, float]:
@@ -71,9 +73,12 @@ def says(rows: Rows) -> list[str]:
     eager = by_size(rows, EAGER)
     if not eager:
         return []
-    hidden = [at for at, time in eager.items() if time >= 2 * eager[min(eager)]]
+    least = min(eager.values())
+    hidden = [at for at in eager if min(time for size, time in eager.items() if size >= at) >= 2 * least]
     found = [f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that."] if hidden else []
-    return [*found, "A run's report shows less: the best of many bursts of a kernel that does nothing."]
+    launched = any(row.series == GRAPH for row in rows.measured())  # which a CPU has none of
+    less = ["A run's report shows less: the best of many bursts of a kernel that does nothing."] if launched else []
+    return [*found, *less]
 
 
 LESSON = Lesson(

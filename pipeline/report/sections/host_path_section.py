@@ -86,5 +86,7 @@ def sentences(summary: RunSummary) -> list[str]:
     left = net_share(stage.stage, last.seconds)
     after = f", of which the net is {share(left)}" if left is not None else ""
     whole = significant(found[0].seconds / last.seconds, 3)
-    lines.append(f"Times as fast with each move: {', '.join(bought)}. Together {whole} ×: {seconds(last.seconds)} a call{after}.")
+    lines.append(
+        f"Times as fast with each move: {', '.join(bought)}. Together {whole} ×: {seconds(last.seconds)} a call{after}."
+    )
     return lines
