@@ -185,7 +185,8 @@ def how_chosen(summary: RunSummary) -> list[str]:
         near = f"stages within {share(summary.ranking.noise.least)} of the best count as its equals"
         lines.append(f"Chosen by {basis}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:
-        lines.append(f"It keeps {listed([checked(each, summary.run.words) for each in choice.checks[winner.name]])}.")
+        kept_bounds = [checked(each, summary.run.words) for each in choice.checks[winner.name]]
+        lines.append(f"{spoken(winner.name)} keeps {listed(kept_bounds)}.")
     out = [f"{spoken(name)} misses {said}" for name in choice.checks if (said := missed(summary, name))]
     if out:
         more = f"; {len(out) - NAMED} more in results.csv" if len(out) > NAMED else ""

@@ -50,6 +50,7 @@ def test_bounds_leave_the_fastest_of_those_that_keep_them() -> None:
     assert "Left out: compile misses setup<10s (33.8 s); onnxruntime misses" in " ".join(answer.paragraph(bound))
     tied = wanted("throughput", "memory<8GiB")
     assert (tied.ranking.winner, tied.ranking.ties) == ("compile", ["onnxruntime"])
+    assert "compile keeps memory" in " ".join(answer.paragraph(tied))
 
 
 @pytest.mark.parametrize(
