@@ -16,6 +16,8 @@ MOST_READ = 20  # records, the newest first: a folder may hold thousands
 def since(run: RunRecord, folder: Path) -> Since | None:
     """What changed from the last finished run of the same question to this one; None where there is none.
 
+    Of a run that was cut off the stages count that it measured.
+
     Args:
         run: the run.
         folder: its own; the runs beside it are looked through, and those of other days where folders are named so.
@@ -26,6 +28,8 @@ def since(run: RunRecord, folder: Path) -> Since | None:
             if earlier.finished and earlier.started_at < run.started_at and not incomparable(earlier, run):
                 changes = compare(earlier, run)
                 measured = sum(change.change is not None for change in changes)
+                if not run.finished:  # what it didn't come to is neither slower nor broken
+                    changes = [change for change in changes if change.change is not None]
                 worse, better, told = regressed(changes), improved(changes), anything_told(changes)
                 return Since(other.name, earlier.started_at, measured, worse, better, told)
         except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):

@@ -213,6 +213,22 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
     assert since(codec.load(first), first) is None
 
 
+def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Path) -> None:
+    """Of the stages that it measured what changed is said all the same."""
+    slow = made_up.pair("eager", "compile", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 9))
+    slower = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages[:8]]
+    cut = replace(RUN, started_at="2030-01-01T00:00:00+00:00", finished=False)
+    runs = {"whole": RUN, "cut": replace(cut, stages=RUN.stages[:3]), "slower": replace(cut, stages=slower)}
+    for name, run in runs.items():
+        (tmp_path / name).mkdir()
+        codec.save(run, tmp_path / name)
+    found, worse = (since(runs[name], tmp_path / name) for name in ("cut", "slower"))
+    assert found is not None
+    assert worse is not None
+    assert (found.folder, found.measured, found.regressed) == ("whole", 3, [])
+    assert worse.regressed == ["compile"]
+
+
 def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2."""
     assert comparison.main([str(tmp_path), str(tmp_path)]) == 2
