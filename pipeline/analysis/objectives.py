@@ -1,8 +1,8 @@
 """The winner by what the user asked for, among the stages that keep what must hold; from a record alone.
 
 Throughput and cost are ranked as ever, by the ratios' intervals: a cost is a price times the same seconds. A median of
-single calls, the memory and the energy have no interval: the best figure wins, and stages within the minimum detectable
-effect of it are its ties.
+single calls, the memory and the energy have no interval: the best figure wins, and stages within the smallest
+difference that may be claimed of it are its ties; of bytes, which the machine's pace doesn't change, within 1 %.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.records.goals import Constraint, FigureName, Goal, Objective
 from pipeline.records.run_record import RunRecord
+from pipeline.stats.outcomes import LEAST_EFFECT
 from pipeline.stats.ranking import Ranking, ranking
 
 if TYPE_CHECKING:
@@ -106,10 +107,14 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
     if not known:
         return replace(order, winner=None, ties=[], unresolved=None)
     winner = min(known, key=lambda name: (known[name], order.order.index(name)))
-    ties = [
-        name for name, value in known.items() if name != winner and value <= known[winner] * (1 + order.noise.least)
-    ]
+    most = known[winner] * (1 + equal_within(choice.goal, order))
+    ties = [name for name, value in known.items() if name != winner and value <= most]
     return replace(order, winner=winner, ties=ties, unresolved=None)
+
+
+def equal_within(goal: Goal, order: Ranking) -> float:
+    """The share by which a figure of one reading must be the better: of bytes, whatever the machine's pace does."""
+    return LEAST_EFFECT if goal.objective == "memory" else order.noise.least
 
 
 def figure(name: FigureName, run: RunRecord, stage: "StageSummary") -> float | None:

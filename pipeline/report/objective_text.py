@@ -3,7 +3,7 @@
 import math
 
 from models.one_line import plural
-from pipeline.analysis.objectives import FIGURE_OF, Check
+from pipeline.analysis.objectives import FIGURE_OF, Check, equal_within
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
@@ -182,7 +182,7 @@ def how_chosen(summary: RunSummary) -> list[str]:
         others = summary.ranking.ties
         equal = f"; so near are {listed([spoken(name) for name in others])}" if others else ""
         basis = BASES[choice.goal.objective]
-        near = f"stages within {share(summary.ranking.noise.least)} of the best count as its equals"
+        near = f"stages within {share(equal_within(choice.goal, summary.ranking))} of the best count as its equals"
         lines.append(f"Chosen by {basis}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:
         kept_bounds = [checked(each, summary.run.words) for each in choice.checks[winner.name]]

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.objectives import to_be_least
+from pipeline.analysis.objectives import equal_within, to_be_least
 from pipeline.analysis.rejudged import rejudged
 from pipeline.analysis.run_comparison import compare, differences
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.goal_request import read_goal
 from pipeline.records import codec
-from pipeline.records.goals import AccuracyLimits
+from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import RunRecord
 from pipeline.report import __main__ as redraw
 from pipeline.report import answer, csv_table, markdown
@@ -90,6 +90,14 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
     tied = wanted("memory", run=near)
     assert tied.ranking.ties == ["eager"]
     assert "so near are eager" in " ".join(answer.paragraph(tied))
+
+
+def test_a_busy_machine_makes_no_more_stages_equal_in_memory() -> None:
+    """Its noise is of seconds."""
+    order = wanted("memory").ranking
+    busy = replace(order, noise=replace(order.noise, effect=0.8))
+    assert equal_within(Goal("memory"), busy) == 0.01
+    assert equal_within(Goal("energy"), busy) == 0.8
 
 
 def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
