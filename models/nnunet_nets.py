@@ -105,11 +105,18 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
     """The net's class and its arguments, from the plans of a trained model.
 
     Raises:
-        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, or names another class.
+        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, one that is the second of a
+            cascade, or names another class.
     """
     path = folder / PLANS
     known = part(document(path), "configurations", path)
     found = inherited(known, configuration, path)
+    if first := found.get("previous_stage"):
+        others = ", ".join(name for name in known if name != configuration)
+        raise ModelError(
+            f"model.options.configuration={configuration}: the second net of a cascade, which takes the labels that "
+            f"{first} gave beside the images, and no images here have them; {path} also has {others}"
+        )
     if "architecture" not in found:
         return before_2_4(found, path)
     architecture = part(found, "architecture", path)

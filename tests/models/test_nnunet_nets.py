@@ -86,6 +86,11 @@ def test_a_dataset_gives_channels_and_classes(tmp_path: Path, dataset: dict[str,
     assert (found["input_channels"], found["num_classes"]) == sizes
 
 
+CASCADE = {
+    "3d_lowres": {"architecture": OF_2_4},
+    "3d_fullres": {"architecture": OF_2_4},
+    "3d_cascade_fullres": {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"},
+}
 HOSTILE = {**OF_2_4, "arch_kwargs": {"conv_op": "os.system"}}
 STRANGER = {**OF_2_4, "network_class_name": "os.path.join"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
@@ -95,6 +100,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"2d": {"inherits_from": "2d"}}, "2d", "builds on itself"),
     ({"2d": {}}, "2d", "neither 'architecture' nor 'conv_kernel_sizes' in it"),
     ({"2d": {}}, "3d_fullres", "model.options.configuration=3d_fullres: not in"),
+    (CASCADE, "3d_cascade_fullres", "which takes the labels that 3d_lowres gave beside the images, and no images here"),
+    (CASCADE, "3d_cascade_fullres", "plans.json also has 3d_lowres, 3d_fullres"),
 ]
 
 
