@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from models.errors import TensorError
+from models.named_inputs import DOT, argument_of, inputs_taken, with_inputs
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
@@ -109,6 +110,18 @@ def read_tensors(path: str, names: Sequence[str]) -> dict[str, Tensor]:
     return found
 
 
+def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
+    """The tensors that a net takes, in order; the net is changed to take them so, where its class takes them otherwise.
+
+    Arguments and errors as of `in_order`.
+    """
+    if taken := inputs_taken(net):
+        return taken
+    names = in_order(net, given, typed, path)
+    with_inputs(net, names, arguments_of(net)[1])
+    return names
+
+
 def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
     """The tensors that a net takes, in the order of its forward.
 
@@ -137,13 +150,14 @@ def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: s
     if wrong := _misfit(given, needed, known):
         further = f" and up to {len(known) - len(needed)} more" if len(known) > len(needed) + MOST_NAMED else ""
         raise TensorError(f"data.path={path}: {name} takes {', '.join(needed if further else known)}{further}{wrong}")
-    return [each for each in known if each in given]
+    return sorted(given, key=lambda each: known.index(argument_of(each, known)))
 
 
 def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -> str:
     """The clause that says which tensor is missing or too many, and which option mends it; empty where all fit."""
-    strange = [each for each in given if each not in known]
-    if missing := [each for each in needed if each not in given]:
+    places = [argument_of(each, known) for each in given]
+    strange = [each for each, place in zip(given, places, strict=True) if place not in known]
+    if missing := [each for each in needed if each not in places]:
         further = [each for each in known if each in given and each not in needed]
         order = [strange[0] if strange and each == missing[0] else each for each in [*needed, *further]]
         only = len(missing) == len(strange) == 1
@@ -152,10 +166,10 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
     if strange:
         fitting = ",".join(each for each in given if each in known)
         ways = f"data.labels={strange[0]} where it says what is right, data.inputs=[{fitting}] leaves it out"
+        ways += f"; a part of a dict or a tuple is named ARGUMENT{DOT}{strange[0]}"
         return f", and not {strange[0]!r}; {_nearest(strange[0], known)}; {ways}"
-    last = max(known.index(each) for each in given)
-    gap = [each for each in known[:last] if each not in given]
-    return f", in this order; {known[last]} needs {gap[0]} before it, too" if gap else ""
+    twice = [each for each, place in zip(given, places, strict=True) if each != place and place in given]
+    return f"; {twice[0]!r} would lie within a tensor of the same file" if twice else ""
 
 
 def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:

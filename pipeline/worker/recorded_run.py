@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.datasets import load_dataset, to_batch, window
-from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
+from models.tensor_files import file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import TENSORS
 from pipeline.config.schema import DataSpec
 from pipeline.measure.batch import IMAGE
@@ -46,7 +46,7 @@ def recorded_inputs(run: RunRecord, net: nn.Module, device: torch.device, batche
 def _tensors(run: RunRecord, net: nn.Module, count: int) -> dict[str, Tensor]:
     data = run.settings.data
     path = file_at(data.path)
-    names = in_order(net, [name for name in headers(path) if name != data.labels], data.inputs, path)
+    names = inputs_of(net, [name for name in headers(path) if name != data.labels], data.inputs, path)
     return repeated(read_tensors(path, names), count)
 
 

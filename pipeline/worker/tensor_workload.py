@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.errors import TensorError
 from models.stain import UNLABELLED
-from models.tensor_files import Header, arguments_of, file_at, headers, in_order, read_tensors, repeated
+from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import GIB
 from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
@@ -30,7 +30,7 @@ def workload_of_tensors(
     path, labels = file_at(data.path), data.labels
     found = headers(path)
     check_labels(labels, found, data.inputs or arguments_of(model)[1], path)
-    names = in_order(model, [name for name in found if name != labels], data.inputs, path)
+    names = inputs_of(model, [name for name in found if name != labels], data.inputs, path)
     size, samples = data.batch_size, next(iter(found.values())).shape[0]
     each = sum(found[name].size_bytes for name in names) // samples
     count, verified = batches_of(data, each * size, cache_bytes)

@@ -1,5 +1,6 @@
 """Tensors by name: what the file must hold, in which order the net takes them, and each wrong thing in one line."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.errors import TensorError
-from models.tensor_files import file_at, headers, in_order, read_tensors, repeated
+from models.tensor_files import file_at, headers, in_order, inputs_of, read_tensors, repeated
 from tests.input_nets import Conditioned
 
 NAMES = ["sample", "timestep", "encoder_hidden_states"]
@@ -102,6 +103,7 @@ MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
     "renamed": (Conditioned(), ["x", *NAMES[1:]], [], f"or say which is which: data.inputs=[x,{NAMES[1]},{NAMES[2]}]"),
     "of many": (OfMany(), ["x"], [], "OfMany takes sample, timestep and up to 7 more; it holds no 'sample'"),
     "strange": (Conditioned(), [*NAMES, "scales"], [], "and not 'scales'; did you mean 'scale'?; data.labels=scales "),
+    "within": (Conditioned(), [*NAMES, "ids"], [], "; a part of a dict or a tuple is named ARGUMENT.ids"),
     "typed": (Conditioned(), NAMES, ["sampl"], "data.inputs: f holds no tensor 'sampl'; did you mean 'sample'?"),
     "by its name": (ByName(), ["image", "mask"], [], "ByName.forward takes mask by its name alone"),
     "any number": (AnyNumber(), ["a", "b"], [], "names no inputs; say in which order it takes a, b: data.inputs="),
@@ -117,13 +119,45 @@ def test_a_tensor_that_the_net_does_not_take_is_one_line(kind: str) -> None:
     assert said in str(caught.value)
 
 
-def test_an_input_between_two_that_are_given_is_wanted() -> None:
-    class Gap(nn.Module):
-        def forward(self, image: Tensor, first: Any = None, second: Any = None) -> Tensor:
-            return image
+class Further(nn.Module):
+    """As diffusers' conditional nets: most of what they take may be left out, and lies in a dict or a tuple."""
 
-    with pytest.raises(TensorError, match="in this order; second needs first before it, too"):
-        in_order(Gap(), ["image", "second"], (), "f")
+    def forward(
+        self, image: Tensor, first: Any = None, second: Any = None, added: Any = None, residuals: Any = ()
+    ) -> Tensor:
+        image = image if first is None else image + 1000 * first
+        image = image if second is None else image + 10 * second
+        image = image if added is None else image + added["text"] - added["ids"]
+        for number, part in enumerate(residuals):
+            image = image + (number + 2) * part
+        return image
+
+
+def test_inputs_go_to_their_arguments_by_name() -> None:
+    """Past one that isn't given, and into dicts and tuples; the net keeps its name, and a second call its way."""
+    net = Further()
+    given = ["added.ids", "added.text", "image", "residuals.0", "residuals.1", "second"]
+    names = ["image", "second", "added.ids", "added.text", "residuals.0", "residuals.1"]
+    assert inputs_of(net, given, (), "f") == names
+    values = [torch.tensor([float(value)]) for value in (1, 2, 3, 5, 7, 11)]
+    assert net(*values).item() == 1 + 20 - 3 + 5 + 2 * 7 + 3 * 11
+    assert inputs_of(net, given, (), "f") == names
+    assert inputs_of(copy.deepcopy(net), given, (), "f") == names
+    assert type(net).__name__ == "Further"
+    exported = torch.export.export(net, tuple(values)).module()
+    assert exported(*values).item() == net(*values).item()
+
+
+def test_a_net_whose_inputs_come_one_by_one_stays_as_it_is() -> None:
+    for given, typed in ((NAMES, ()), (["b", "a", "c"], ("b", "a", "c")), (NAMES, NAMES[::-1])):
+        net = Conditioned()
+        inputs_of(net, given, typed, "f")
+        assert type(net) is Conditioned
+
+
+def test_a_part_of_what_is_a_tensor_of_the_file_is_refused() -> None:
+    with pytest.raises(TensorError, match=r"'added\.text' would lie within a tensor of the same file"):
+        inputs_of(Further(), ["image", "added", "added.text"], (), "f")
 
 
 def test_what_comes_again_is_rolled() -> None:
