@@ -34,7 +34,9 @@ from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.cli.sweep_size import check_sweep
 from pipeline.config import load
+from pipeline.config.chosen_stages import with_chosen_stages
 from pipeline.config.data_request import TENSORS, meant_everywhere
+from pipeline.config.goal_request import points_note
 from pipeline.config.plan import for_every_device
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
@@ -85,7 +87,7 @@ def guard(answer: Callable[[], None]) -> int:
         words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
         try:
             preset.check_typed(words, partial(known_keys, CONF))
-            words = preset.with_quoted_paths(words)
+            words = with_chosen_stages(preset.with_quoted_paths(words), CONF)
             words += resumed_words(words)
             sys.argv[1:] = preset.overrides_first(
                 [*words, *preset.preset_for(words, [gpu.name for gpu in cuda_gpus()])]
@@ -164,7 +166,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
     preset.check_preset_file(config, HydraConfig.get())
-    load.check_keys({str(key): None for key in config}, groups=())
+    load.check_keys(plain(config, resolve=False), groups=())
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     load.check_keys(values)
     values["measure"] = for_every_device(values["measure"], typed)
@@ -186,7 +188,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     with Progress(len(request.stages)) as progress:
         progress.say(opening(request))
         progress.say(f"the run is kept in {invocation.folder}")
-        if note := plans_note(request):
+        for note in filter(None, (plans_note(request), points_note(request.accuracy))):
             progress.say(note)
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):

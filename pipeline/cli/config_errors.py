@@ -107,7 +107,8 @@ def _unknown_key(conf: Path, key: str) -> str:
         return f"{key}: no file sets it; '+{key}=...' adds it, where the net takes it"
     known = known_keys(conf)
     siblings = [other for other in known if other.rpartition(".")[0] == group]
-    return f"{key}: no such key; {nearest(key, siblings or known)}"
+    homes = [] if group else [other for other in known if other.rpartition(".")[2] == key]
+    return f"{key}: no such key; {nearest(key, homes or siblings or known)}"
 
 
 def _unreadable_yaml(error: yaml.YAMLError) -> str:

@@ -24,6 +24,7 @@ INSTEAD: dict[TaskName, str] = {
     "regression": "accuracy.min_psnr, dB against the fp32 net's answers",
     "diffusion": "accuracy.max_final_error",
 }
+FEW_POINTS = 0.05  # of Dice: at most so many are likelier meant as a share of 1
 RATE = {"images/s": 1.0, "/s": 1.0}
 UNITS: dict[FigureName, dict[str, float]] = {
     "throughput": RATE,
@@ -47,14 +48,15 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
 
     Args:
         objective: a name.
-        subject_to: a list of constraints as text.
+        subject_to: a constraint as text, or a list of them.
         price: of a GPU's hour; None where the user named none.
 
     Raises:
         RequestError: no such objective, a constraint that can't be read, or a cost without a price.
     """
     chosen: Objective = checked("objective", objective, Objective)
-    texts: Sequence[str] = checked("subject_to", subject_to, list[str])
+    listed = [subject_to] if isinstance(subject_to, str) else subject_to
+    texts: Sequence[str] = checked("subject_to", listed, list[str])
     goal = Goal(chosen, [constraint(text) for text in texts])
     check_bounds(goal.subject_to)
     costly = chosen == "cost" or any(part.figure == "cost" for part in goal.subject_to)
@@ -62,6 +64,18 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
         what = "objective=cost" if chosen == "cost" else "subject_to: cost"
         raise RequestError(f"{what}: name the price of an hour of the device, such as report.gpu_hour_price=3.5")
     return goal
+
+
+def points_note(limits: AccuracyLimits) -> str:
+    """A line where the limit on Dice is so small that a share of 1 may have been meant for points; empty else."""
+    drop = limits.max_dice_drop or 0.0
+    if not 0 < drop <= FEW_POINTS:
+        return ""
+    share, points = f"{drop / 100:.10f}".rstrip("0"), f"{drop * 100:.6g}"
+    return (
+        f"note: accuracy.max_dice_drop={drop:g} is in points, {share} of Dice's 1; where {drop:g} of 1 is meant, "
+        f"accuracy.max_dice_drop={points}"
+    )
 
 
 def check_bounds(bounds: Sequence[Constraint]) -> None:

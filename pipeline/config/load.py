@@ -105,7 +105,9 @@ def check_keys(config: Mapping[str, object], groups: Sequence[str] = GROUPS) -> 
     found = {}
     for key in config:
         if key not in KNOWN:
-            raise RequestError(f"{key}: no such key; {nearest(key, KNOWN)}")
+            inside = {name: part for name in GROUPS if isinstance(part := config.get(name), Mapping)}
+            homes = [f"{name}.{key}" for name, part in inside.items() if key in part]
+            raise RequestError(f"{key}: no such key; {nearest(key, homes or KNOWN)}")
     for group in groups:
         remedy = f"{group}=NAME takes a file of conf/{group}, {group}.KEY=VALUE sets one knob"
         found[group] = mapping(group, config.get(group), remedy)

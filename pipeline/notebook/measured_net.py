@@ -11,19 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.checkpoint import difference
 from models.targets import refusal
+from pipeline.config.chosen_stages import LADDER, stage_words
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.notebook.commands import ROOT, command
 from pipeline.notebook.finished_run import Run, load_run
 
 Array = Tensor | np.ndarray
 SAME_ANSWER = 1e-4  # relative L2 between the net and the one that its class and weights make again, both in fp32
-CONF, LADDER = ROOT / "conf", "ladder"
+CONF = ROOT / "conf"
 PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)  # of Hydra's grammar
 BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one that escapes
 
@@ -188,7 +188,7 @@ def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, objec
 
 
 def stages_asked(stages: Sequence[str]) -> list[str]:
-    """The words that ask for these stages: the ladder without its other rungs, and with those that it hasn't.
+    """The words that ask for these stages.
 
     Raises:
         RequestError: conf/stage has no such file.
@@ -197,9 +197,7 @@ def stages_asked(stages: Sequence[str]) -> list[str]:
     for name in stages:
         if name not in known:
             raise RequestError(f"stages: no such stage {name!r}; {nearest(name, sorted(known))}")
-    rungs = list(map(str, OmegaConf.load(CONF / "stage" / f"{LADDER}.yaml").rungs))
-    without = [f"~stage.rungs.{name}" for name in rungs if stages and name not in stages]
-    return [f"stage={LADDER}", *without, *(f"+stage@stage.rungs.{name}={name}" for name in stages if name not in rungs)]
+    return stage_words(stages, CONF)
 
 
 def worded(value: object) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.goal_request import constraint, read_accuracy, read_goal
+from pipeline.config.goal_request import constraint, points_note, read_accuracy, read_goal
 from pipeline.config.request_error import RequestError
 from pipeline.records.goals import AccuracyLimits
 from tests.config.test_load import asked, composed
@@ -58,7 +58,7 @@ def test_what_is_no_bound_is_refused_with_the_nearest(text: str, said: str) -> N
         (("latancy", [], None), "did you mean 'latency'?"),
         (("cost", [], None), "report.gpu_hour_price"),
         (("latency", ["cost<3"], None), "report.gpu_hour_price"),
-        (("memory", "p99<20ms", None), "expected a list"),
+        (("memory", 20, None), "expected a list"),
     ],
 )
 def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said: str) -> None:
@@ -118,3 +118,26 @@ def test_bounds_that_no_figure_keeps_are_refused(bounds: list[str], refused: boo
     with pytest.raises(RequestError, match="keeps both") as error:
         read_goal("throughput", bounds, None)
     assert all(bound in str(error.value) for bound in bounds)
+
+
+def test_one_bound_needs_no_list() -> None:
+    """As a shell's quotes leave it."""
+    assert read_goal("memory", "p99<20ms", None) == read_goal("memory", ["p99<20ms"], None)
+
+
+@pytest.mark.parametrize(
+    ("drop", "said"),
+    [
+        (0.005, "max_dice_drop=0.005 is in points, 0.00005 of Dice's 1; where 0.005 of 1 is meant, "),
+        (0.01, "accuracy.max_dice_drop=1"),
+    ],
+)
+def test_a_limit_that_may_be_meant_of_one_is_noted(drop: float, said: str) -> None:
+    """Dice is 0 to 1 everywhere else: half a point as 0.005 would let nothing but fp32 pass."""
+    assert said in points_note(AccuracyLimits(max_dice_drop=drop))
+
+
+@pytest.mark.parametrize("drop", [None, 0.0, 0.06, 0.5])
+def test_a_limit_in_points_is_not_noted(drop: float | None) -> None:
+    """Nor is none, nor that nothing may be lost."""
+    assert not points_note(AccuracyLimits(max_dice_drop=drop))
