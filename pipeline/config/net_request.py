@@ -2,20 +2,24 @@
 
 from models import weights_file
 from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.config.own_packages import hidden
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, ModelSpec
 
+CUSTOM = "custom"  # the preset of a net of the user's
 OWN_NETS = "models."  # whose options are known
 CHANNELS = "in_channels"
 
 
 def check_net(model: ModelSpec, data: DataSpec) -> None:
-    """That the file of weights may be one, and that a net of ours takes as many channels as the images have.
+    """That the net is the one that was meant, its file of weights may be one, and its channels are the images'.
 
     Raises:
-        RequestError: it doesn't; the line names both knobs.
+        RequestError: the user's own net of this name is hidden by ours, or a net of ours takes other channels.
         CheckpointError: as `models.weights_file.check`.
     """
+    if model.name == CUSTOM and (theirs := hidden(model.target)):
+        raise RequestError(f"model.target={model.target}: this program's own; {theirs} has its name: call it otherwise")
     if model.checkpoint:
         weights_file.check(model.checkpoint)
     taken, given = model.options.get(CHANNELS), data.contract.channels
