@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from models.named_inputs import DOT
 from pipeline.deploy import bundle_contract, carried
 from pipeline.deploy.bundle_contract import Contract
 from pipeline.deploy.bundle_sums import write_sums
@@ -117,7 +118,8 @@ def how_to_use(contract: Contract) -> str:
         return f"masks = load.masks(net, images)  # [{shape}], channels last, as files hold them; load.py normalises"
     if len(names) == 1 and contract.takes_images:
         return 'answer = net(load.SUPPORT["prepare"](images))  # [n, height, width, channels] as the files hold them'
-    return f"answer = net({', '.join(names)})  # as contract.json describes each"
+    words = [name.replace(DOT, "_") for name in names]
+    return f"answer = net({', '.join(words)})  # as contract.json describes each"
 
 
 def write_contract(contract: Contract, folder: Path) -> None:

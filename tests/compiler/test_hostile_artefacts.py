@@ -136,6 +136,7 @@ def test_no_pickle_is_read(members: Members, tmp_path: Path) -> None:
         "torch.ops.higher_order.cond",
         "torch.ops.prims.device_put.default",
         "torch.os.system",
+        "torch.ops.aten.concat.out",
         "_operator.call",
         "_operator.attrgetter",
         "math.sqrt",
@@ -154,7 +155,8 @@ def test_operations_beyond_the_list_are_refused(target: object) -> None:
     "target",
     ["torch.ops.aten.relu.default", "torch.ops.aten.copy_.default", "torch.ops.unet_ladder.conv3x3.default",
      "torch.ops.aten.conv2d.padding", "torch.ops.aten._to_copy.default", "_operator.getitem",
-     "torch.ops.aten.cudnn_convolution_relu.default", "torch.ops.aten.cudnn_convolution_add_relu.default"],
+     "torch.ops.aten.cudnn_convolution_relu.default", "torch.ops.aten.cudnn_convolution_add_relu.default",
+     "torch.ops.aten.concat.default", "torch.ops.aten.conv1d.default"],
 )  # fmt: skip
 def test_operations_that_compute_are_allowed(target: str) -> None:
     assert is_allowed(target)
