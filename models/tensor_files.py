@@ -166,7 +166,8 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
     if strange:
         fitting = ",".join(each for each in given if each in known)
         ways = f"data.labels={strange[0]} where it says what is right, data.inputs=[{fitting}] leaves it out"
-        ways += f"; a part of a dict or a tuple is named ARGUMENT{DOT}{strange[0]}"
+        if len(known) > len(needed):
+            ways += f"; a part of a dict or a tuple is named ARGUMENT{DOT}{strange[0]}"
         return f", and not {strange[0]!r}; {_nearest(strange[0], known)}; {ways}"
     twice = [each for each, place in zip(given, places, strict=True) if each != place and place in given]
     return f"; {twice[0]!r} would lie within a tensor of the same file" if twice else ""

@@ -25,6 +25,10 @@ INSTEAD: dict[TaskName, str] = {
     "diffusion": "accuracy.max_final_error",
 }
 FEW_POINTS = 0.05  # of Dice: at most so many are likelier meant as a share of 1
+LABELS: dict[TaskName, str] = {  # where a limit needs them
+    "segmentation": "data.labels=masks/",
+    "regression": "data=tensors data.labels=NAME, a tensor of the file",
+}
 RATE = {"images/s": 1.0, "/s": 1.0}
 UNITS: dict[FigureName, dict[str, float]] = {
     "throughput": RATE,
@@ -146,9 +150,7 @@ def read_accuracy(
         )
     if limits.need_labels and not labelled:
         first = limits.need_labels[0]
-        raise RequestError(
-            f"accuracy.{first}: there are no labels; name them (data.labels=masks/), or use {INSTEAD[task]}"
-        )
+        raise RequestError(f"accuracy.{first}: there are no labels; name them ({LABELS[task]}), or use {INSTEAD[task]}")
     if limits.replace_flipped_share and task != "segmentation":
         raise RequestError(f"accuracy.replace_flipped_share: task={task} has no pixels that change their class")
     if limits.replace_flipped_share and not limits.asked:

@@ -87,6 +87,12 @@ def test_a_limit_that_nothing_can_decide_is_refused(
     assert said in str(refused.value)
 
 
+def test_what_is_right_of_values_is_a_tensor() -> None:
+    """A folder beside the images is of masks, by which values aren't judged."""
+    with pytest.raises(RequestError, match=r"name them \(data=tensors data\.labels=NAME, a tensor of the file\)"):
+        read_accuracy({"max_psnr_drop": 0.1}, labelled=False, trained=True, task="regression")
+
+
 def test_a_run_takes_them_from_the_command_line() -> None:
     """Without any, the winner is the fastest and the tolerances alone decide."""
     plain = asked(composed("stage=half"))
