@@ -51,11 +51,19 @@ def build_model(
     check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
-    return with_output(without_history(model).eval().float(), output)
+    return with_output(answering(model), output)
 
 
-def without_history(model: nn.Module) -> nn.Module:
-    """The net itself; tensors that modules hold beside their parameters lose their gradient's history.
+def answering(model: nn.Module) -> nn.Module:
+    """The net itself, in eval mode and fp32; its own `eval` or `float` may forget to return it."""
+    without_history(model)
+    model.eval()
+    model.float()
+    return model
+
+
+def without_history(model: nn.Module) -> None:
+    """Take their gradient's history from tensors that modules hold beside their parameters.
 
     None with one can be copied. torch's older weight norm leaves one where it is put on a layer, and computes it anew
     at each call.
@@ -64,7 +72,6 @@ def without_history(model: nn.Module) -> nn.Module:
         for name, held in vars(part).items():
             if isinstance(held, torch.Tensor) and not held.is_leaf:
                 setattr(part, name, held.detach())
-    return model
 
 
 def check_plain(target: str, model: nn.Module) -> None:

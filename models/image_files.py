@@ -15,7 +15,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from models.errors import ImageError
 from models.npy_files import mapped
-from models.tiff_files import ONE_CHANNEL, pillow_spoils, read_tiff
+from models.png_files import check_rows
+from models.tiff_files import ONE_CHANNEL, check_stored, pillow_spoils, read_tiff
 from models.unreadable import UNREADABLE, unreadable
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".npy"}
@@ -121,8 +122,7 @@ def read_values(path: Path, raw: bool = False, indices: bool = False) -> np.ndar
     try:
         # Of what a header holds beside the image, and of a torn one, Pillow warns already as it opens the file.
         with warnings.catch_warnings(action="ignore"), opened(path) as image:
-            _check_pages(path, image)
-            check_depth(path, image)
+            check_file(path, image)
             if image.format == "TIFF" and (raw or pillow_spoils(image)):
                 return read_tiff(path, raw, indices)
             return _planes(path, ImageOps.exif_transpose(image))
@@ -144,6 +144,19 @@ def _planes(path: Path, image: Image.Image) -> np.ndarray:
     if image.mode not in COLOURS:
         raise ImageError(f"{path}: an image of mode {image.mode}; grey, RGB, RGBA, CMYK and palettes are read")
     return np.array(image.convert("RGB"))
+
+
+def check_file(path: Path, image: Image.Image) -> None:
+    """That a file holds one picture, all of it, in a depth that is read.
+
+    Raises:
+        ImageError: it doesn't.
+    """
+    _check_pages(path, image)
+    check_depth(path, image)
+    if image.format == "TIFF":
+        check_stored(path)
+    check_rows(path, image)
 
 
 def check_depth(path: Path, image: Image.Image) -> None:

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 from PIL.ImageFile import ImageFile
 
 from models.errors import ImageError
-from models.image_files import opened, read_values
+from models.image_files import check_file, opened, read_values
 from models.input_contract import LabelRules
 from models.stain import UNLABELLED
 from models.unreadable import UNREADABLE
@@ -135,7 +135,7 @@ def check_lossless(path: Path) -> None:
 
 def _in_colour(values: np.ndarray) -> str:
     """What is said of labels [height, width, channels] that show classes by colours, with the option for these ones."""
-    colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).tolist()
+    colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).astype(int).tolist()
     if len(colors) > MOST_COLOURS:
         return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
     listed = str(colors).replace(" ", "")
@@ -147,8 +147,9 @@ def _indices(path: Path) -> np.ndarray | None:
     try:
         with opened(path) as image:
             step = spread_by(image)
-            if (image.mode != "P" and step == 1) or getattr(image, "n_frames", 1) != 1:
+            if image.mode != "P" and step == 1:
                 return None
+            check_file(path, image)
             return np.array(ImageOps.exif_transpose(image)) // step
     except UNREADABLE:
         return None
@@ -205,7 +206,8 @@ def _classes(label: np.ndarray, file: Path, positive: int | None, ignore: int | 
     beyond = known & ((classes < 0) | (classes >= UNLABELLED))
     if beyond.any():
         raise ImageError(
-            f"{file}: labels {_listed(set(np.unique(label[beyond]).tolist()))}; classes from 0 to 254 are judged"
+            f"{file}: labels {_listed(set(np.unique(label[beyond]).tolist()))}; classes from 0 to 254 are judged; "
+            "data.positive and data.ignore say what other values mean"
         )
     return np.where(known, classes, UNLABELLED).astype(np.uint8)
 

@@ -14,8 +14,8 @@ from models.unreadable import UNREADABLE, unreadable
 
 MOST_PIXELS = 178_956_970  # of one image: beyond it Pillow speaks of a bomb and raises
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}  # Pillow's modes
-BITS_PER_SAMPLE, PHOTOMETRIC, ORIENTATION, SAMPLE_FORMAT = 258, 262, 274, 339  # tags
-WHITE_IS_ZERO, SIGNED = 0, 2  # values of PHOTOMETRIC and of SAMPLE_FORMAT
+BITS_PER_SAMPLE, PHOTOMETRIC, ORIENTATION, EXTRA_SAMPLES, SAMPLE_FORMAT = 258, 262, 274, 338, 339  # tags
+WHITE_IS_ZERO, UNSPECIFIED, SIGNED = 0, 0, 2  # values of PHOTOMETRIC, of EXTRA_SAMPLES and of SAMPLE_FORMAT
 # By the value of ORIENTATION: where row 0 and column 0 lie as the picture is seen (TIFF 6.0), and what puts it upright.
 UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     2: np.fliplr,
@@ -33,13 +33,50 @@ logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # or it tells on s
 
 
 def pillow_spoils(image: Image.Image) -> bool:
-    """Whether Pillow would keep 8 bits of several channels, miss that 0 is white, or take 8 bits below 0 for large."""
+    """Whether Pillow would keep 8 bits of several channels, drop one that is no transparency, or mistake 8 bits.
+
+    That is to miss that 0 is white, or to take what is below 0 for large.
+    """
     tags = image.tag_v2  # type: ignore[attr-defined]
-    if SIGNED in tags.get(SAMPLE_FORMAT, ()):
+    if UNSPECIFIED in tags.get(EXTRA_SAMPLES, ()) or SIGNED in tags.get(SAMPLE_FORMAT, ()):
         return True
     if image.mode in ONE_CHANNEL:
         return bool(tags.get(PHOTOMETRIC) == WHITE_IS_ZERO)
     return bool(max(tags.get(BITS_PER_SAMPLE, (8,))) > 8)
+
+
+def check_stored(path: Path) -> None:
+    """That a TIFF that Pillow opens holds one plane, all of it, in bits of which the largest is white.
+
+    Pillow takes the first of several planes that lie behind one header, as ImageJ writes large stacks, fills in zeros
+    for strips that aren't there, and gives 12 bits as if they were 16.
+
+    Raises:
+        ImageError: it doesn't.
+    """
+    try:
+        with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:  # whose series span other files, too
+            series, bits = file.series[0], file.pages.first.bitspersample
+            stored, page = math.prod(series.shape), math.prod(series.keyframe.shape)
+            check_strips(path, series)
+    except (*UNREADABLE, tifffile.TiffFileError, IndexError) as error:
+        raise unreadable(path, error) from None
+    if stored > page:
+        raise ImageError(f"{path}: {stored // page} planes behind one header; save each as an image of its own")
+    if 8 < bits < 16:
+        raise ImageError(
+            f"{path}: values of {bits} bits; save them in 16 bits, and set data.scale={2**bits - 1}, or in 8"
+        )
+
+
+def check_strips(path: Path, series: tifffile.TiffPageSeries) -> None:
+    """That a TIFF has as many strips or tiles as its header announces.
+
+    Raises:
+        ImageError: it has fewer; readers take them for zeros, one by one, however many.
+    """
+    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
+        raise ImageError(f"{path}: ends before its last value")
 
 
 def read_tiff(path: Path, raw: bool, indices: bool) -> np.ndarray:
@@ -105,10 +142,8 @@ def tiff_values(path: Path, file: tifffile.TiffFile) -> np.ndarray:
     """The first series of an open TIFF, of any rank, 0 for black.
 
     Raises:
-        ImageError: as `as_black_is_zero`; or it has fewer strips or tiles than its header announces: tifffile would
-            take them for zeros, one by one, however many.
+        ImageError: as `as_black_is_zero` and `check_strips`.
     """
     series = file.series[0]
-    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
-        raise ImageError(f"{path}: ends before its last value")
+    check_strips(path, series)
     return as_black_is_zero(path, file, np.asarray(series.asarray()))

@@ -1,6 +1,7 @@
 """What is asked of a net's answer: logits of the images, in classes that the labels have, the same at each call."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import TaskName
 from pipeline.stages.api import Workload
+from pipeline.worker.contract import share_memory
 from pipeline.worker.net_call import Net, called
+from pipeline.worker.unseen import LEAST_LIMIT
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; a GPU's sums in another order lie below, and the record keeps how far
@@ -40,6 +43,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
     if not answer.is_floating_point():
         wanted = "logits, before any argmax" if of_classes else "floating numbers"
         raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
+    check_plain(net, answer)
     if not fits(answer, net.images):
         given, found = list(net.images.shape), list(answer.shape)
         other = "; a net that answers with values, not classes, is task=regression" if of_classes else ""
@@ -57,6 +61,31 @@ def check_answer(net: Net, answer: object) -> Tensor:
     return answer
 
 
+def check_plain(net: Net, answer: Tensor) -> None:
+    """That an answer of any shape is a tensor as torch's own layers give it.
+
+    Raises:
+        ModelError: it is of a class, a layout or a device of its own, of 8 bits, or keeps what gradients need.
+    """
+    kind = type(answer)
+    if wrong := (
+        f"with a {kind.__module__}.{kind.__qualname__}; it must give a plain torch.Tensor"
+        if kind is not Tensor
+        else f"in the layout {answer.layout}; it must give torch.strided (.to_dense())"
+        if answer.layout is not torch.strided
+        else "with a nested tensor; it must give a plain one (.to_padded_tensor())"
+        if answer.is_nested
+        else f"on {answer.device}, and its input is on {net.images.device}"
+        if answer.device != net.images.device
+        else f"in {answer.dtype}; it must give 16 bits or more, to be compared"
+        if answer.element_size() == 1
+        else "with a tensor that requires gradients, where none are asked for; end its forward in .detach()"
+        if answer.requires_grad
+        else ""
+    ):
+        raise ModelError(f"model.target: {net.name} answers {wrong}")
+
+
 def negative_variance(model: nn.Module) -> str:
     """A clause that names the first norm whose variance is below 0, of which no root is; empty where none is."""
     norms = [name for name, part in model.named_buffers() if name.endswith("running_var") and bool((part < 0).any())]
@@ -64,13 +93,14 @@ def negative_variance(model: nn.Module) -> str:
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is [batch, any, height, width] of the images, or of the volumes with their depth."""
-    return answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1] and answer.shape[2:] == images.shape[2:]
+    """Whether it is [batch, classes, height, width] of the images, or of the volumes with their depth."""
+    of_images = answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1]
+    return of_images and answer.shape[1] > 0 and answer.shape[2:] == images.shape[2:]
 
 
 def fits_samples(answer: Tensor, images: Tensor) -> bool:
     """Whether it is an answer of any shape to each sample."""
-    return answer.ndim > 0 and len(answer) == len(images)
+    return answer.ndim > 0 and len(answer) == len(images) and answer.numel() > 0
 
 
 def fits_latents(answer: Tensor, images: Tensor) -> bool:
@@ -131,6 +161,9 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     Args:
         net: the net and its images.
         logits: of the first call, [batch, classes, height, width].
+
+    Raises:
+        ModelError: the second answer lies where the first does, so that no two can be compared.
     """
     drawn: dict[str, None] = {}
 
@@ -138,7 +171,13 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
         if torch.Tag.nondeterministic_seeded in operator.function.tags:
             drawn[operator.name] = None
 
-    moved = distance(check_answer(net, called(net)), logits)
+    again = check_answer(net, called(net))
+    if share_memory(again, [logits]):
+        raise ModelError(
+            f"model.target: {net.name} gives each answer in the memory of the one before, which is then lost, or was "
+            "never computed anew; give each call a tensor of its own, and keep no answer"
+        )
+    moved = distance(again, logits)
     if moved <= REPEATS_WITHIN:
         return []
     with Dispatched(see):
@@ -146,6 +185,27 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     by = f"; {', '.join(drawn)} draws at random" if drawn else ""
     text = f"{net.name} answers otherwise at a second call: {moved:.2g} apart (relative L2){by}"
     return [RunWarning("net in doubt", text, "turn what is random off in eval mode; differences below it mean nothing")]
+
+
+def check_apart(net: Net, logits: Tensor) -> None:
+    """That an answer doesn't depend on what else is in the batch: stages are judged by pictures in other company.
+
+    Args:
+        net: the net and its images, which answers the same at each call.
+        logits: of all images, [batch, classes, height, width].
+
+    Raises:
+        ModelError: it does, by more than a stage may be off.
+    """
+    if len(logits) < 2:
+        return
+    one = replace(net, inputs=net.inputs.samples(0, 1))
+    alone = check_answer(one, called(one))
+    if (off := distance(alone, logits[:1])) > LEAST_LIMIT:
+        raise ModelError(
+            f"model.target: what {net.name} answers to {net.words.one} depends on the others of its batch: alone it is "
+            f"{off:.2g} (relative L2) off, as of a norm without running statistics; data.batch_size=1 measures it"
+        )
 
 
 def constant(net: Net, logits: Tensor) -> list[RunWarning]:

@@ -208,10 +208,16 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
         return f"its logits are laid out as {answer.layout}; torch.strided is wanted"
     if not answer.dtype.is_floating_point:
         return f"its logits are {answer.dtype}; a floating type is wanted"
-    places = {part.untyped_storage().data_ptr() for part in inputs}
-    if answer.untyped_storage().data_ptr() in places and answer.numel():
+    if share_memory(answer, inputs):
         return "its logits lie in the memory of its input"
     return ""
+
+
+def share_memory(answer: Tensor, others: Iterable[Tensor]) -> bool:
+    """Whether a tensor of any shape lies in the memory of one of the others."""
+    if answer.layout is not torch.strided or answer.is_nested or not answer.numel():
+        return False
+    return answer.untyped_storage().data_ptr() in {part.untyped_storage().data_ptr() for part in others}
 
 
 def _named(value: object) -> str:

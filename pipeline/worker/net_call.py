@@ -10,6 +10,7 @@ from models.errors import InputError, ModelError
 from pipeline.measure.batch import Batch
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.tasks import SEGMENTATION, Task
+from pipeline.worker.contract import share_memory
 from pipeline.worker.failures import failure_of
 
 
@@ -44,7 +45,7 @@ def called(net: Net) -> object:
     """The net's answer to its images.
 
     Raises:
-        ModelError: the call fails, or changes the images.
+        ModelError: the call fails, changes the images, or answers in their memory.
     """
     given = net.inputs.clone()
     try:
@@ -64,6 +65,11 @@ def called(net: Net) -> object:
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(
             f"model.target: {net.name} changes its input in place: a second call would see another {net.words.sample}"
+        )
+    if isinstance(answer, Tensor) and share_memory(answer, given):
+        raise ModelError(
+            f"model.target: {net.name} answers in the memory of its input, so that neither could be kept; give the "
+            "answer a tensor of its own (.clone())"
         )
     return answer
 

@@ -21,6 +21,7 @@ from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
     check_answer,
+    check_apart,
     check_labels,
     check_targets,
     constant,
@@ -54,7 +55,9 @@ def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
     check_timestep(net)
     if task.has_masks:
         check_labels(work, classes=max(2, logits.shape[1]))
-    return [*repeated(net, logits), *constant(net, logits), *probabilities(net, logits)]
+    if not (doubts := repeated(net, logits)):
+        check_apart(net, logits)
+    return [*doubts, *constant(net, logits), *probabilities(net, logits)]
 
 
 def check_sight(net: Net) -> None:

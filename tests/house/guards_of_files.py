@@ -6,6 +6,7 @@ IMAGES, LABELS, WEIGHTS = "models/image_files.py", "models/label_files.py", "mod
 TIFFS = "models/tiff_files.py"
 MADE_NETS = "tests/worker/test_made_nets.py::"
 IMAGE_TESTS = "tests/models/test_image_files.py::"
+MISSING_PARTS = "tests/models/test_missing_parts.py::test_a_picture_that_lacks_a_part_is_refused"
 LABEL_TESTS = "tests/models/test_label_files.py::"
 WEIGHT_TESTS = "tests/models/test_checkpoint.py::"
 STRANGERS = "tests/cli/test_strangers.py::"
@@ -23,9 +24,37 @@ OF_FILES = [
     Guard(
         "numbers below zero that look large",
         TIFFS,
-        "    if SIGNED in tags.get(SAMPLE_FORMAT, ()):",
-        "    if False:",
+        "    if UNSPECIFIED in tags.get(EXTRA_SAMPLES, ()) or SIGNED in tags.get(SAMPLE_FORMAT, ()):",
+        "    if UNSPECIFIED in tags.get(EXTRA_SAMPLES, ()):",
         f"{IMAGE_TESTS}test_numbers_below_zero_are_not_taken_for_large_ones",
+    ),
+    Guard(
+        "channels of a TIFF that are no transparency",
+        TIFFS,
+        "    if UNSPECIFIED in tags.get(EXTRA_SAMPLES, ()) or SIGNED in",
+        "    if SIGNED in",
+        MISSING_PARTS,
+    ),
+    Guard(
+        "planes of a TIFF behind one header",
+        TIFFS,
+        "    if stored > page:",
+        "    if False:",
+        MISSING_PARTS,
+    ),
+    Guard(
+        "values of a TIFF in 12 bits",
+        TIFFS,
+        "    if 8 < bits < 16:",
+        "    if False:",
+        MISSING_PARTS,
+    ),
+    Guard(
+        "rows of a PNG that aren't there",
+        "models/png_files.py",
+        "        if found >= wanted:",
+        "        if True:",
+        MISSING_PARTS,
     ),
     Guard(
         "headers of arrays that are none",

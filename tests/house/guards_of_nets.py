@@ -3,11 +3,41 @@
 from tests.house.guard import Guard
 
 NET_TESTS = "tests/worker/test_net_contract.py::"
+ANSWERS = "pipeline/worker/answer_checks.py"
+ANSWER_TESTS = "tests/worker/test_answers_of_nets.py::test_an_answer_that_cannot_be_compared_is_one_line"
 AS_MEASURED = "pipeline/deploy/as_measured.py"
 MEASURED_TESTS = "tests/deploy/test_as_measured.py::"
 CROSS_CHECKS = "tests/records/test_cross_checks.py::"
 
 OF_NETS = [
+    Guard(
+        "answers that are no plain tensors",
+        ANSWERS,
+        "    check_plain(net, answer)\n",
+        "",
+        ANSWER_TESTS,
+    ),
+    Guard(
+        "answers in the memory of the last",
+        ANSWERS,
+        "    if share_memory(again, [logits]):",
+        "    if False:",
+        ANSWER_TESTS,
+    ),
+    Guard(
+        "answers in the memory of the input",
+        "pipeline/worker/net_call.py",
+        "    if isinstance(answer, Tensor) and share_memory(answer, given):",
+        "    if False:",
+        ANSWER_TESTS,
+    ),
+    Guard(
+        "answers that depend on the rest of the batch",
+        ANSWERS,
+        "    if (off := distance(alone, logits[:1])) > LEAST_LIMIT:",
+        "    if (off := distance(alone, logits[:1])) > 9.0:",
+        ANSWER_TESTS,
+    ),
     Guard(
         "nets that change themselves",
         "pipeline/worker/net_contract.py",
