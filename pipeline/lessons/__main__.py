@@ -25,30 +25,45 @@ from pipeline.measure.torch_device import keep_to_quota, open_device
 from pipeline.records.codec import RecordError
 
 REFUSED = 2
+FOLDER = Path("outputs/lessons")
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     found = Parser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
-    found.add_argument("--device", default="auto", help="auto, cuda or cpu")
-    found.add_argument("--out", type=Path, default=Path("outputs/lessons"), metavar="FOLDER")
-    found.add_argument("--only", default="", metavar="NAME,NAME", help="these lessons alone")
+    found.add_argument("--device", help="auto, cuda or cpu")
+    found.add_argument("--out", type=Path, metavar="FOLDER")
+    found.add_argument("--only", metavar="NAME,NAME", help="these lessons alone")
     found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
     return found
 
 
-def chosen(only: str, contents: Sequence[Lesson]) -> list[Lesson]:
-    """The lessons named, in the order of the contents; all where none is.
+def chosen(only: str | None, contents: Sequence[Lesson]) -> list[Lesson]:
+    """The lessons named, in the order of the contents; all where `only` is None.
 
     Raises:
-        RequestError: there is no lesson of that name.
+        RequestError: it names none, or there is no lesson of that name.
     """
+    if only is None:
+        return list(contents)
     names = [part.strip() for part in only.split(",") if part.strip()]
     known = [lesson.name for lesson in contents]
+    if not names:
+        raise RequestError(f"--only {only!r}: names no lesson; choose of: {', '.join(known)}")
     for name in names:
         if name not in known:
             raise RequestError(f"--only {name}: no such lesson; {nearest(name, known)}")
-    return [lesson for lesson in contents if not names or lesson.name in names]
+    return [lesson for lesson in contents if lesson.name in names]
+
+
+def check_drawing(asked: argparse.Namespace) -> None:
+    """That nothing is asked besides drawing, which would be passed over.
+
+    Raises:
+        RequestError: something is.
+    """
+    if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
+        raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -56,13 +71,14 @@ def run(asked: argparse.Namespace) -> int:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler's messages would stand among the progress lines
     lessons = chosen(asked.only, CONTENTS)
     keep_to_quota()
-    bench = Bench(open_device(choose_device(asked.device, accelerators(), "--device ")))
+    bench = Bench(open_device(choose_device(asked.device or "auto", accelerators(), "--device ")))
+    folder = asked.out or FOLDER
     with Progress(len(lessons)) as progress:
-        record = run_lessons(lessons, bench, asked.out, progress.stage_started)
+        record = run_lessons(lessons, bench, folder, progress.stage_started)
         for lesson in record.lessons:
             if lesson.outcome != "ok":
                 progress.say(f"{lesson.name} {lesson.outcome}: {lesson.reason.removeprefix('failed: ')}")
-    sys.stdout.write(f"{draw(record, asked.out)}\n")
+    sys.stdout.write(f"{draw(record, folder)}\n")
     return FAILED if any(lesson.outcome == "failed" for lesson in record.lessons) else 0
 
 
@@ -76,6 +92,7 @@ def answered(arguments: list[str] | None) -> int:
     asked = parser().parse_args(arguments)
     try:
         if asked.draw:
+            check_drawing(asked)
             sys.stdout.write(f"{draw(load(asked.draw), asked.draw)}\n")
             return 0
         return run(asked)
@@ -85,7 +102,8 @@ def answered(arguments: list[str] | None) -> int:
         print_error(str(error))
         return REFUSED
     except KeyboardInterrupt:
-        print_error(f"interrupted; what was finished is in {asked.out}, and --draw {asked.out} draws it")
+        folder = asked.out or FOLDER
+        print_error(f"interrupted; what was finished is in {folder}, and --draw {folder} draws it")
         return INTERRUPTED
 
 

@@ -1,9 +1,14 @@
-"""Whether a tensor still holds what it held, without a copy of it."""
+"""Whether a tensor, or a net, still holds what it held, without a copy of it."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes of an element to a type of its bits
+
+
+def held_by(model: nn.Module) -> dict[str, Tensor]:
+    """A net's weights and further tensors of any shape, by name; a state dict may hold more (`get_extra_state`)."""
+    return {name: part for name, part in model.state_dict().items() if isinstance(part, Tensor)}
 
 
 def fingerprint(values: Tensor) -> tuple[Tensor, ...]:

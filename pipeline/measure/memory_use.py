@@ -11,6 +11,7 @@ from torch import nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
+from pipeline.measure.fingerprint import held_by
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Memory
 
@@ -64,7 +65,7 @@ def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, con
         reserved_peak_bytes=reserved,
         process_bytes=process_bytes(batch.device),
         context_bytes=context,
-        weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
+        weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
         host_peak_bytes=host_peak_bytes(),
     )
 

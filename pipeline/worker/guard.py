@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
-from pipeline.measure.fingerprint import fingerprint, is_same
+from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.measure.own_functions import own_functions, replaced
 from pipeline.measure.rotation import Rotation
@@ -56,7 +56,7 @@ class Guard:
         self._buffers = [list(held) for held in self._rotations]
         self._reference, self._reference_mark = reference, mark_of(reference)
         self._model, self._layers = work.model, layers(work.model)
-        self._weights = {name: fingerprint(part) for name, part in work.model.state_dict().items()}
+        self._weights = {name: fingerprint(part) for name, part in held_by(work.model).items()}
         self._state, self._functions = lasting_state(), own_functions()
         self._draw = random.Random(seed)  # noqa: S311 - which answer is looked at is no secret
         self._verified: list[Tensor] = []
@@ -104,7 +104,7 @@ class Guard:
             return Finding("broken contract", "changed its input: the list of batches holds other ones than at first")
         if changed := self.rotation.changed():
             return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")
-        for name, part in self._model.state_dict().items():
+        for name, part in held_by(self._model).items():
             if name not in self._weights or not is_same(self._weights[name], part):
                 return Finding("broken contract", f"changed the net that it was given: {name} holds other values")
         for name, (before, after) in changes(self._state, lasting_state()).items():

@@ -10,13 +10,15 @@ import torch
 from torch import nn
 
 from models.errors import ModelError
+from models.one_line import per_cent
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fingerprint import fingerprint, is_same
+from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.observed_execution import contradiction, observed
 from pipeline.profiling.operator_bytes import size
-from pipeline.records.run_record import RunWarning
+from pipeline.records.run_record import Execution, RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
@@ -57,7 +59,7 @@ def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
         check_labels(work, classes=max(2, logits.shape[1]))
     if not (doubts := repeated(net, logits)):
         check_apart(net, logits)
-    return [*doubts, *constant(net, logits), *probabilities(net, logits)]
+    return [*doubts, *of_another_precision(net), *constant(net, logits), *probabilities(net, logits)]
 
 
 def check_sight(net: Net) -> None:
@@ -90,9 +92,9 @@ def called_unchanged(net: Net) -> object:
     Raises:
         ModelError: the call fails, or changes what the net holds, such as running statistics; the line names the first.
     """
-    before = {name: fingerprint(part) for name, part in net.model.state_dict().items()}
+    before = {name: fingerprint(part) for name, part in held_by(net.model).items()}
     answer = called(net)
-    now = net.model.state_dict()
+    now = held_by(net.model)
     changed = [name for name, part in now.items() if name not in before or not is_same(before[name], part)]
     if changed:
         raise ModelError(
@@ -100,6 +102,23 @@ def called_unchanged(net: Net) -> object:
             "would see another net, and no stage could be compared; leave what counts or learns out of it"
         )
     return answer
+
+
+def of_another_precision(net: Net) -> list[RunWarning]:
+    """A warning where the net casts by itself, so that it is no fp32 net that stages could be compared with."""
+    try:
+        seen = observed(lambda inputs: net.model(*inputs), None, net.inputs)
+    except (RuntimeError, NotImplementedError):  # of what runs under no dispatcher
+        return []
+    if not contradiction(Execution(precision="fp32", layer_precision={"": "tf32"}), seen, share=1.0):
+        return []
+    others = [(flops, found) for found, flops in seen.by_precision.items() if found and found not in ("fp32", "tf32")]
+    share, most = sum(flops for flops, _ in others) / seen.flops, max(others)[1]
+    text = (
+        f"{net.name} computes {per_cent(share)} of its FLOPs in {most} by itself, as under autocast in its forward: "
+        "answers are compared with those, not with fp32, and a stage that declares fp32 is refused"
+    )
+    return [RunWarning("net in doubt", text, "leave casts out of the net; stages choose the precision")]
 
 
 def check_arguments(net: Net) -> None:

@@ -16,6 +16,7 @@ from models.errors import ModelError
 from models.stain import WORD
 from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch
+from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
@@ -45,7 +46,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
         reference = Reference(
             flops_per_image=net_flops(model, *one),
             parameters=sum(part.numel() for part in model.parameters()),
-            weights_bytes=sum(part.numel() * part.element_size() for part in model.state_dict().values()),
+            weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
             weights_sha256=digest(job.model.weights) if job.model.weights else None,
             repeat_relative_l2=relative_l2(repeat, logits[0]),
             batch_relative_l2=relative_l2(alone, logits[0]),
@@ -157,7 +158,8 @@ def copied(model: nn.Module) -> nn.Module:
     """A copy of a net.
 
     Raises:
-        ModelError: it can't be copied, or its copy has the same weights: who changes the one changes the other.
+        ModelError: it can't be copied; or its copy has the same weights, so that who changes the one changes the other,
+            or holds other values.
     """
     try:
         made = copy.deepcopy(model)
@@ -166,10 +168,23 @@ def copied(model: nn.Module) -> nn.Module:
             f"model.target: {type(model).__name__} can't be copied, and most stages work on a copy: "
             f"{typed_line(error)}; keep threads, locks, open files and tensors with a gradient's history out of it"
         ) from error
+    if not isinstance(made, nn.Module):
+        raise ModelError(
+            f"model.target: {type(model).__name__} gives a {type(made).__name__} for its copy (its __deepcopy__), and "
+            "most stages work on a copy; leave that to torch"
+        )
     if made is model or {*map(id, model.parameters())} & {*map(id, made.parameters())}:
         raise ModelError(
             f"model.target: {type(model).__name__} gives its own weights to its copy (its __deepcopy__), and most "
             "stages change a copy; leave that to torch"
+        )
+    held = held_by(made)
+    if wrong := [
+        name for name, part in held_by(model).items() if name not in held or not is_same(fingerprint(part), held[name])
+    ]:
+        raise ModelError(
+            f"model.target: a copy of {type(model).__name__} (by its __deepcopy__) hasn't its {wrong[0]}, and most "
+            "stages work on a copy; leave that to torch"
         )
     return made
 

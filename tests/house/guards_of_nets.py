@@ -11,6 +11,20 @@ CROSS_CHECKS = "tests/records/test_cross_checks.py::"
 
 OF_NETS = [
     Guard(
+        "copies that are another net",
+        "pipeline/worker/reference.py",
+        "if name not in held or not is_same(fingerprint(part), held[name])",
+        "if False",
+        "tests/worker/test_made_nets.py::test_a_net_whose_copy_is_another_is_named",
+    ),
+    Guard(
+        "nets that cast by themselves",
+        "pipeline/worker/net_contract.py",
+        "*of_another_precision(net), ",
+        "",
+        "tests/worker/test_answers_of_nets.py::test_a_net_that_casts_by_itself_is_told",
+    ),
+    Guard(
         "answers that are no plain tensors",
         ANSWERS,
         "    check_plain(net, answer)\n",

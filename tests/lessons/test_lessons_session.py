@@ -102,6 +102,8 @@ def test_a_gpu_s_lesson_is_skipped_on_a_cpu() -> None:
     ("words", "said"),
     [
         (["--only", "chain,gellu"], "--only gellu: no such lesson; did you mean 'gelu'?"),
+        (["--only", " , "], "--only ' , ': names no lesson; choose of: "),
+        (["--draw", "lessons", "--only", "chain"], "--draw lessons: draws what is there; --only says nothing then"),
         (["--device", "cdua"], "--device cdua: this version runs CUDA GPUs and CPUs; choose one of: auto, cuda, cpu"),
     ],
 )

@@ -101,3 +101,30 @@ def test_a_net_that_forgets_to_return_itself_is_made() -> None:
     net = build_model(f"{__name__}.Forgetful", {}, None, 0)
     assert not net.training
     assert net(IMAGES).shape == (2, 2, 8, 8)
+
+
+class Kept(Head):
+    """A state dict that holds more than tensors."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+
+def test_a_state_beside_the_weights_is_no_weight() -> None:
+    """Whoever looked at a net's tensors met a dict among them."""
+    assert check(work(Kept())) == []
+
+
+class Cast(Head):
+    """Casts by itself, as many nets do that were trained so."""
+
+    def forward(self, image: Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(image)
+
+
+def test_a_net_that_casts_by_itself_is_told() -> None:
+    """Its stages were refused for a precision that they hadn't chosen."""
+    (warning,) = check(work(Cast()))
+    assert warning.code == "net in doubt"
+    assert warning.text.startswith("Cast computes 100 % of its FLOPs in bf16 by itself")

@@ -179,6 +179,24 @@ def test_a_net_whose_copy_has_its_weights_is_named() -> None:
         copied(Itself(base=2, depth=1))
 
 
+class AnotherNet(UNet):
+    def __deepcopy__(self, memo: object) -> "AnotherNet":
+        return AnotherNet(base=2, depth=1)
+
+
+class NoNet(UNet):
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+
+def test_a_net_whose_copy_is_another_is_named() -> None:
+    """Stages in half precision were refused for the wrong answers of a net that nobody had asked for."""
+    with pytest.raises(ModelError, match=r"a copy of AnotherNet \(by its __deepcopy__\) hasn't its \w+"):
+        copied(AnotherNet(base=2, depth=1))
+    with pytest.raises(ModelError, match="NoNet gives a NoneType for its copy"):
+        copied(NoNet(base=2, depth=1))
+
+
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
 def test_a_net_with_torchs_older_weight_norm_can_be_copied() -> None:
     """It leaves a tensor with a gradient's history, for which every stage failed that works on a copy."""

@@ -14,6 +14,7 @@ from torch._inductor.async_compile import shutdown_compile_workers
 from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
+from pipeline.measure.fingerprint import held_by
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import INDUCTOR, Execution
 from pipeline.records.run_record import Precision as PrecisionName
@@ -101,7 +102,7 @@ def quoted(error: Exception) -> str:
 
 def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others: Iterable[str]) -> str:
     """SHA-256 of a net's structure, of its weights' shapes and types those of inputs of any shape, and texts."""
-    shapes = [f"{name} {layout(value)}" for name, value in net.state_dict().items()]
+    shapes = [f"{name} {layout(value)}" for name, value in held_by(net).items()]
     text = "\n".join([structure, *shapes, *map(layout, inputs), *others])
     return hashlib.sha256(text.encode()).hexdigest()
 
