@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.errors import InputError, TensorError
-from models.one_line import Parser, guarded, tell
+from models.one_line import Parser, guarded, seed_of, tell
 
 REFUSED = 2
 FLOATING = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -151,7 +151,7 @@ def answered() -> int:
     parser = Parser(prog="python -m models.made_inputs", description="Writes random inputs of a net by their names.")
     parser.add_argument("inputs", nargs="+", help=FORM)
     parser.add_argument("--samples", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed_of, default=0)
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     try:

@@ -85,6 +85,21 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(REFUSED)
 
 
+def seed_of(text: str) -> int:
+    """A flag's text as a seed that torch takes.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:40]}: expected an integer from 0 to 2^63 - 1")
+    return seed
+
+
 def unforeseen(error: BaseException, folder: Path | None = None) -> str:
     """An error that nobody foresaw as one line, after its traceback was written into the folder, or a temporary one."""
     text = "".join(traceback.format_exception(error))

@@ -8,6 +8,7 @@ The labels are a classical threshold (`models.stain`); one quarter of the one im
 import argparse
 import copy
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,11 +27,12 @@ from models.build import build_model
 from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
 from models.errors import InputError, ModelError
 from models.image_files import read_image
-from models.one_line import Parser, guarded, per_cent, tell
+from models.one_line import Parser, guarded, per_cent, seed_of, tell
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128
 REFUSED = 2
+MOST_MINUTES = 7 * 24 * 60
 # Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
 # what fp16 can hold.
 LEARNING_RATE, CHANNELS = 2e-3, 16
@@ -160,15 +162,37 @@ def answered() -> int:
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to train")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=seed_of, default=0)
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     try:
+        check_request(asked)
         train_and_save(named_net(asked.overrides, asked.seed), asked)
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
     return 0
+
+
+def check_request(asked: argparse.Namespace) -> None:
+    """That what was asked can be done, before minutes are spent on it.
+
+    Raises:
+        InputError: it can't; the line names the flag.
+    """
+    out: Path = asked.out
+    if not 0 < asked.minutes <= MOST_MINUTES:  # nor is NaN
+        raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch finds no CUDA GPU here; choose cpu")
+    if out.suffix != ".safetensors" or out.is_dir():
+        raise InputError(f"--out {out}: name a .safetensors file")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"--out {out}: can't be written ({error.strerror})") from None
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:

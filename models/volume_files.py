@@ -29,6 +29,7 @@ GIVEN_UP = (
     *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, ArithmeticError, zlib.error,
     RuntimeError,  # tifffile's, of pages that don't go together
 )  # fmt: skip
+SHOWN_SERIES = 3
 AXES = 3  # of a volume, but for its channels
 
 
@@ -134,7 +135,8 @@ def read_volume(path: Path, channels: int) -> np.ndarray:
         raise ImageError(f"{path}: {values.shape[-1]} channels, data.channels={channels}{first}")
     if values.dtype.kind not in "buif":
         raise ImageError(f"{path}: values of type {values.dtype}; integers and floating point are read")
-    volume = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
+        volume = values.astype(np.float32)
     if not np.isfinite(volume).all():
         raise ImageError(f"{path}: it holds NaN or infinite values")
     return volume
@@ -195,9 +197,21 @@ def _array(path: Path) -> np.ndarray:
 
 
 def _pages(path: Path) -> np.ndarray:
-    """A TIFF's pages one below the other; channels of a page come last."""
+    """A TIFF's pages one below the other; channels come last, also where ImageJ wrote a page for each.
+
+    Raises:
+        ImageError: it holds several series of pages, or volumes at several times.
+    """
     with tifffile.TiffFile(path) as file:
-        return tiff_values(path, file)
+        if len(file.series) > 1:
+            shapes = ", ".join("×".join(map(str, each.shape)) for each in file.series[:SHOWN_SERIES])
+            raise ImageError(f"{path}: {len(file.series)} series of pages ({shapes}); save each as a volume of its own")
+        values, axes = tiff_values(path, file), file.series[0].axes
+    if values.ndim == AXES:
+        return values
+    if "T" in axes:
+        raise ImageError(f"{path}: volumes at several times (axes {axes}); save each as one of its own")
+    return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values
 
 
 def _opened(path: Path) -> Any:

@@ -36,6 +36,20 @@ OF_FILES = [
         MISSING_PARTS,
     ),
     Guard(
+        "several series of a TIFF's pages",
+        "models/volume_files.py",
+        "        if len(file.series) > 1:",
+        "        if False:",
+        "tests/models/test_volume_files.py::test_several_series_of_pages_are_no_volume",
+    ),
+    Guard(
+        "trainings that can't be done",
+        "models/train.py",
+        "        check_request(asked)\n",
+        "",
+        "tests/models/test_training.py::test_what_cannot_be_done_is_refused_before_minutes_are_spent",
+    ),
+    Guard(
         "planes of a TIFF behind one header",
         TIFFS,
         "    if stored > page:",

@@ -48,3 +48,35 @@ def test_a_net_is_trained_scored_and_saved(tmp_path: Path, monkeypatch: pytest.M
     again = train.named_net(asked[1:4], 0)
     checkpoint.load_into(again, str(out))
     assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes", "-1"], "--minutes -1: expected a number above 0"),
+        (["--minutes", "nan"], "--minutes nan: expected a number above 0"),
+        (["--minutes", "inf"], "--minutes inf: expected a number above 0, at most 10,080"),
+        (["--out", "weights.pt"], "--out weights.pt: name a .safetensors file"),
+        (["--out", "/proc/weights.safetensors"], "--out /proc/weights.safetensors: can't be written ("),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_minutes_are_spent(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Minutes below 0 had no end, NaN trained nothing, and a file that can't be written was told at the end."""
+    out = [] if "--out" in words else ["--out", str(tmp_path / "weights.safetensors")]
+    monkeypatch.setattr("sys.argv", ["train", "model=unet_small", *out, *words])
+    assert train.main() == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("seed", ["1" * 30, "-1", "one"])
+def test_a_seed_that_torch_cannot_take_is_refused(
+    seed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "weights.safetensors")
+    monkeypatch.setattr("sys.argv", ["train", "model=unet_small", "--out", out, f"--seed={seed}"])
+    with pytest.raises(SystemExit, match="2"):
+        train.main()
+    assert f"--seed: {seed}: expected an integer from 0 to" in capsys.readouterr().err

@@ -134,6 +134,28 @@ def test_pages_of_a_tiff_are_planes(tmp_path: Path) -> None:
     assert voxels(tmp_path / "a.tif") == 24
 
 
+def test_what_imagej_says_of_its_pages_counts(tmp_path: Path) -> None:
+    """A page for each channel of each plane; frames as planes; volumes at several times are no channels."""
+    planes = VALUES.astype(np.uint16)
+    both, frames, times = (tmp_path / name for name in ("both.tif", "frames.tif", "times.tif"))
+    tifffile.imwrite(both, np.stack([planes, planes + 1], 1), imagej=True, metadata={"axes": "ZCYX"})
+    assert np.array_equal(read_volume(both, 2), np.stack([planes, planes + 1], -1))
+    tifffile.imwrite(frames, planes, imagej=True, metadata={"axes": "TYX"})
+    assert np.array_equal(read_volume(frames, 1)[..., 0], planes)
+    tifffile.imwrite(times, np.stack([planes, planes]), imagej=True, metadata={"axes": "TZYX"})
+    with pytest.raises(ImageError, match=r"volumes at several times \(axes TZYX\)"):
+        read_volume(times, planes.shape[-1])
+
+
+def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
+    """Those behind the first were passed over."""
+    with tifffile.TiffWriter(path := tmp_path / "a.tif") as file:
+        file.write(np.zeros((4, 8, 8), np.uint8), photometric="minisblack")
+        file.write(np.zeros((2, 6, 8), np.uint8), photometric="minisblack")
+    with pytest.raises(ImageError, match=r"2 series of pages \(4×8×8, 2×6×8\); save each as a volume of its own"):
+        read_volume(path, 1)
+
+
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
     "torn": (lambda: nifti(VALUES)[:-3], "ends 3 bytes before its last value"),
     "no header": (lambda: b"\0" * 400, "no NIfTI: its header's length is neither 348 nor 540"),
