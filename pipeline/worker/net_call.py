@@ -62,16 +62,30 @@ def called(net: Net) -> object:
         shape = described_inputs(given)
         hint = channel_hint(net) or batch_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
+    check_inputs_left(net, given, answer)
+    return answer
+
+
+def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
+    """That a call left its inputs as they were, and has its answer elsewhere.
+
+    Raises:
+        ModelError: it didn't.
+    """
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(
             f"model.target: {net.name} changes its input in place: a second call would see another {net.words.sample}"
+        )
+    if any(part.requires_grad for part in given):
+        raise ModelError(
+            f"model.target: {net.name} asks for gradients of its input (requires_grad), which every stage is given; let "
+            "it take them of a copy (.clone())"
         )
     if isinstance(answer, Tensor) and share_memory(answer, given):
         raise ModelError(
             f"model.target: {net.name} answers in the memory of its input, so that neither could be kept; give the "
             "answer a tensor of its own (.clone())"
         )
-    return answer
 
 
 def batch_hint(net: Net) -> str:

@@ -24,6 +24,13 @@ class Through(Head):
         return image[:, :2]
 
 
+class Asking(Head):
+    """Wants to know what a pixel does to its answer."""
+
+    def forward(self, image: Tensor) -> Any:
+        return super().forward(image.requires_grad_()).detach()
+
+
 class Buffered(Head):
     """Writes each answer over the last."""
 
@@ -66,6 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "8 bits": (lambda: Head(lambda y: y.to(torch.float8_e4m3fn)), "answers in torch.float8_e4m3fn; it must give 16"),
     "gradients": (lambda: Head(lambda y: y.clone().requires_grad_()), "requires gradients, where none are asked for"),
     "its input": (Through, "Through answers in the memory of its input"),
+    "gradients of its input": (Asking, "Asking asks for gradients of its input (requires_grad)"),
     "its last answer": (Buffered, "Buffered gives each answer in the memory of the one before"),
     "remembered": (Remembering, "Remembering gives each answer in the memory of the one before"),
     "others of the batch": (
