@@ -26,6 +26,7 @@ GIB = 2**30
 FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
 BYTES_OF_A_VOXEL = 8  # likewise: read as fp32, and in the rotation
 BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
+LEAST_LABEL = -(2**31)  # of 32 bits; many write −1 where nobody labelled
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class DataKnobs:
     high: float | tuple[float, ...] | None = None
     scale: float | None = None
     positive: NonNegativeInt | None = None
-    ignore: NonNegativeInt | None = 255
+    ignore: Annotated[int, AtLeast(LEAST_LABEL)] | None = 255
     colors: list[Any] | None = None
     label_pattern: str = "*.png"
     inputs: list[str] | None = None

@@ -78,8 +78,8 @@ def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
         )
     if any(part.requires_grad for part in given):
         raise ModelError(
-            f"model.target: {net.name} asks for gradients of its input (requires_grad), which every stage is given; let "
-            "it take them of a copy (.clone())"
+            f"model.target: {net.name} asks for gradients of its input (requires_grad), which every stage is given; "
+            "let it take them of a copy (.clone())"
         )
     if isinstance(answer, Tensor) and share_memory(answer, given):
         raise ModelError(

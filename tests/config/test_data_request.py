@@ -46,6 +46,7 @@ def test_a_positive_value_is_no_longer_one_to_ignore(tmp_path: Path) -> None:
     """255 is ignored unless it is said to be the foreground."""
     assert read_data(knobs(tmp_path, positive=255)).label_rules == LabelRules(positive=255, ignore=None)
     assert read_data(knobs(tmp_path, positive=1)).label_rules == LabelRules(positive=1)
+    assert read_data(knobs(tmp_path, ignore=-1)).label_rules == LabelRules(ignore=-1)
     colors = read_data(knobs(tmp_path, colors=[[0, 0, 0], "#ff8000"])).label_rules.colors
     assert colors == ((0, 0, 0), (255, 128, 0))
 
