@@ -16,7 +16,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.dispatch import Dispatched, Operator
-from pipeline.profiling.observed_execution import contradiction, observed
+from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
@@ -106,9 +106,11 @@ def called_unchanged(net: Net) -> object:
 
 def of_another_precision(net: Net) -> list[RunWarning]:
     """A warning where the net casts by itself, so that it is no fp32 net that stages could be compared with."""
+    seen = Seen()
     try:
-        seen = observed(lambda inputs: net.model(*inputs), None, net.inputs)
-    except (RuntimeError, NotImplementedError):  # of what runs under no dispatcher
+        with Dispatched(seen.see):
+            called(net)
+    except ModelError:  # of a net that runs under no dispatcher
         return []
     if not contradiction(Execution(precision="fp32", layer_precision={"": "tf32"}), seen, share=1.0):
         return []
