@@ -183,8 +183,10 @@ def check_request(asked: argparse.Namespace) -> None:
     out: Path = asked.out
     if not 0 < asked.minutes <= MOST_MINUTES:  # nor is NaN
         raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
-    if asked.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch finds no CUDA GPU here; choose cpu")
+    try:
+        torch.zeros(1, device=asked.device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts it
+        raise InputError(f"--device {asked.device}: {str(error).partition('. ')[0]}") from None
     if out.suffix != ".safetensors" or out.is_dir():
         raise InputError(f"--out {out}: name a .safetensors file")
     try:

@@ -26,9 +26,9 @@ def main() -> None:
     shortage.note_start()
     if job.role == "companion":  # which others are held against, and which is never profiled
         close_to_others()
-    if job.role in SAMPLED:
-        import_module(COMPILERS)
     try:
+        if job.role in SAMPLED:
+            import_module(COMPILERS)
         if job.role == "contract":
             reporter.enter(Phase.START)
             look_at_the_net(job)
