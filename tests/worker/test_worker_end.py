@@ -52,7 +52,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Phase, B
 
         monkeypatch.setattr(worker, "PipeReporter", Line)
         monkeypatch.setattr(worker, "die_with_the_parent", lambda: None)
-        monkeypatch.setattr(worker, "import_module", lambda _: None)
+        monkeypatch.setattr(worker, "import_module", fails if phase == Phase.START else lambda _: None)
         monkeypatch.setattr("pipeline.worker.run_stage.run_stage", fails)
         monkeypatch.setattr("sys.argv", ["worker", "0"])
         worker.main()
@@ -92,3 +92,10 @@ def test_only_a_build_says_that_it_has_no_form_here(ended: Ended) -> None:
     assert ended(Phase.BUILD, Skip("needs a GPU"))["status"] == "skipped"
     late = ended(Phase.SAMPLING, Skip("not today"))
     assert (late["status"], late["failure"], late["reason"]) == ("failed", "unsupported", "not today")
+
+
+def test_a_cache_that_compilers_cannot_make_is_named(ended: Callable[[Phase, BaseException], dict[str, Any]]) -> None:
+    """Torch makes it as it is imported: the worker left with code 1, and the run said no more."""
+    said = ended(Phase.START, FileNotFoundError(2, "No such file or directory", "/proc/x"))
+    assert said["status"] == "failed"
+    assert said["reason"] == "FileNotFoundError: [Errno 2] No such file or directory: '/proc/x'"
