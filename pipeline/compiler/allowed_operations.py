@@ -16,6 +16,8 @@ FURTHER = frozenset(
     [
         "_assert_tensor_metadata",
         "_unsafe_view",
+        "_upsample_nearest_exact2d",
+        "_upsample_nearest_exact3d",
         "adaptive_avg_pool2d",
         "adaptive_avg_pool3d",
         "adaptive_max_pool2d",
@@ -82,6 +84,8 @@ FURTHER = frozenset(
         "split",
         "split_with_sizes",
         "stack",
+        "std",
+        "std_mean",
         "swapaxes",
         "swapdims",
         "tensor_split",

@@ -7,7 +7,10 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
 
+from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
@@ -74,6 +77,10 @@ class ExportedNet:
         found = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
         return found.detach() if isinstance(found, Tensor) else None
 
+    def knows(self, *nodes: object) -> bool:
+        """Whether each of an operation's arguments is a constant or not given; what a net computes is neither."""
+        return all(node is None or self.constant(node) is not None for node in nodes)
+
 
 def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> ExportedNet:
     """The net's graph for inputs of these shapes; the net stays as it is.
@@ -91,7 +98,7 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> Export
     entry, examples = Entry(net, dtype).eval(), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
         try:
-            program = torch.export.export(entry, examples.clone().tensors).run_decompositions({})
+            program = without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({}))
         except Exception as error:  # torch.export raises many kinds, the net's own among them
             raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
         module = program.module()
@@ -100,6 +107,17 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> Export
     without_checks(module)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
     return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, examples.device)
+
+
+def without_rare(program: ExportedProgram) -> ExportedProgram:
+    """The program with operations that no saved net may call made of those that torch makes them of."""
+    called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    rare = {target for target in called if not is_allowed(f"torch.ops.{target}")}
+    if not rare:
+        return program
+    known = torch.export.default_decompositions()
+    made: ExportedProgram = program.run_decompositions({target: known[target] for target in rare & known.keys()})
+    return made
 
 
 def without_checks(module: fx.GraphModule) -> None:

@@ -19,7 +19,8 @@ Group = set[fx.Node]
 def groups(net: ExportedNet) -> list[Group]:
     """The values that share type and scale: a layer's output with its maxima, a concatenation with its parts.
 
-    Only images count, [batch, channels, height, width], in the net's type.
+    Only images count, [batch, channels, height, width], in the net's type. A part that is none keeps its concatenation
+    out of fp8, and the other parts with it.
     """
     group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
 
@@ -30,9 +31,13 @@ def groups(net: ExportedNet) -> list[Group]:
     for node in net.module.graph.nodes:
         if layer_of(net.module, node):
             join(user for user in node.users if part_of_answer(user) in (OUT, POOLED))
+    barred = []
     for cat in channel_concatenations(net.module.graph):
-        join([cat, *cat.all_input_nodes])
-    return list({id(group): group for group in group_of.values()}.values())
+        together = [cat, *cat.all_input_nodes]
+        join(together)
+        barred += [node for node in together if not all(part in group_of for part in together)]
+    distinct = {id(group): group for group in group_of.values()}.values()
+    return [group for group in distinct if not group.intersection(barred)]
 
 
 def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:

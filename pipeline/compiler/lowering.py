@@ -122,6 +122,7 @@ class _Lowering:
             first += shape_of(part)[1]
         ours = [place for part, (_, place) in inside.items() if producer(self.net.module, part)]
         aligned = first % CHANNELS == 0 and all(place % CHANNELS == 0 for place in ours)
+        aligned = aligned and cat.meta["val"].dtype == self.net.dtype
         if aligned and not inside.keys() & self.parts.keys():
             self.parts |= inside
 

@@ -28,7 +28,9 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         given = arguments(conv)
         weight, known = net.constant(given["weight"]), batch_norm(net, norm)
         transposed = is_call(conv, *TRANSPOSED)
-        if weight is None or known is None or only_user(conv) is not norm or (transposed and given["groups"] != 1):
+        if weight is None or known is None or not net.knows(given["bias"]) or only_user(conv) is not norm:
+            continue
+        if transposed and given["groups"] != 1:
             continue
         before = weight.transpose(0, 1) if transposed else weight
         scaled, shift = fold(before, net.constant(given["bias"]), known)
@@ -42,10 +44,13 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
 def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
     """What a batch norm's node knows; None where it isn't constant."""
     given = arguments(node)
-    scale, shift, mean, variance = (
-        net.constant(given[name]) for name in ("weight", "bias", "running_mean", "running_var")
+    parts = [given[name] for name in ("weight", "bias", "running_mean", "running_var")]
+    scale, shift, mean, variance = map(net.constant, parts)
+    return (
+        None
+        if mean is None or variance is None or not net.knows(*parts)
+        else BatchNorm(mean, variance, given["eps"], scale, shift)
     )
-    return None if mean is None or variance is None else BatchNorm(mean, variance, given["eps"], scale, shift)
 
 
 def _put(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:

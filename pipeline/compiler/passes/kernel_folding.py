@@ -45,6 +45,8 @@ def fold_residual(net: ExportedNet) -> list[str]:
         both = [value for value in add.args[:2] if isinstance(value, fx.Node) and gives_image(value)]
         if len(both) < 2 or both[0] is both[1] or add.kwargs or shape_of(both[0]) != shape_of(both[1]):
             continue
+        if add.meta["val"].dtype != net.dtype:
+            continue
         for out in sorted(both, key=lambda value: -order.get(value, 0)):
             made = producer(net.module, out)
             if made and can_add(*made) and only_user(out) is add and only_user(made[0]) is out:

@@ -32,15 +32,18 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
 
 
 def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
-    """A node as a kernel judges it; None where no kernel could take it: what isn't 2-D, or has no constant weights."""
+    """A node as a kernel judges it; None where no kernel could take it.
+
+    That is what isn't 2-D, computes in another type than the net's, or has no constant weights.
+    """
     source = node.all_input_nodes[0]
-    if not gives_image(node) or not gives_image(source):
+    if not gives_image(node) or not gives_image(source) or node.meta["val"].dtype != net.dtype:
         return None
     if is_call(node, UPSAMPLING):
         return _upsampling(node, source)
     given = arguments(node)
     weight = net.constant(given["weight"])
-    if weight is None or (given["bias"] is not None and net.constant(given["bias"]) is None):
+    if weight is None or not net.knows(given["bias"]):
         return None
     before, after, window = shape_of(source), shape_of(node), pair(weight.shape[2:])
     return LayerDescription(
@@ -84,13 +87,15 @@ def pair(values: Sequence[int]) -> tuple[int, int]:
 def image_of(node: fx.Node) -> fx.Node | None:
     """An image of the user's, where a node is that cast to another type, or a padding of it; None where it isn't.
 
-    What the user gives as whole numbers, such as a mask, is none: the kernels read floating ones.
+    What the user gives as whole numbers, such as a mask, is none: the kernels read floating ones. Nor is what a cast
+    rounds more than fp16 does.
     """
-    if node.op == "placeholder":
-        return node if node.meta["val"].is_floating_point() else None
+    kind = node.meta["val"].dtype
+    if not kind.is_floating_point or torch.finfo(kind).eps > torch.finfo(torch.float16).eps:
+        return None
     if is_call(node, CAST, PAD):
         return image_of(node.all_input_nodes[0])
-    return None
+    return node if node.op == "placeholder" else None
 
 
 def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
@@ -109,7 +114,7 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
 def uncast(node: fx.Node) -> fx.Node:
     """The user's image as it came, padded as the node pads it."""
     if not is_call(node, PAD):
-        return node.all_input_nodes[0] if is_call(node, CAST) else node
+        return uncast(node.all_input_nodes[0]) if is_call(node, CAST) else node
     before = uncast(node.all_input_nodes[0])
     padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
     padded.meta = {"val": like(before, shape_of(node))}

@@ -54,6 +54,9 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
             known = net.constant(given[name])
             if known is not None:
                 y = call(target, y, add_constant(net.module, f"{module_of(norm)}.{name}", _for_channels(known)))
+            elif given[name] is not None:
+                computed = call(aten.to.dtype, given[name], torch.float32)
+                y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
         answer = call(aten.to.dtype, y, norm.meta["val"].dtype)
     answer.meta = dict(norm.meta)
     return answer

@@ -52,7 +52,7 @@ def fold_padding(net: ExportedNet) -> list[str]:
     matched = []
     for pad in calls(net.module.graph, PAD):
         conv, sides = only_user(pad), zeros_around(pad)
-        if conv is None or sides is None or not is_call(conv, CONV2D):
+        if conv is None or sides is None or not is_call(conv, CONV2D) or source(conv) is not pad:
             continue
         own = pair(arguments(conv)["padding"])
         stride, rest = conv.args[3] if len(conv.args) > 3 else [1, 1], conv.args[5:]

@@ -81,7 +81,7 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
     source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
-    if weight is None or not volume(node) or not volume(source) or not _constant_bias(net, node):
+    if weight is None or not volume(node) or not volume(source) or not net.knows(arguments(node)["bias"]):
         return None
     op = next((form.op for form in FORMS if form.fits(node, weight)), None)
     (_, inner, deep, height, width), outer = shape_of(source), shape_of(node)[1]
@@ -93,11 +93,6 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     if op is conv3x3x3.OP and image_of(source) is not None and conv_first.OP.accepts and conv_first.OP.accepts(first):
         return conv_first_volumes.OP
     return op if inner % CHANNELS == 0 else None
-
-
-def _constant_bias(net: ExportedNet, node: fx.Node) -> bool:
-    bias = arguments(node)["bias"]
-    return bias is None or net.constant(bias) is not None
 
 
 def _all(given: object, value: int | str) -> bool:
@@ -182,7 +177,7 @@ class _Walk:
         weight = self.net.constant(given["weight"])
         unpadded = isinstance(given["padding"], str) or _all(given["padding"], 0)
         plain = unpadded and _all(given["stride"], 1) and given["groups"] == 1
-        fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and _constant_bias(self.net, node)
+        fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and self.net.knows(given["bias"])
         return weight[:, :, 0] if fits and weight is not None else None
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:

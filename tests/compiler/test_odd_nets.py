@@ -1,0 +1,149 @@
+"""Nets as few people write them keep their answers in fp16 and in fp8: each kind here was once changed or refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.compiler.artifact import load, save
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.measure.accuracy import distance
+from tests.compiler.nets import image
+from tests.compiler.rewriting import rewritten_from
+
+HALVES, FP8 = 3e-3, 0.1  # relative L2: one or two layers' roundings
+
+
+class Written(nn.Module):
+    """Three layers, the last two around what a test writes between them."""
+
+    def __init__(
+        self, between: Callable[["Written", Tensor], Tensor], image_channels: int = 3, width: int = 32
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(image_channels, 32, 3, padding=1)
+        self.second, self.last = nn.Conv2d(width, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+        self.wide = nn.Conv2d(32, 64, 3, padding=1)
+        self.gamma, self.beta = nn.Parameter(torch.randn(32)), nn.Parameter(torch.randn(32))
+        self.table, self.between = nn.Buffer(torch.randn(2, 32, 16, 16)), between
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits [batch, 32, height, width] of a batch [batch, 3, height, width]."""
+        logits: Tensor = self.last(functional.relu(self.between(self, functional.relu(self.first(batch)))))
+        return logits
+
+
+def computed_norm(net: Written, x: Tensor) -> Tensor:
+    return functional.group_norm(net.second(x), 4, 1 + net.gamma, net.beta * 2)
+
+
+def computed_scale(net: Written, x: Tensor) -> Tensor:
+    return functional.instance_norm(net.second(x), weight=net.gamma.exp())
+
+
+def computed_batch_norm(net: Written, x: Tensor) -> Tensor:
+    return functional.batch_norm(net.second(x), net.beta, net.gamma.exp(), net.gamma * 2, 1 + net.beta)
+
+
+def computed_bias(net: Written, x: Tensor) -> Tensor:
+    y = functional.conv2d(x, net.second.weight, net.beta * 2, padding=1)
+    return functional.batch_norm(y, net.beta, net.gamma.exp())
+
+
+def buffer_in_concatenation(net: Written, x: Tensor) -> Tensor:
+    answer: Tensor = net.second(torch.cat([net.table, x], 1))
+    return answer
+
+
+def single_precision_in_concatenation(net: Written, x: Tensor) -> Tensor:
+    single = torch.cat([x.float() * 300, (x * 10).float().exp()], 1)
+    answer: Tensor = net.second(single.clamp(max=9e4).mul(1e-3).to(x.dtype))
+    return answer
+
+
+def single_precision_added(net: Written, x: Tensor) -> Tensor:
+    far = net.gamma.new_full((1, 64, 16, 16), 1e5, dtype=torch.float32)
+    return ((net.wide(x) + far) * 1e-5)[:, 32:].to(x.dtype)
+
+
+def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
+    large = functional.interpolate(x[..., ::2, ::2].float() * 1e5, scale_factor=2, mode="bilinear")
+    return (large * 1e-5).to(x.dtype)
+
+
+def padded_weight(net: Written, x: Tensor) -> Tensor:
+    return functional.conv2d(x, functional.pad(net.second.weight, (1, 1, 1, 1)), padding=2)
+
+
+def rare(net: Written, x: Tensor) -> Tensor:
+    answer: Tensor = functional.glu(torch.cat([x, net.second(x)], 1), 1) + torch.linspace(0, 1, 16).to(x.dtype)
+    return answer
+
+
+def standard_deviation(net: Written, x: Tensor) -> Tensor:
+    answer: Tensor = net.second(x) / (x.std((2, 3), keepdim=True) + 1)
+    return answer
+
+
+WIDTHS: dict[object, int] = {buffer_in_concatenation: 64, single_precision_in_concatenation: 64}
+BETWEEN = [
+    computed_norm,
+    computed_scale,
+    computed_batch_norm,
+    computed_bias,
+    buffer_in_concatenation,
+    single_precision_in_concatenation,
+    single_precision_added,
+    up_sampled_in_single_precision,
+    padded_weight,
+    rare,
+    standard_deviation,
+]
+
+
+@pytest.mark.parametrize("between", BETWEEN, ids=lambda between: str(between.__name__))
+@torch.no_grad()
+def test_it_keeps_its_answer(between: Callable[[Written, Tensor], Tensor], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    check(Written(between, width=WIDTHS.get(between, 32)).eval(), image(2, 3, 16, 16), tmp_path)
+
+
+def check(net: nn.Module, batch: Tensor, folder: Path) -> None:
+    """In fp16 and in fp8, and as a file."""
+    with torch.no_grad():
+        wanted = net(batch)
+        made: ExportedNet = rewritten_from(net, batch, torch.float16)
+        graph = lower(made, Plan())
+        assert distance(graph(batch), wanted) < HALVES
+        known = scales(made, [], largest(made, [batch]))
+        in_fp8 = lower(made, Plan(known))
+        assert distance(in_fp8(batch), wanted) < FP8
+        save(graph, batch, folder)
+        assert torch.equal(load(folder)(batch), graph(batch))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda batch: batch.to(torch.int32).to(batch.dtype),
+        lambda batch: functional.pad(batch.to(torch.bfloat16), (1, 1)).to(batch.dtype),
+        lambda batch: batch.double().to(batch.dtype),
+    ],
+)
+def test_a_first_layer_reads_what_the_net_made_of_the_image(read: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 32, 3, padding=1)
+
+        def forward(self, batch: Tensor) -> Tensor:
+            logits: Tensor = self.conv(read(batch))
+            return logits
+
+    check(First().eval(), (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
