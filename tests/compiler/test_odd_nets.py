@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.calibrate import largest
-from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.accuracy import distance
 from tests.compiler.nets import image
-from tests.compiler.rewriting import rewritten_from
+from tests.compiler.rewriting import own_calls, rewritten_from
 
 HALVES, FP8 = 3e-3, 0.1  # relative L2: one or two layers' roundings
 
@@ -69,12 +68,18 @@ def single_precision_in_concatenation(net: Written, x: Tensor) -> Tensor:
 
 def single_precision_added(net: Written, x: Tensor) -> Tensor:
     far = net.gamma.new_full((1, 64, 16, 16), 1e5, dtype=torch.float32)
-    return ((net.wide(x) + far) * 1e-5)[:, 32:].to(x.dtype)
+    answer: Tensor = ((net.wide(x) + far) * 1e-5)[:, 32:].to(x.dtype)
+    return answer
 
 
 def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
     large = functional.interpolate(x[..., ::2, ::2].float() * 1e5, scale_factor=2, mode="bilinear")
     return (large * 1e-5).to(x.dtype)
+
+
+def up_sampled_by_more_than_twice(net: Written, x: Tensor) -> Tensor:
+    large = functional.interpolate(x, scale_factor=2.05, mode="bilinear")
+    return functional.max_pool2d(large, 2)
 
 
 def padded_weight(net: Written, x: Tensor) -> Tensor:
@@ -100,6 +105,7 @@ BETWEEN = [
     buffer_in_concatenation,
     single_precision_in_concatenation,
     single_precision_added,
+    up_sampled_by_more_than_twice,
     up_sampled_in_single_precision,
     padded_weight,
     rare,
@@ -114,29 +120,33 @@ def test_it_keeps_its_answer(between: Callable[[Written, Tensor], Tensor], tmp_p
     check(Written(between, width=WIDTHS.get(between, 32)).eval(), image(2, 3, 16, 16), tmp_path)
 
 
-def check(net: nn.Module, batch: Tensor, folder: Path) -> None:
-    """In fp16 and in fp8, and as a file."""
+def check(net: nn.Module, batch: Tensor, folder: Path) -> fx.GraphModule:
+    """In fp16 and in fp8, and as a file; the graph in fp16."""
     with torch.no_grad():
         wanted = net(batch)
-        made: ExportedNet = rewritten_from(net, batch, torch.float16)
+        made = rewritten_from(net, batch, torch.float16)
         graph = lower(made, Plan())
         assert distance(graph(batch), wanted) < HALVES
         known = scales(made, [], largest(made, [batch]))
-        in_fp8 = lower(made, Plan(known))
-        assert distance(in_fp8(batch), wanted) < FP8
+        assert distance(lower(made, Plan(known))(batch), wanted) < FP8
         save(graph, batch, folder)
         assert torch.equal(load(folder)(batch), graph(batch))
+    return graph
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda batch: batch.to(torch.int32).to(batch.dtype),
-        lambda batch: functional.pad(batch.to(torch.bfloat16), (1, 1)).to(batch.dtype),
-        lambda batch: batch.double().to(batch.dtype),
-    ],
-)
-def test_a_first_layer_reads_what_the_net_made_of_the_image(read: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+AS_READ: list[tuple[Callable[[Tensor], Tensor], list[str]]] = [
+    (lambda batch: batch.to(torch.int32).to(batch.dtype), []),
+    (lambda batch: functional.pad(batch.to(torch.bfloat16), (1, 1)).to(batch.dtype), []),
+    (lambda batch: batch.double().to(batch.dtype), ["conv_first"]),
+]
+
+
+@pytest.mark.parametrize(("read", "kernels"), AS_READ)
+def test_a_first_layer_reads_what_the_net_made_of_the_image(
+    read: Callable[[Tensor], Tensor], kernels: list[str], tmp_path: Path
+) -> None:
+    """Its kernel reads the image itself, in fp32, and stands aside where a cast has rounded that."""
+
     class First(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -146,4 +156,6 @@ def test_a_first_layer_reads_what_the_net_made_of_the_image(read: Callable[[Tens
             logits: Tensor = self.conv(read(batch))
             return logits
 
-    check(First().eval(), (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
+    graph = check(First().eval(), (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
+    assert own_calls(graph) == kernels
+    assert all(call.args[0].op == "placeholder" for call in graph.graph.nodes if "layer" in call.meta)

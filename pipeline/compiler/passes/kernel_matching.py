@@ -40,7 +40,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     if not gives_image(node) or not gives_image(source) or node.meta["val"].dtype != net.dtype:
         return None
     if is_call(node, UPSAMPLING):
-        return _upsampling(node, source)
+        return _upsampling(node, source) if by_its_sizes(node) else None
     given = arguments(node)
     weight = net.constant(given["weight"])
     if weight is None or not net.knows(given["bias"]):
@@ -70,6 +70,15 @@ def padding(given: str | Sequence[int], window: tuple[int, int]) -> tuple[int, i
         return 0, 0
     height, width = window
     return (height // 2, width // 2) if height % 2 and width % 2 else (-1, -1)
+
+
+def by_its_sizes(node: fx.Node) -> bool:
+    """Whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
+    sizes = zip(shape_of(node)[2:], shape_of(node.all_input_nodes[0])[2:], strict=True)
+    factors = arguments(node)["scale_factors"]
+    return factors is None or all(
+        factor * before == after for factor, (after, before) in zip(factors, sizes, strict=True)
+    )
 
 
 def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:

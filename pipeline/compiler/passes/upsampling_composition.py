@@ -17,7 +17,7 @@ from pipeline.compiler.fx_graph import (
     shape_of,
 )
 from pipeline.compiler.layer_nodes import put_layer
-from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, describe
+from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, by_its_sizes, describe
 from pipeline.compiler.upsampled_layer import UpsampledLayer, Upsampling
 from pipeline.kernels.common.kernel_op import CHANNELS
 
@@ -56,7 +56,7 @@ def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
     if before[1] % CHANNELS or list(after[2:]) != [2 * length for length in before[2:]]:
         return None
     if is_call(node, NEAREST):
-        return Upsampling()
+        return Upsampling() if by_its_sizes(node) else None
     seen, given = describe(net, node), arguments(node)
     weight = net.constant(given["weight"])
     if seen is None or weight is None or not seen.is_square(2, 2, 0):
