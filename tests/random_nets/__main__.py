@@ -1,0 +1,65 @@
+"""Tries random nets, one for each seed: `python -m tests.random_nets FIRST LAST [--plainest]`.
+
+Each is exported, rewritten and lowered in fp16, and in fp8 where it has one input, and run by the kernels' references
+on a CPU; every fourth also in fp32 with every other layer by the library, and every fourth is saved and loaded. A line
+for each net: its layers by own kernels and how far it is from itself (relative L2). With `--plainest` the choices of a
+net that fails are made plain one by one as long as it does, and those that are left are printed. Exit code 1 where one
+failed.
+"""
+
+import argparse
+import sys
+import time
+
+import pytest
+import torch
+
+from tests import quick_exports
+from tests.random_nets.trial import Trial, tried
+
+
+def plainest(failed: Trial) -> Trial:
+    """The same seed with as many plain choices as leave its first failure what it is."""
+    kind = failed.failures[0].split(":")[0]
+    plain: frozenset[str] = frozenset()
+    tries = True
+    while tries:
+        tries = False
+        for path in list(failed.draw.chosen):
+            trial = tried(failed.draw.seed, plain | {path}, whole=True)
+            if any(failure.startswith(kind) for failure in trial.failures):
+                failed, plain, tries = trial, plain | {path}, True
+    return failed
+
+
+def line(trial: Trial, seconds: float) -> str:
+    """What came of a net, and what it is where it failed."""
+    figures = "  ".join(f"{name} {amount:.1e}" for name, amount in trial.figures.items())
+    said = f"{trial.draw.seed} {trial.layers} layers  {figures}  {seconds:.0f} s"
+    return "\n    ".join([said, *trial.failures, *([str(trial.draw.chosen)] if trial.failures else [])])
+
+
+def main() -> int:
+    """A line for each net."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    parser.add_argument("--plainest", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    quick_exports.install(pytest.MonkeyPatch())
+    failed = 0
+    for seed in range(asked.first, asked.last + 1):
+        began = time.process_time()
+        trial = tried(seed)
+        failed += bool(trial.failures)
+        if trial.failures and asked.plainest:
+            trial = plainest(trial)
+        sys.stdout.write(f"{line(trial, time.process_time() - began)}\n{trial.raised}")
+        sys.stdout.flush()
+    sys.stdout.write(f"{asked.last + 1 - asked.first} nets, {failed} failed\n")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

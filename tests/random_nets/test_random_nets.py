@@ -1,0 +1,14 @@
+"""Nets that nobody wrote keep their answers: a few of those that `python -m tests.random_nets` draws."""
+
+import pytest
+
+from tests.random_nets.trial import tried
+
+SEEDS = (3, 18, 10000, 10015, 20006)  # of images with one input and of two, with fp8 and as files
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_net_keeps_its_answer(seed: int) -> None:
+    trial = tried(seed, whole=True)
+    assert not trial.failures, trial.raised or trial.draw.chosen
+    assert trial.layers > 0
