@@ -28,7 +28,8 @@ class Written(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(image_channels, 32, 3, padding=1)
         self.second, self.last = nn.Conv2d(width, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
-        self.wide = nn.Conv2d(32, 64, 3, padding=1)
+        self.wide, self.mix = nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(32, 32, 1)
+        self.walk = nn.GRU(32, 32, batch_first=True)
         self.gamma, self.beta = nn.Parameter(torch.randn(32)), nn.Parameter(torch.randn(32))
         self.table, self.between = nn.Buffer(torch.randn(2, 32, 16, 16)), between
 
@@ -77,6 +78,18 @@ def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
     return (large * 1e-5).to(x.dtype)
 
 
+def whole_numbers_added(net: Written, x: Tensor) -> Tensor:
+    marks = (torch.arange(256).reshape(16, 16) % 3).expand(2, 64, 16, 16)
+    answer: Tensor = (net.wide(x) + marks)[:, 32:]
+    return answer
+
+
+def whole_numbers_multiplied(net: Written, x: Tensor) -> Tensor:
+    marks = (torch.arange(64).reshape(2, 32, 1, 1) % 3).to(torch.int32)
+    answer: Tensor = net.mix(x * marks)
+    return answer
+
+
 def up_sampled_by_more_than_twice(net: Written, x: Tensor) -> Tensor:
     large = functional.interpolate(x, scale_factor=2.05, mode="bilinear")
     return functional.max_pool2d(large, 2)
@@ -86,9 +99,22 @@ def padded_weight(net: Written, x: Tensor) -> Tensor:
     return functional.conv2d(x, functional.pad(net.second.weight, (1, 1, 1, 1)), padding=2)
 
 
-def rare(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = functional.glu(torch.cat([x, net.second(x)], 1), 1) + torch.linspace(0, 1, 16).to(x.dtype)
-    return answer
+def listed(net: Written, x: Tensor) -> Tensor:
+    large = functional.interpolate(
+        functional.glu(torch.cat([x, net.second(x)], 1), 1), scale_factor=2, mode="nearest-exact"
+    )
+    largest_ones, places = functional.max_pool2d(large[:, :, ::2, ::2], 2, return_indices=True)
+    back: Tensor = functional.max_unpool2d(largest_ones, places, [2, 2])
+    return functional.log_softmax(back, 1) + functional.logsigmoid(back) + torch.linspace(0, 1, 16).to(x.dtype)
+
+
+def unlisted(net: Written, x: Tensor) -> Tensor:
+    return x * functional.cosine_similarity(x, net.second(x), 1)[:, None]
+
+
+def recurrent(net: Written, x: Tensor) -> Tensor:
+    rows: Tensor = net.walk(x.mean(2).transpose(1, 2))[0]
+    return x + rows.transpose(1, 2)[:, :, None]
 
 
 def standard_deviation(net: Written, x: Tensor) -> Tensor:
@@ -105,14 +131,19 @@ BETWEEN = [
     buffer_in_concatenation,
     single_precision_in_concatenation,
     single_precision_added,
+    whole_numbers_added,
+    whole_numbers_multiplied,
     up_sampled_by_more_than_twice,
     up_sampled_in_single_precision,
     padded_weight,
-    rare,
+    listed,
+    unlisted,
+    recurrent,
     standard_deviation,
 ]
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.net.walk")  # torch's own, of its recurrent layers
 @pytest.mark.parametrize("between", BETWEEN, ids=lambda between: str(between.__name__))
 @torch.no_grad()
 def test_it_keeps_its_answer(between: Callable[[Written, Tensor], Tensor], tmp_path: Path) -> None:

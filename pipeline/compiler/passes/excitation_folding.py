@@ -58,7 +58,8 @@ def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     if len(both) < 2:
         return None
     factors, x = sorted(both, key=lambda value: shape_of(value)[2:])
-    return (factors, x) if shape_of(factors) == (*shape_of(x)[:2], 1, 1) else None
+    same = factors.meta["val"].dtype == x.meta["val"].dtype
+    return (factors, x) if same and shape_of(factors) == (*shape_of(x)[:2], 1, 1) else None
 
 
 def excite_where_summed(net: ExportedNet) -> list[str]:

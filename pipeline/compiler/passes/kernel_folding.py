@@ -45,7 +45,7 @@ def fold_residual(net: ExportedNet) -> list[str]:
         both = [value for value in add.args[:2] if isinstance(value, fx.Node) and gives_image(value)]
         if len(both) < 2 or both[0] is both[1] or add.kwargs or shape_of(both[0]) != shape_of(both[1]):
             continue
-        if add.meta["val"].dtype != net.dtype:
+        if {value.meta["val"].dtype for value in (add, *both)} != {net.dtype}:
             continue
         for out in sorted(both, key=lambda value: -order.get(value, 0)):
             made = producer(net.module, out)
