@@ -4,7 +4,7 @@ import pytest
 
 from tests.random_nets.trial import tried
 
-SEEDS = (3, 18, 10000, 10015, 20006)  # of images with one input and of two, with fp8 and as files
+SEEDS = (3, 20006, 40217)  # of images with one input and of two, and of volumes
 
 
 @pytest.mark.parametrize("seed", SEEDS)
