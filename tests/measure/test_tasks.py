@@ -128,7 +128,7 @@ def test_limits_are_those_of_the_task() -> None:
         (
             "max_psnr_drop",
             "regression",
-            "accuracy.max_psnr_drop: there are no labels; name them (data.labels",
+            "accuracy.max_psnr_drop: there are no labels; name them (data=tensors data.labels=NAME",
         ),
     ],
 )
