@@ -96,6 +96,8 @@ def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
     if channels == 1 and found == 3 and (image == image[..., :1]).all():
         return image[..., :1]
     hint = "; colour is not turned into grey unasked" if (found, channels) == (3, 1) else ""
+    if path.suffix.lower() in TIFF and found > channels in SHOWN:
+        hint = f"; data.channels={found} takes them all, or save {'grey' if channels == 1 else 'RGB'} alone"
     if path.suffix.lower() == ".npy" and image.shape[0] == channels:
         hint = f"; an array {list(image.shape)} is read as [height, width, channels]"
     raise ImageError(f"{path}: {found} channels, data.channels={channels}{hint}")

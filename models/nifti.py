@@ -112,7 +112,9 @@ def read_header(file: IO[bytes]) -> Header:
     space, further = lengths[:3], [length for length in lengths[3:count] if length > 1]
     if len(further) > 1:
         raise NiftiError(f"{'×'.join(map(str, further))} values of a voxel; one axis of channels is read")
-    scaled = slope != 0.0 and math.isfinite(slope)  # a slope of 0 says that none is meant, and so does NaN
+    if math.isinf(slope):
+        raise NiftiError(f"its values are {slope:g} times what is stored: no slope")
+    scaled = slope != 0.0 and not math.isnan(slope)  # a slope of 0 says that none is meant, and so does NaN
     if scaled and not math.isfinite(shift):
         raise NiftiError(f"its values are {slope:g} times what is stored, plus {shift:g}: no intercept")
     how = (slope, shift) if scaled else (1.0, 0.0)

@@ -7,6 +7,8 @@ The labels are a classical threshold (`models.stain`); one quarter of the one im
 
 import argparse
 import copy
+import difflib
+import re
 import sys
 import tempfile
 import time
@@ -143,10 +145,23 @@ def named_net(overrides: list[str], seed: int) -> nn.Module:
             config = compose("config", overrides)
     except (HydraException, OmegaConfBaseException) as error:
         known = ", ".join(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
-        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}; model is one of {known}") from None
+        where = nearest_option(overrides, str(error)) or f"model is one of {known}"
+        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}; {where}") from None
     if not config.model.target:
         raise ModelError("model.target names no class; give one, such as my_package.MyNet")
     return build_model(config.model.target, dict(config.model.options), None, seed)
+
+
+def nearest_option(overrides: list[str], said: str) -> str:
+    """A clause with the option that is most like the one that Hydra doesn't find; empty where it speaks of another."""
+    missing = re.search(r"Could not override 'model\.options\.([^']+)'", said)
+    if not missing:
+        return ""
+    net = [word for word in overrides if word.startswith("model=")]
+    with initialize_config_dir(str(CONF), version_base=None):
+        known = list(compose("config", net).model.options)
+    near = difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5)
+    return f"did you mean model.options.{near[0]}?" if near else f"its options are {', '.join(known)}"
 
 
 def main() -> int:

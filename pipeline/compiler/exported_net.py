@@ -32,7 +32,8 @@ class Entry(nn.Module):
 
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        self.net = in_channels_last(copy.deepcopy(net).to(dtype))
+        self.net = in_channels_last(copy.deepcopy(net))
+        self.net.to(dtype)
         self.dtype = dtype
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:

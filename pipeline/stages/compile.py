@@ -11,7 +11,16 @@ from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.places import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
-from pipeline.stages.common.inductor import Mode, check_possible, count_bytes, generated, keep_graphs, own_cache
+from pipeline.stages.common.inductor import (
+    Mode,
+    check_compiled,
+    check_possible,
+    compilations,
+    count_bytes,
+    generated,
+    keep_graphs,
+    own_cache,
+)
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
 
@@ -36,6 +45,7 @@ def build(
 
     Raises:
         Skip: a CPU run without a C++ compiler, which Inductor needs.
+        StageError: nothing was compiled.
     """
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)
@@ -77,6 +87,7 @@ def compile_net(
     keep_graphs()
     compiled = torch.compile(model, mode=mode, dynamic=dynamic, fullgraph=fullgraph)
     run_compiled(compiled, *inputs)
+    check_compiled()
     return compiled
 
 
@@ -88,11 +99,6 @@ def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     torch.compiler.cudagraph_mark_step_begin()
     logits: Tensor = compiled(*inputs)
     return logits
-
-
-def compilations() -> int:
-    """Graphs that Dynamo has compiled so far in this process."""
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def recompile_reasons() -> list[str]:

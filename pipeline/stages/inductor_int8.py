@@ -13,7 +13,7 @@ from pipeline.devices import host
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.inductor import check_possible, own_cache
+from pipeline.stages.common.inductor import check_compiled, check_possible, compilations, own_cache
 from pipeline.stages.common.int8_layers import (
     Judges,
     convolutions,
@@ -89,7 +89,7 @@ def described(
         details=details,
         calibration=by.calibration,
         left_out=by.left_out,
-        compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
+        compilations=compilations,
         traffic=no_traffic,
     )
 
@@ -174,4 +174,5 @@ def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:
     run: Callable[[Tensor], Tensor] = torch.compile(net, fullgraph=True)
     with torch.inference_mode():
         run(batch)
+    check_compiled()
     return run

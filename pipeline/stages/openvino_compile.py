@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
+from pipeline.stages.common.inductor import check_compiled, compilations
 from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import AsItLies
@@ -48,7 +49,7 @@ def build(workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto"
         description=f"{said(openvino, asked)}, by torch.compile",
         execution=observed(kernels, {}, asked),
         details={"kernels": counted(kernels), "pieces": len(found), "operators_left_to_torch": left},
-        compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
+        compilations=compilations,
         traffic=no_traffic,
         steps_aside=True,
     )
@@ -80,6 +81,7 @@ def by_backend(net: nn.Module, batch: Tensor, options: dict[str, str | int]) -> 
             run(batch)
     except Exception as error:  # Dynamo and OpenVINO raise many kinds
         raise StageError(f"OpenVINO's backend can't take the net: {first_line(error)}", "unsupported") from error
+    check_compiled()
     return run
 
 

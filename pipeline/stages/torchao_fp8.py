@@ -18,7 +18,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.inductor import own_cache
+from pipeline.stages.common.inductor import check_compiled, compilations, own_cache
 from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import Half
@@ -82,7 +82,7 @@ def described(
         details=details,
         calibration=by.calibration,
         left_out=by.left_out,
-        compilations=lambda: int(torch._dynamo.utils.counters["stats"]["unique_graphs"]),
+        compilations=compilations,
         traffic=no_traffic,
     )
 
@@ -158,4 +158,5 @@ def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:
     run: Callable[[Tensor], Tensor] = torch.compile(net)
     with torch.inference_mode():
         run(batch)
+    check_compiled()
     return run

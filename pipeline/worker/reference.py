@@ -70,10 +70,17 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
             width] of images that no stage sees before its samples are taken; "denoised": of a diffusion net the latents
             after each step of its loop.
         path: of the file.
+
+    Raises:
+        OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     found = answers.items()
-    save_file({f"{kind}{at}": part.contiguous() for kind, those in found for at, part in enumerate(those)}, path)
+    parts = {f"{kind}{at}": part.contiguous() for kind, those in found for at, part in enumerate(those)}
+    try:
+        save_file(parts, path)
+    except SafetensorError as error:  # which names no file
+        raise OSError(f"{path}: can't be written ({error})") from error
 
 
 def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:

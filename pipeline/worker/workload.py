@@ -52,7 +52,8 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     """
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
-    model = net_of(job).to(device)
+    model = net_of(job)
+    model.to(device)  # its own `to` may forget to return it
     look(model, job)
     found = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
     return replace(found, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)

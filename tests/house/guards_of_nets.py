@@ -11,6 +11,13 @@ CROSS_CHECKS = "tests/records/test_cross_checks.py::"
 
 OF_NETS = [
     Guard(
+        "a compiler that compiles nothing",
+        "pipeline/stages/compile.py",
+        "    check_compiled()\n",
+        "",
+        "tests/stages/test_compile.py::test_a_compiler_that_is_switched_off_is_named",
+    ),
+    Guard(
         "copies that are another net",
         "pipeline/worker/reference.py",
         "if name not in held or not is_same(fingerprint(part), held[name])",

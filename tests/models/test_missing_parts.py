@@ -89,7 +89,10 @@ LACKING: dict[str, tuple[Write, str]] = {
     ),
     "strips.tif": (taller_than_its_strips, "ends before its last value"),
     "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits, and set data.scale=4095"),
-    "infrared.tif": (beside(np.dstack([COLOUR, GREY]), "rgb"), "4 channels, data.channels=3"),
+    "infrared.tif": (
+        beside(np.dstack([COLOUR, GREY]), "rgb"),
+        "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
+    ),
     "dyes.tif": (beside(np.dstack([GREY, GREY]), "minisblack"), "2 channels, data.channels=3"),
 }
 AS_LABELS = [name for name in LACKING if name not in ("infrared.tif", "dyes.tif", "rows of colour.png")]
@@ -112,6 +115,17 @@ def test_so_are_labels(name: str, tmp_path: Path) -> None:
     write(path := tmp_path / name)
     with pytest.raises(ImageError, match=said):
         read_label(path, LabelRules())
+
+
+@pytest.mark.parametrize("layout", ["contig", "separate"])
+def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_path: Path) -> None:
+    """The fourth of remote sensing, which headers call unspecified, in both layouts."""
+    four = np.dstack([COLOUR, GREY[..., None]]).astype(np.uint8)
+    stored = four if layout == "contig" else np.moveaxis(four, -1, 0)
+    tifffile.imwrite(
+        path := tmp_path / "a.tif", stored, photometric="rgb", planarconfig=layout, extrasamples=["unspecified"]
+    )
+    assert np.array_equal(read_image(path, 4), four)
 
 
 def test_what_is_whole_is_read(tmp_path: Path) -> None:

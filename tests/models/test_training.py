@@ -20,6 +20,8 @@ def test_a_net_goes_by_the_names_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (["model=unet", "model.options.bse=3"], r"did you mean model\.options\.base\?"),
+        (["model=unet", "model.options.qqqq=3"], "its options are .*base"),
         (["model=unett"], "model is one of bottleneck_compute, .*custom, .*unet_small"),
         (["model=custom"], "model.target names no class"),
         (["model=unet", "+model.options.bas=3"], "options don't fit"),

@@ -168,6 +168,7 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: nifti(VALUES, slope=2.0, shift=math.nan),
         "2 times what is stored, plus nan: no intercept",
     ),
+    "no slope": (lambda: nifti(VALUES, slope=-math.inf), "-inf times what is stored: no slope"),
     "pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS in the file's place"),
 }
 

@@ -1,5 +1,6 @@
 """torch.compile on the CPU, built once: its answers at two shapes, what it counts, and what it leaves behind."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import torch
 from models.build import build_model
 from models.unet import DoubleConv
 from pipeline.records.run_record import CompileFacts
-from pipeline.stages.api import Workload
-from pipeline.stages.compile import compile_facts
+from pipeline.stages.api import StageError, Workload
+from pipeline.stages.common.inductor import check_compiled
+from pipeline.stages.compile import build, compile_facts
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_answers, check_net, references, run_once
@@ -32,6 +34,21 @@ def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(
     facts = compile_facts(tmp_path)
     assert facts.graph_breaks == {said.format("torch/__init__.py"): 2}
     assert facts.recompile_reasons == ["2/0: at torch/__init__.py"]
+
+
+def test_a_compiler_that_is_switched_off_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo then returns the net as it is, which ran eagerly and was reported as compiled."""
+    monkeypatch.setenv(name := "TORCHDYNAMO_DISABLE", "1")
+    with own_switches(), pytest.raises(StageError, match=f"compiled nothing: {name}=1 is set; unset it") as caught:
+        build(shallow_net(tmp_path))
+    assert caught.value.kind == "unsupported"
+
+
+def test_a_net_that_dynamo_leaves_alone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one within torch.compiler.disable."""
+    monkeypatch.setitem(torch._dynamo.utils.counters, "stats", Counter())
+    with pytest.raises(StageError, match="compiled nothing: the net, or its process"):
+        check_compiled()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from models.build import build_model
 from models.errors import ModelError
+from pipeline.compiler.exported_net import Entry
+from pipeline.stages.common.precision import AsItLies
 from pipeline.worker.net_contract import check
 from tests.worker.test_net_contract import IMAGES, Head, work
 
@@ -53,7 +55,7 @@ class Remembering(Head):
 
 
 class Forgetful(nn.Conv2d):
-    """Its `eval` and `float` return nothing, as is often forgotten."""
+    """Its `eval`, `float` and `to` return nothing, as is often forgotten."""
 
     def __init__(self) -> None:
         super().__init__(3, 2, 1)
@@ -63,6 +65,9 @@ class Forgetful(nn.Conv2d):
 
     def float(self) -> None:  # type: ignore[override]
         super().float()
+
+    def to(self, *where: object) -> None:  # type: ignore[override]
+        super().to(*where)  # type: ignore[call-overload]
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -109,6 +114,8 @@ def test_a_net_that_forgets_to_return_itself_is_made() -> None:
     net = build_model(f"{__name__}.Forgetful", {}, None, 0)
     assert not net.training
     assert net(IMAGES).shape == (2, 2, 8, 8)
+    for around in (AsItLies, Entry):
+        assert around(net, torch.float32)(IMAGES).shape == (2, 2, 8, 8)
 
 
 class Kept(Head):

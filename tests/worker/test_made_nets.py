@@ -12,7 +12,7 @@ from models.errors import ModelError
 from models.unet import UNet
 from pipeline.config.schema import ModelSpec
 from pipeline.measure.batch import batched
-from pipeline.worker.reference import copied, fp64_error
+from pipeline.worker.reference import copied, fp64_error, save_logits
 from pipeline.worker.workload import net_of_spec
 
 MODULE = """
@@ -205,3 +205,9 @@ def test_a_net_with_torchs_older_weight_norm_can_be_copied() -> None:
     copy = copied(net)
     with torch.inference_mode():
         assert torch.equal(copy(image), net(image))
+
+
+def test_answers_that_no_disk_takes_are_told_with_their_file(tmp_path: Path) -> None:
+    """The writer of tensors tells the system's words alone."""
+    with pytest.raises(OSError, match=f"^{tmp_path}: can't be written .*Is a directory"):
+        save_logits({"judged": [torch.zeros(1)]}, tmp_path)

@@ -17,9 +17,11 @@ from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.cpu_vec_isa import VecISA
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-from pipeline.stages.api import Skip
+from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
 
+# Where one is 1, torch.compile runs what it was given as it is; by the last, after an error.
+LEAVING = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS")
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
@@ -111,7 +113,26 @@ def compile_counting_bytes(
     before = torch._inductor.metrics.num_bytes_accessed
     compiled: Callable[..., Tensor] = torch.compile(module, mode=mode, fullgraph=True)
     compiled(*inputs)
+    check_compiled()
     return compiled, int(torch._inductor.metrics.num_bytes_accessed - before)
+
+
+def compilations() -> int:
+    """Graphs that Dynamo has compiled so far in this process, or since its counters were emptied."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def check_compiled() -> None:
+    """That torch.compile, which was called, has compiled anything: it may leave a net eager without a word.
+
+    Raises:
+        StageError: it hasn't.
+    """
+    if compilations():
+        return
+    given = [f"{name}={os.environ[name]}" for name in LEAVING if os.environ.get(name) == "1"]
+    why = f"{' '.join(given)} is set; unset it" if given else "the net, or its process, keeps Dynamo from it"
+    raise StageError(f"torch.compile compiled nothing: {why}", "unsupported")
 
 
 def keep_graphs() -> None:

@@ -11,6 +11,7 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.measure.timers import full_load_ms
 from pipeline.stages.api import IMAGE_RANK, VOLUME_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
+from pipeline.stages.common.inductor import check_compiled
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
     Candidate,
@@ -101,6 +102,7 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
         with torch.inference_mode():
             compiled = torch.compile(half)
             compiled(*workload.inputs[0])
+        check_compiled()
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
         return half_instead(workload, f"{why}; in pieces: {quoted(error)}")

@@ -173,8 +173,8 @@ class AsItLies(nn.Module):
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
-        net, self.folds = folded(model)
-        self.net = net.to(dtype)
+        self.net, self.folds = folded(model)
+        self.net.to(dtype)
         self.dtype = dtype
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
