@@ -6,11 +6,10 @@ from pathlib import Path
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate import check_script
-from pipeline.orchestrate.under_way import CLAIM
 from pipeline.records import codec
 from pipeline.report.drawn_files import DRAWN
 
-OWN_FILES = (codec.FILE, check_script.FILE, "config.yaml", CLAIM)
+OWN_FILES = (codec.FILE, check_script.FILE, "config.yaml", codec.CLAIM)
 OF_NO_STAGE = ("reference", "baseline", "aa_pairs")  # folders of workers
 
 
@@ -26,12 +25,12 @@ def claim(folder: Path) -> Path:
         try:
             candidate.mkdir(parents=True, exist_ok=True)
             there = [name for name in (*OWN_FILES, *DRAWN, *OF_NO_STAGE) if (candidate / name).exists()]
-            if there and CLAIM not in there:
+            if there and codec.CLAIM not in there:
                 shutil.rmtree(candidate / ".hydra", ignore_errors=True)  # what Hydra has just put there
                 raise RequestError(
                     f"{candidate}: a run would write over the {there[0]} that is in it; name another folder"
                 )
-            (candidate / CLAIM).touch(exist_ok=False)
+            (candidate / codec.CLAIM).touch(exist_ok=False)
         except FileExistsError:
             continue
         return candidate

@@ -7,8 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.config.request_error import RequestError
-
-CLAIM = "claimed"  # a file of every run's folder
+from pipeline.records.codec import CLAIM
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 from pipeline.records.samples import Sample
 
 FILE = "results.json"
+CLAIM = "claimed"  # a file of every run's folder, from its first moment
 STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # a folder's
 MOST_CALLS = 10**12  # of a sample
 MOST_BYTES = 2**30  # of a record; the longest seen has 5 MB
@@ -158,7 +159,10 @@ def load(folder: Path) -> RunRecord:
             check_command(run)
             check_figures(run)
     except (FileNotFoundError, NotADirectoryError):
-        raise RecordError(f"{path}: no such file; name the folder of a run, such as outputs/DATE/TIME") from None
+        way = "name the folder of a run, such as outputs/DATE/TIME"
+        if (path.parent / CLAIM).is_file():
+            way = "this run ended, or still is, before its first record, and nothing can be taken over: run it anew"
+        raise RecordError(f"{path}: no such file; {way}") from None
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or first_line(error)}") from None
     except RecursionError:

@@ -9,7 +9,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.deploy.recorded_stage import no_winner
 from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.under_way import CLAIM
+from pipeline.records.codec import CLAIM
 from tests.orchestrate.fake_worker import FakeWorker, Watcher, blank, config
 
 

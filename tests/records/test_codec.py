@@ -56,6 +56,13 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
         codec.load(tmp_path / "nowhere")
 
 
+def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
+    """Its folder holds what every run's folder begins with."""
+    (tmp_path / codec.CLAIM).touch()
+    with pytest.raises(codec.RecordError, match="before its first record, and nothing can be taken over: run it anew"):
+        codec.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "place"),
     [
