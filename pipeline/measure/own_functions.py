@@ -1,5 +1,6 @@
 """The functions that measure and check a stage, as they are: another one in a place of theirs is seen."""
 
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor
 
 ROOMS = ("pipeline.measure.", "pipeline.worker.", "pipeline.records.", "pipeline.protocol", "models.")
-# Others' functions through which an answer is read and timed.
+# Others' functions through which an answer is read, timed and asked for its memory.
 BORROWED: tuple[tuple[object, tuple[str, ...]], ...] = (
     (time, ("perf_counter", "process_time")),
     (torch, ("equal", "isfinite", "cat", "inference_mode")),
-    (torch.cuda, ("synchronize", "Event")),
+    (torch.cuda, ("synchronize", "Event", "max_memory_allocated", "max_memory_reserved", "memory_stats")),
+    (resource, ("getrusage",)),
     (Tensor, ("cpu", "float", "double", "clone", "copy_", "view", "sum")),
 )
 METHODS = (FunctionType, staticmethod, classmethod, property)

@@ -1,6 +1,7 @@
 """A stage that changes what it is judged by is refused: its inputs, the net's layers, this program, the answers."""
 
 import os
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,7 +167,15 @@ def imitated(owner: object, name: str) -> Callable[..., object]:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(sampling, "time_and_keep"), (TorchClock, "now"), (accuracy, "check"), (torch, "equal"), (torch.Tensor, "cpu")],
+    [
+        (sampling, "time_and_keep"),
+        (TorchClock, "now"),
+        (accuracy, "check"),
+        (torch, "equal"),
+        (torch.Tensor, "cpu"),
+        (resource, "getrusage"),
+        (torch.cuda, "max_memory_allocated"),
+    ],
 )
 def test_a_function_in_the_place_of_another_is_seen(
     owner: object, name: str, work: Workload, monkeypatch: pytest.MonkeyPatch
