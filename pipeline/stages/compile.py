@@ -44,8 +44,7 @@ def build(
         dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
 
     Raises:
-        Skip: a CPU run without a C++ compiler, which Inductor needs.
-        StageError: nothing was compiled.
+        Skip, StageError: a CPU run has no C++ compiler, which Inductor needs; nothing was compiled.
     """
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)
