@@ -58,7 +58,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c, n: n(c(x)), conv(3, 16), nn.BatchNorm2d(16, track_running_stats=False)
     ),
     "fold_batch_norm: the weight is computed": lambda: Made(
-        lambda x, c, n: n(functional.conv2d(x, c.weight * 2)), conv(3, 16), nn.BatchNorm2d(16)
+        lambda x, c, n: n(functional.conv2d(x, c.weight * (2 + x.mean()))), conv(3, 16), nn.BatchNorm2d(16)
     ),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
     "pointwise_before_upsampling: an activation follows": lambda: Made(
@@ -113,7 +113,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_conv3x3: grouped": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, groups=16)),
     "take_conv3x3: another padding": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, padding=0)),
     "take_conv3x3: the weight is computed": lambda: Made(
-        lambda x, a, b: functional.conv2d(a(x), b.weight * 2, padding=1), conv(3, 16, 1), conv(16, 16)
+        lambda x, a, b: functional.conv2d(a(x), b.weight * (2 + x.mean()), padding=1), conv(3, 16, 1), conv(16, 16)
     ),
     "take_conv3x3: one dimension": lambda: Made(
         lambda x, a, b: b(a(x).flatten(2))[..., None], conv(3, 16, 1), nn.Conv1d(16, 16, 3, padding=1)

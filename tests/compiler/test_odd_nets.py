@@ -57,6 +57,20 @@ def computed_bias(net: Written, x: Tensor) -> Tensor:
     return functional.batch_norm(y, net.beta, net.spread)
 
 
+def norm_of_the_image(net: Written, x: Tensor) -> Tensor:
+    return functional.group_norm(net.second(x), 4, 1 + x.mean((0, 2, 3)), net.beta * x.mean())
+
+
+def batch_norm_of_the_image(net: Written, x: Tensor) -> Tensor:
+    y = functional.conv2d(x, net.second.weight, net.beta * x.mean(), padding=1)
+    return functional.batch_norm(y, net.beta, net.spread + x.mean(), net.gamma * x.mean(), x.mean((0, 2, 3)))
+
+
+def weight_of_the_image(net: Written, x: Tensor) -> Tensor:
+    weight = net.second.weight * (1 + x.mean((0, 2, 3)))[:, None, None, None]
+    return functional.batch_norm(functional.conv2d(x, weight, padding=1), net.beta, net.spread)
+
+
 def buffer_in_concatenation(net: Written, x: Tensor) -> Tensor:
     answer: Tensor = net.second(torch.cat([net.table, x], 1))
     return answer
@@ -100,6 +114,10 @@ def padded_weight(net: Written, x: Tensor) -> Tensor:
     return functional.conv2d(x, functional.pad(net.second.weight, (1, 1, 1, 1)), padding=2)
 
 
+def padded_weight_of_the_image(net: Written, x: Tensor) -> Tensor:
+    return functional.conv2d(x, functional.pad(net.second.weight * (1 + x.mean()), (1, 1, 1, 1)), padding=2)
+
+
 def listed(net: Written, x: Tensor) -> Tensor:
     large = functional.interpolate(
         functional.glu(torch.cat([x, net.second(x)], 1), 1), scale_factor=2, mode="nearest-exact"
@@ -129,6 +147,9 @@ BETWEEN = [
     computed_scale,
     computed_batch_norm,
     computed_bias,
+    norm_of_the_image,
+    batch_norm_of_the_image,
+    weight_of_the_image,
     buffer_in_concatenation,
     single_precision_in_concatenation,
     single_precision_added,
@@ -137,6 +158,7 @@ BETWEEN = [
     up_sampled_by_more_than_twice,
     up_sampled_in_single_precision,
     padded_weight,
+    padded_weight_of_the_image,
     listed,
     unlisted,
     recurrent,

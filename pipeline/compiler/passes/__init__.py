@@ -6,6 +6,7 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
 from pipeline.compiler.passes.centred_windows import centre_windows
+from pipeline.compiler.passes.constant_folding import fold_constants
 from pipeline.compiler.passes.excitation_folding import excite_where_summed, take_gated_conv1x1
 from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
@@ -26,6 +27,7 @@ from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 Pass = Callable[[ExportedNet], list[str]]
 
 FOR_ANY_BACKEND: list[Pass] = [
+    fold_constants,
     drop_identities,
     drop_empty_parts,
     fold_padding,

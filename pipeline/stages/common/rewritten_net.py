@@ -35,6 +35,7 @@ from pipeline.stages.common.net_candidate import (
     switch_on_the_library,
 )
 from pipeline.stages.common.not_rewritten import half_instead
+from pipeline.stages.common.precision import without_tf32
 from pipeline.stages.common.time_limit import TooLongError
 
 # How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
@@ -71,7 +72,8 @@ class Rewritten:
         workload.progress("exporting the net")
         self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16)
         try:
-            rewrite(self.net, FOR_ANY_BACKEND)
+            with without_tf32():  # what is computed once, is computed exactly
+                rewrite(self.net, FOR_ANY_BACKEND)
             self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
             if barred is None:
                 rewrite(self.net, FOR_THE_KERNELS)

@@ -1,0 +1,141 @@
+"""Computes once what a net computes at each call from its weights and constants alone, such as standardised weights."""
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.fx.node import Argument
+from torch.utils._pytree import tree_map
+
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import add_constant, arguments, is_call, module_of, replace
+from pipeline.measure.memory_formats import laid_out
+
+# What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
+GROWTH, FREE_BYTES = 4, 2**20
+ROLES = ("weight", "bias", "running_mean", "running_var")  # of an operation's arguments that kernels ask to be known
+BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
+NOT_FILLED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a node gives, whatever the input is.
+
+    Attributes:
+        value: of any shape, in fp32 where the graph has it in the net's dtype; of some operations several.
+        read: the constants behind it, by their nodes.
+        computed: whether more than views of a constant lies behind it.
+    """
+
+    value: Argument
+    read: frozenset[fx.Node]
+    computed: bool
+
+
+def fold_constants(net: ExportedNet) -> list[str]:
+    """Values that depend on no input become constants, computed in fp32 from the exact weights and rounded once.
+
+    Nothing random is folded, no memory that nobody filled, and nothing that is larger than `GROWTH` and `FREE_BYTES`
+    allow. Views of a weight are, where an operation reads them as its weight.
+    """
+    matched, known = [], _known(net)
+    for node, found in known.items():
+        if not isinstance(found.value, Tensor) or node.op == "get_attr" or not _is_wanted(node, found, known):
+            continue
+        matched.append(module_of(node))
+        dtype = node.meta["val"].dtype
+        with net.module.graph.inserting_before(node):
+            constant = add_constant(net.module, f"{module_of(node)}.{node.name}", laid_out(found.value.to(dtype)))
+        if dtype == net.dtype:
+            net.exact = {**net.exact, str(constant.target): found.value}
+        replace(node, constant)
+    return matched
+
+
+def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool:
+    """Whether an operation that isn't folded reads a value that is worth being kept."""
+    readers = [user for user in node.users if user not in known]
+    if any(is_call(user, *BY_STORAGE) for user in readers):
+        return False
+    return bool(readers) if found.computed else any(_as_weight(user, node) for user in readers)
+
+
+def _as_weight(user: fx.Node, node: fx.Node) -> bool:
+    given = arguments(user) if isinstance(user.target, OpOverload) else {}
+    return any(given.get(role) is node for role in ROLES)
+
+
+def _known(net: ExportedNet) -> dict[fx.Node, Known]:
+    """What each node gives that depends on no input, in the graph's order."""
+    known: dict[fx.Node, Known] = {}
+    written = {node.args[0] for node in net.module.graph.nodes if _is_mutable(node)}
+    for node in net.module.graph.nodes:
+        constant = None if node in written else net.constant(node)
+        if constant is not None and "val" in node.meta:
+            exact = constant.float() if node.meta["val"].dtype == net.dtype else constant
+            known[node] = Known(exact, frozenset([node]), computed=False)
+        elif _is_pure(node) and all(before in known for before in node.all_input_nodes):
+            found = _evaluated(node, known, net.dtype)
+            known.update({} if found is None else {node: found})
+    return known
+
+
+def _is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def _is_pure(node: fx.Node) -> bool:
+    """Whether an operation gives the same for the same arguments, and does nothing else."""
+    target = node.target
+    if target is operator.getitem:
+        return True
+    if not isinstance(target, OpOverload) or target.namespace != "aten" or is_call(node, *BY_STORAGE):
+        return False
+    random, name = torch.Tag.nondeterministic_seeded in target.tags, target._schema.name.split("::")[1]
+    return not (random or _is_mutable(node) or name in NOT_FILLED)
+
+
+def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -> Known | None:
+    """What an operation gives; None where that is too large, or torch can't compute it in fp32 or gives otherwise."""
+    before = [known[one] for one in node.all_input_nodes]
+    read = frozenset[fx.Node]().union(*(one.read for one in before))
+    expected = node.meta.get("val")
+    made = list(_tensors(expected))
+    allowed = FREE_BYTES + GROWTH * sum(_bytes(constant.meta["val"]) for constant in read)
+    if not made or not all(map(_has_numbers, made)) or sum(map(_bytes, made)) > allowed:
+        return None
+    given = fx.map_arg((node.args, node.kwargs), lambda one: known[one].value)
+    args, named = tree_map(lambda part: torch.float32 if part is dtype else part, given)
+    try:
+        with torch.no_grad():
+            value = node.target(*args, **named)  # type: ignore[operator]
+    except (RuntimeError, TypeError):  # it stays computed at each call
+        return None
+    if isinstance(value, Tensor) and isinstance(expected, Tensor):
+        kind = torch.float32 if expected.dtype == dtype else expected.dtype
+        if (value.shape, value.dtype, value.device) != (expected.shape, kind, expected.device):
+            return None
+    views = node.target is operator.getitem or node.target.is_view  # type: ignore[union-attr]
+    return Known(value, read, any(one.computed for one in before) or (bool(before) and not views))
+
+
+def _has_numbers(tensor: Tensor) -> bool:
+    """Whether the shape of what a graph computes holds numbers alone, none that depend on values."""
+    return all(isinstance(length, int) for length in tensor.shape)
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """The tensors of what an operation gives: one, or several of one list."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        yield from (part for part in value if isinstance(part, Tensor))
+
+
+def _bytes(tensor: Tensor) -> int:
+    """Of a tensor of any shape as if no two elements shared their place."""
+    return int(tensor.numel()) * tensor.element_size()

@@ -1,0 +1,184 @@
+"""What a net computes from its weights and constants alone is computed once, exactly, and then its kernels know it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from pipeline.compiler.artifact import load, save
+from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.passes import rewrite
+from pipeline.compiler.passes.constant_folding import fold_constants
+from tests.compiler.nets import image
+from tests.compiler.rewriting import called, distance, layers, rewritten_from
+
+
+class StandardConv(nn.Conv2d):
+    """A convolution whose weight is standardised by a batch norm at each call, as BiT's ResNets have it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """X [batch, channels, height, width] to as many pixels."""
+        flat = self.weight.reshape(1, self.out_channels, -1)
+        weight = functional.batch_norm(flat, None, None, training=True, momentum=0.0, eps=1e-6)
+        return functional.conv2d(x, weight.reshape_as(self.weight), self.bias, self.stride, self.padding)
+
+
+class Standardised(nn.Module):
+    """Convolutions whose weights, and a batch norm whose weight, are computed of parameters and buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = StandardConv(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+        self.masked, self.halves = nn.Conv2d(32, 32, 3, padding=1), nn.Parameter(torch.randn(2, 16, 32, 3, 3) / 17)
+        self.norm, self.mask = nn.BatchNorm2d(32), nn.Buffer((torch.rand(32, 32, 3, 3) > 0.3).float())
+        self.gamma, self.alike = nn.Parameter(torch.randn(32) / 9), nn.Parameter(torch.ones(16, 32, 3, 3) / 17)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Logits [batch, 32, height, width] of a batch [batch, 3, height, width]."""
+        weight = self.second.weight
+        weight = (weight - weight.mean((1, 2, 3), keepdim=True)) / weight.std((1, 2, 3), keepdim=True) / 17
+        x = functional.conv2d(self.first(batch).relu(), weight, self.second.bias, padding=1).relu()
+        x = functional.conv2d(x, self.masked.weight * self.mask, self.masked.bias, padding=1)
+        mean, variance = self.norm.running_mean, self.norm.running_var
+        x = functional.batch_norm(x, mean, variance, 1 + self.gamma, self.norm.bias).relu()
+        x = functional.conv2d(x, self.halves.reshape(32, 32, 3, 3), padding=1).relu()
+        return functional.conv2d(x, torch.cat([self.alike, self.halves[0] * 2]), padding=1)
+
+
+@pytest.fixture(scope="module")
+def standardised() -> tuple[Standardised, Tensor]:
+    torch.manual_seed(0)
+    return Standardised().eval(), image(2, 3, 16, 16)
+
+
+def folded(net: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float16) -> ExportedNet:
+    """An exported net after this pass alone."""
+    made = export(net.eval(), batch, dtype)
+    rewrite(made, [fold_constants])
+    return made
+
+
+def known_weights(net: ExportedNet) -> list[Tensor]:
+    """The weights of a net's convolutions that passes know, [out, in, k, k] each, in order."""
+    convs = [node for node in net.module.graph.nodes if str(node.target) == "aten.conv2d.default"]
+    return [weight for conv in convs if (weight := net.constant(conv.args[1])) is not None]
+
+
+@torch.no_grad()
+def test_weights_are_computed_in_fp32_and_rounded_once(standardised: tuple[Standardised, Tensor]) -> None:
+    net, batch = standardised
+    made = folded(net, batch)
+    wanted = net.second.weight
+    wanted = (wanted - wanted.mean((1, 2, 3), keepdim=True)) / wanted.std((1, 2, 3), keepdim=True) / 17
+    found = known_weights(made)
+    assert len(found) == 5
+    assert {weight.dtype for weight in found} == {torch.float32}
+    assert torch.allclose(found[1], wanted, rtol=1e-6, atol=0)
+    assert torch.equal(found[2], net.masked.weight * net.mask)
+    stored = [buffer for buffer in made.module.buffers() if buffer.shape == (32, 32, 3, 3)]
+    assert any(torch.equal(buffer, found[1].half()) for buffer in stored)
+    computing = {
+        "aten.mean.dim",
+        "aten.std.correction",
+        "aten.std.dim",
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+        "aten.cat.default",
+    }
+    assert not computing & set(called(made.module))
+
+
+def test_kernels_take_the_layers_and_a_batch_norm_is_folded(
+    standardised: tuple[Standardised, Tensor], tmp_path: Path
+) -> None:
+    net, batch = standardised
+    with torch.no_grad():
+        wanted = net(batch)
+    made = rewritten_from(net, batch, torch.float32)
+    assert distance(made.module, batch, wanted) < 1e-6
+    assert len(layers(made)) == 5
+    assert len(made.matched["fold_batch_norm"]) == 1
+    graph = lower(rewritten_from(net, batch, torch.float16), Plan())
+    assert distance(graph, batch, wanted) < 3e-3
+    save(graph, batch, tmp_path)
+    assert torch.equal(load(tmp_path)(batch), graph(batch))
+
+
+class Written(nn.Module):
+    """What a test writes of an image and this net's parameters, a vector and a kernel."""
+
+    def __init__(self, form: Callable[["Written", Tensor], Tensor]) -> None:
+        super().__init__()
+        self.vector, self.kernel = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3, 3, 3, 3))
+        self.steps, self.form = nn.Buffer(torch.zeros(1)), form
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Whatever it is, of a batch [batch, 3, height, width]."""
+        return self.form(self, batch)
+
+
+def counted(net: Written, x: Tensor) -> Tensor:
+    net.steps.add_(1)
+    return x + net.steps * 2
+
+
+STAYS: dict[str, Callable[[Written, Tensor], Tensor]] = {
+    "random": lambda net, x: x + torch.randn(3, 1, 1) * net.vector[:, None, None],
+    "what depends on the image": lambda net, x: functional.conv2d(x, net.kernel * x.mean()),
+    "a vector's broadcast to a map": lambda net, x: x + (net.vector[:, None, None] * torch.ones(3, 512, 512)),
+    "a view that no layer reads as its weight": lambda net, x: x * net.vector[:, None, None],
+    "a map of one number": lambda _, x: x + torch.full((3, 16, 16), 2.0).reshape(3, 16, 16),
+    "a buffer that the net counts in": counted,
+    "a weight as it is": lambda net, x: functional.conv2d(x, net.kernel),
+}
+
+
+@pytest.mark.parametrize("case", STAYS)
+def test_it_leaves(case: str) -> None:
+    side = 512 if "broadcast" in case else 16
+    assert folded(Written(STAYS[case]), image(1, 3, side, side)).matched["fold_constants"] == []
+
+
+def test_only_what_is_small_enough_is_kept() -> None:
+    """A map's grid of positions is, up to a mebibyte; what is made of it beyond that is made at each call."""
+
+    def grid(_: Written, x: Tensor) -> Tensor:
+        rows, columns = torch.meshgrid(torch.arange(512.0), torch.arange(512.0), indexing="ij")
+        return x + torch.stack([rows, columns, rows * 0]).sin()
+
+    made = folded(Written(grid), image(1, 3, 512, 512), torch.float32)
+    kept = [made.constant(node) for node in made.module.graph.nodes]
+    assert max(constant.numel() * 4 for constant in kept if constant is not None) == 2**20
+    assert "aten.sin.default" in called(made.module)
+
+
+def test_a_positional_grid_of_whole_numbers_is_a_constant() -> None:
+    made = folded(Written(lambda _, x: x + torch.arange(16).reshape(4, 4) % 3), image(1, 3, 4, 4))
+    (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
+    found = made.constant(add.args[1])
+    assert found is not None
+    assert torch.equal(found, torch.arange(16).reshape(4, 4) % 3)
+
+
+def test_a_grid_in_the_types_of_the_image_is_exact_until_it_is_rounded() -> None:
+    made = folded(Written(lambda _, x: x + torch.arange(4).to(x) / 3), image(1, 3, 4, 4))
+    (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
+    found = made.constant(add.args[1])
+    assert found is not None
+    assert torch.equal(found, torch.arange(4) / 3)
+
+
+def test_what_torch_cannot_compute_once_stays_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = export(Written(lambda net, x: x * net.vector.exp()[:, None, None]).eval(), image(1, 3, 4, 4), torch.float16)
+    (exp,) = [node for node in net.module.graph.nodes if str(node.target) == "aten.exp.default"]
+    assert isinstance(exp, fx.Node)
+    monkeypatch.setattr(exp.target, "_op", no_memory)
+    assert fold_constants(net) == []
+
+
+def no_memory(*_: object) -> Tensor:
+    raise RuntimeError("no memory")
