@@ -43,5 +43,14 @@ def _beside(folder: Path) -> Iterator[Path]:
     found = list(folder.parent.glob("*/results.json"))
     if A_DAY.fullmatch(folder.parent.name):
         found += folder.parent.parent.glob("????-??-??/*/results.json")
-    others = {path.parent: path.stat().st_mtime for path in found if path.parent != folder}
+    written = {path.parent: _written(path) for path in found if path.parent != folder}
+    others = {path: moment for path, moment in written.items() if moment is not None}
     yield from sorted(others, key=lambda path: -others[path])[:MOST_READ]
+
+
+def _written(path: Path) -> float | None:
+    """When a file was last written, in seconds; None of a link to nowhere, or a file that has gone meanwhile."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

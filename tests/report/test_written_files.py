@@ -229,6 +229,19 @@ def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Pat
     assert worse.regressed == ["compile"]
 
 
+def test_links_that_lead_nowhere_lie_beside_a_run_and_do_not_matter(tmp_path: Path) -> None:
+    """Neither one whose file has gone, nor a circle; the run before it is found all the same."""
+    for name, aim in (("gone", "nothing"), ("circle", "results.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").symlink_to(aim)
+    for name, year in (("earlier", 2029), ("newer", 2030)):
+        (tmp_path / name).mkdir()
+        codec.save(replace(RUN, started_at=f"{year}-01-01T00:00:00+00:00"), tmp_path / name)
+    found = since(codec.load(tmp_path / "newer"), tmp_path / "newer")
+    assert found is not None
+    assert found.folder == "earlier"
+
+
 def test_a_bad_request_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2."""
     assert comparison.main([str(tmp_path), str(tmp_path)]) == 2
