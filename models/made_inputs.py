@@ -7,7 +7,6 @@ out: without a shape a sample is one number; the type is float32; floats without
 standard deviation 1, with one uniform; whole numbers are uniform, both ends included.
 """
 
-import argparse
 import math
 import re
 import sys
@@ -16,22 +15,29 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
-
 from models.errors import InputError, TensorError
-from models.one_line import Parser, guarded, seed_of, tell
+from models.one_line import REFUSED, Parser, guarded, seed_of, tell
 
-REFUSED = 2
-FLOATING = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-WHOLE = {"int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8}
-TYPES = {**FLOATING, **WHOLE, "bool": torch.bool}
+FARTHEST = 2**53  # from 0 that a double holds to the digit; no range goes further
+# By torch's names the least and the most of a range.
+FLOATING = {
+    "float64": (-FARTHEST, FARTHEST),
+    "float32": (-FARTHEST, FARTHEST),
+    "float16": (-65504, 65504),
+    "bfloat16": (-FARTHEST, FARTHEST),
+}
+WHOLE = {
+    "int64": (-FARTHEST, FARTHEST),
+    "int32": (-(2**31), 2**31 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+}
+BOOL = "bool"
+TYPES = (*FLOATING, *WHOLE, BOOL)
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 SHAPE, RANGE = re.compile(r"\d+(?:x\d+)*"), re.compile(rf"({NUMBER})\.\.({NUMBER})", re.IGNORECASE)
 MOST_AXES = 4  # of a sample: channels, depth, height, width
-FARTHEST = (-(2**53), 2**53)  # ends that a double holds to the digit
 MOST_BYTES = 2**32  # of all: a few samples are enough, as a run lets them come again
 FORM = "NAME=SHAPE:TYPE:RANGE, such as sample=4x64x64, timestep=int64:0..999 or mask=1x64x64:bool"
 
@@ -43,27 +49,15 @@ class MadeInput:
     Attributes:
         name: of the forward's argument.
         shape: of a sample, without its axis; () is one number.
-        dtype: as the file keeps it.
+        dtype: as the file keeps it, by torch's name.
         low, high: the range; None for normal values, and of bool.
     """
 
     name: str
     shape: tuple[int, ...] = ()
-    dtype: torch.dtype = torch.float32
+    dtype: str = "float32"
     low: float | None = None
     high: float | None = None
-
-    def samples(self, count: int, generator: torch.Generator) -> Tensor:
-        """So many samples, [count, *shape]."""
-        shape = (count, *self.shape)
-        if self.dtype is torch.bool:
-            return torch.randint(0, 2, shape, generator=generator).bool()
-        if self.low is None or self.high is None:
-            return torch.randn(shape, generator=generator).to(self.dtype)
-        if self.dtype.is_floating_point:
-            part = torch.rand(shape, generator=generator)
-            return (self.low * (1 - part) + self.high * part).to(self.dtype)
-        return torch.randint(int(self.low), int(self.high) + 1, shape, generator=generator).to(self.dtype)
 
 
 def input_of(word: str) -> MadeInput:
@@ -81,7 +75,7 @@ def input_of(word: str) -> MadeInput:
         if kind in given:
             raise TensorError(f"{word}: {given[kind]} and {part} are both its {kind}; leave one out")
         given[kind] = part
-    dtype = TYPES[given.get("type", "float32")]
+    dtype = given.get("type", "float32")
     shape = tuple(map(int, given["shape"].split("x"))) if "shape" in given else ()
     if len(shape) > MOST_AXES or 0 in shape:
         raise TensorError(f"{word}: a sample has at most {MOST_AXES} axes, each of at least 1")
@@ -103,42 +97,49 @@ def _kind(part: str, word: str) -> str:
     )
 
 
-def _ends(text: str | None, dtype: torch.dtype, word: str) -> tuple[float | None, float | None]:
+def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float | None]:
     """Both ends of a range, and that the type holds them."""
-    whole = not dtype.is_floating_point and dtype is not torch.bool
+    whole = dtype in WHOLE
     if text is None:
         if whole:
             raise TensorError(f"{word}: whole numbers need a range, such as {word}:0..999")
         return None, None
-    if dtype is torch.bool:
+    if dtype == BOOL:
         raise TensorError(f"{word}: bool has no range; leave {text} out")
     found = RANGE.fullmatch(text)
     low, high = (float(end) for end in found.groups()) if found else (math.nan, math.nan)
-    limits = torch.iinfo(dtype) if whole else torch.finfo(dtype)
-    least, most = max(limits.min, FARTHEST[0]), min(limits.max, FARTHEST[1])
+    least, most = WHOLE[dtype] if whole else FLOATING[dtype]
     if not least <= low <= high <= most:
-        raise TensorError(f"{word}: {text} is no range from low to high of {str(dtype).removeprefix('torch.')}")
+        raise TensorError(f"{word}: {text} is no range from low to high of {dtype}")
     if whole and not (low.is_integer() and high.is_integer()):
         raise TensorError(f"{word}: {text} has ends that are no whole numbers")
     return low, high
 
 
-def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, Tensor]:
-    """So many samples of each, [count, ...], by name.
+def check(inputs: Sequence[MadeInput], count: int) -> None:
+    """That so many samples of each can be made.
 
     Raises:
-        TensorError: a name comes twice, or all would take more than 4 GiB.
+        TensorError: there are none, a name comes twice, or all would take more than 4 GiB.
     """
+    if count < 1:
+        raise TensorError(f"--samples={count}: at least 1")
     names = [each.name for each in inputs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise TensorError(f"{twice}: given twice; leave one out")
-    size = count * sum(math.prod(each.shape) * max(each.dtype.itemsize, 4) for each in inputs)
+    size = count * sum(math.prod(each.shape) * (8 if each.dtype.endswith("64") else 4) for each in inputs)
     if size > MOST_BYTES:
         raise TensorError(
             f"{count} samples would take {size / 2**30:.3g} GiB, and {MOST_BYTES // 2**30} are allowed; ask for fewer"
         )
-    generator = torch.Generator().manual_seed(seed)
-    return {each.name: each.samples(count, generator) for each in inputs}
+
+
+def check_file(out: Path) -> None:
+    """That the file has a suffix and a folder; errors as of `check`."""
+    if out.suffix != ".safetensors":
+        raise TensorError(f"--out={out}: name a .safetensors file")
+    if not out.parent.is_dir():
+        raise TensorError(f"--out={out}: can't be written (there is no folder {out.parent})")
 
 
 def main() -> int:
@@ -155,32 +156,17 @@ def answered() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the .safetensors file to write")
     asked = parser.parse_intermixed_args()
     try:
-        write(asked)
+        inputs = [*map(input_of, asked.inputs)]
+        check(inputs, asked.samples)
+        check_file(asked.out)
+        from models.made_samples import write  # and so torch, for which no wrong word waits
+
+        write(inputs, asked.samples, asked.seed, asked.out)
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
-    return 0
-
-
-def write(asked: argparse.Namespace) -> None:
-    """Write the file that was asked for, and say how a run takes it.
-
-    Raises:
-        TensorError: the request is wrong.
-    """
-    if asked.samples < 1 or asked.out.suffix != ".safetensors":
-        wrong = (
-            f"--samples={asked.samples}: at least 1"
-            if asked.samples < 1
-            else f"--out={asked.out}: name a .safetensors file"
-        )
-        raise TensorError(wrong)
-    tensors = made([input_of(word) for word in asked.inputs], asked.samples, asked.seed)
-    try:
-        save_file(tensors, asked.out)
-    except (SafetensorError, OSError) as error:
-        raise TensorError(f"--out={asked.out}: can't be written ({str(error).splitlines()[0]})") from None
     sys.stdout.write(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,167 +1,18 @@
 """Trains a net for the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
 
 The net is any that the program's configuration can name: `model=custom model.target=my_package.MyNet` and so on.
-
-The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen.
 """
 
 import argparse
-import copy
-import difflib
-import re
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-from torch import Tensor, nn
-from torch.nn import functional
+from models.errors import InputError
+from models.one_line import REFUSED, Parser, guarded, seed_of, tell
+from models.typed_net import typed_net
 
-from models import checkpoint
-from models.build import build_model
-from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
-from models.errors import InputError, ModelError
-from models.image_files import read_image
-from models.one_line import Parser, guarded, per_cent, seed_of, tell
-from models.stain import HELD_OUT, WORD, stain_mask
-
-BATCH, CROP = 8, 128
-REFUSED = 2
 MOST_MINUTES = 7 * 24 * 60
-# Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
-# what fp16 can hold.
-LEARNING_RATE, CHANNELS = 2e-3, 16
-CONF = Path(__file__).resolve().parents[1] / "conf"
-
-
-@dataclass(frozen=True)
-class Tissue:
-    """The image and its labels: [1, 3, 512, 512] and [1, 512, 512]."""
-
-    image: Tensor
-    label: Tensor
-
-    @staticmethod
-    def load(device: torch.device) -> "Tissue":
-        """From scikit-image's wheel."""
-        pixels = read_image(SAMPLE_FOLDER / SAMPLES[0])
-        label = torch.from_numpy(stain_mask(pixels).astype(np.int64))
-        return Tissue(to_batch(pixels[None]).to(device), label[None].to(device))
-
-
-def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images [8, 3, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
-
-    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
-    """
-    images: list[Tensor] = []
-    labels: list[Tensor] = []
-    while len(images) < BATCH:
-        top, left = (int(part) for part in torch.randint(0, 512 - CROP + 1, (2,), generator=generator))
-        if top + CROP > HELD_OUT[0].start and left + CROP > HELD_OUT[1].start:
-            continue
-        window = (..., slice(top, top + CROP), slice(left, left + CROP))
-        turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
-        gain, shift = 0.3 * torch.rand(2, 1, 3, 1, 1, generator=generator).to(tissue.image.device) - 0.15
-        image, label = (torch.rot90(part[window], turns, (-2, -1)) for part in (tissue.image, tissue.label))
-        if mirror % 2:
-            image, label = image.flip(-1), label.flip(-1)
-        noise = 0.1 * torch.randn(image.shape, generator=generator).to(image.device)
-        images.append(image * (1 + gain) + shift + noise)
-        labels.append(label)
-    return torch.cat(images), torch.cat(labels)
-
-
-def first_channels(net: nn.Module) -> int:
-    """How many channels the net's first convolution makes."""
-    found = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
-    return next(found, CHANNELS)
-
-
-def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
-    """As `fit`, on `crops` in channels_last."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def drawn() -> tuple[Tensor, Tensor]:
-        image, label = crops(tissue, generator)
-        return image.contiguous(memory_format=torch.channels_last), label
-
-    return fit(net, drawn, minutes)
-
-
-def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
-    """AdamW with one cycle of the learning rate over so many minutes; returns the number of steps.
-
-    Args:
-        net: of images, or of volumes.
-        drawn: gives a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
-            depth before the height.
-        minutes: how long.
-    """
-    optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
-    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
-    began, steps, said = time.monotonic(), 0, 0.0
-    net.train()
-    while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
-        optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
-        image, label = drawn()
-        with torch.autocast(image.device.type, torch.bfloat16, enabled=image.is_cuda):
-            loss = functional.cross_entropy(net(image).float(), label)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
-        if time.monotonic() - said > 15:
-            said = time.monotonic()
-            sys.stderr.write(f"{per_cent(elapsed):>5}, step {steps}, loss {loss.item():.4f}\n")
-    net.eval()
-    return steps
-
-
-def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
-    """Dice and intersection over union of the stain, both in 0 to 1, on the held-out quarter [256, 256]."""
-    with torch.inference_mode():
-        found = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
-    wanted = tissue.label[(..., *HELD_OUT)] == 1
-    both, either = int((found & wanted).sum()), int((found | wanted).sum())
-    return 2 * both / max(both + either, 1), both / max(either, 1)
-
-
-def named_net(overrides: list[str], seed: int) -> nn.Module:
-    """The net that overrides such as ["model=unet", "model.options.base=16"] name, in fp32, with random weights.
-
-    Raises:
-        ModelError: there is no such net, or it doesn't take these options; one line.
-    """
-    try:
-        with initialize_config_dir(str(CONF), version_base=None):
-            config = compose("config", overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        known = ", ".join(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
-        where = nearest_option(overrides, str(error)) or f"model is one of {known}"
-        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}; {where}") from None
-    if not config.model.target:
-        raise ModelError("model.target names no class; give one, such as my_package.MyNet")
-    return build_model(config.model.target, dict(config.model.options), None, seed)
-
-
-def nearest_option(overrides: list[str], said: str) -> str:
-    """A clause with the option that is most like the one that Hydra doesn't find; empty where it speaks of another."""
-    missing = re.search(r"Could not override 'model\.options\.([^']+)'", said)
-    if not missing:
-        return ""
-    net = [word for word in overrides if word.startswith("model=")]
-    with initialize_config_dir(str(CONF), version_base=None):
-        known = list(compose("config", net).model.options)
-    near = difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5)
-    return f"did you mean model.options.{near[0]}?" if near else f"its options are {', '.join(known)}"
 
 
 def main() -> int:
@@ -182,7 +33,10 @@ def answered() -> int:
     asked = parser.parse_intermixed_args()
     try:
         check_request(asked)
-        train_and_save(named_net(asked.overrides, asked.seed), asked)
+        typed = typed_net(asked.overrides)
+        from models.training import net_of, train_and_save  # and so torch, for which no wrong word waits
+
+        train_and_save(net_of(typed, asked.seed), asked)
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
@@ -198,10 +52,7 @@ def check_request(asked: argparse.Namespace) -> None:
     out: Path = asked.out
     if not 0 < asked.minutes <= MOST_MINUTES:  # nor is NaN
         raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
-    try:
-        torch.zeros(1, device=asked.device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts it
-        raise InputError(f"--device {asked.device}: {str(error).partition('. ')[0]}") from None
+    check_device(asked.device)
     if out.suffix != ".safetensors" or out.is_dir():
         raise InputError(f"--out {out}: name a .safetensors file")
     try:
@@ -212,24 +63,20 @@ def check_request(asked: argparse.Namespace) -> None:
         raise InputError(f"--out {out}: can't be written ({error.strerror})") from None
 
 
-def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
-    """Train a net as it was asked for, and say how well it does as it is stored."""
-    tissue = Tissue.load(torch.device(asked.device))
-    net.to(tissue.image.device)
-    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
-    steps = train(net, tissue, asked.minutes, asked.seed)
-    dice, iou = score(copy.deepcopy(net).half().float(), tissue)
-    named = " ".join(["python -m models.train", *asked.overrides])
-    metadata = {
-        "command": f"{named} --minutes {asked.minutes:g} --device {asked.device}",
-        "steps": str(steps),
-        "held_out_dice": f"{dice:.5f}",
-        "held_out_iou": f"{iou:.5f}",
-        "labels": WORD,
-        "torch": torch.__version__.partition("+")[0],
-    }
-    checkpoint.save(net, asked.out, metadata)
-    sys.stdout.write(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")
+def check_device(name: str) -> None:
+    """That torch has a device of that name; every torch has "cpu".
+
+    Raises:
+        InputError: it hasn't.
+    """
+    if name == "cpu":
+        return
+    import torch
+
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts it
+        raise InputError(f"--device {name}: {str(error).partition('. ')[0]}") from None
 
 
 if __name__ == "__main__":

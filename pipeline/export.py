@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.deploy.exporting import main
+from pipeline.deploy.export_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,7 +15,8 @@ from pipeline.compiler.artifact import ABOUT, NET, archive_of
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.deploy.bundle_contract import Dynamic
 from pipeline.deploy.carried_kernels import carry
-from pipeline.deploy.recorded_stage import ExportError, RecordedStage
+from pipeline.deploy.export_request import ExportError
+from pipeline.deploy.recorded_stage import RecordedStage
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_formats import in_channels_last, laid_out
 from pipeline.records.bundle_kinds import Kind

@@ -13,13 +13,12 @@ from torch import nn
 
 from models.datasets import middle_plane
 from pipeline.config.data_request import GIB
-from pipeline.config.load import checked_options
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch
 from pipeline.records.content_digest import data_digest
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import RunRecord
 from pipeline.report.gallery import mask_of
 from pipeline.stages.common.precision import without_tf32
 
@@ -27,15 +26,6 @@ MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tole
 MOST_OFF = 0.01  # of the spread of its answer, beyond twice the net's own noise: another device's sums lie below
 LEAST_SPREAD = 0.1  # of the values
 BYTES = 4  # of a value in fp32
-
-
-def check_options(stage: StageRecord) -> None:
-    """That the stage's recorded options are such as its `build` takes.
-
-    Raises:
-        RequestError: one isn't; the line names it.
-    """
-    checked_options(stage.options, stage.target, stage.name)
 
 
 def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:

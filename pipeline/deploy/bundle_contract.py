@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from models.input_contract import InputContract, LabelRules
+from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 from pipeline.records.bundle_kinds import Kind
@@ -15,7 +16,7 @@ from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.tasks import TaskName
 from pipeline.stats.intervals import seconds_per_call
 
-FILE = "contract.json"
+FILE, LOADER = "contract.json", "load.py"
 FORMAT = 1
 IMAGE_AXES = 4  # batch, channels, height, width
 Dynamic = Literal["batch", "size"]
@@ -203,3 +204,25 @@ def load(folder: Path) -> Contract:
         raise ContractError(f"{path}: no such file; name a folder that pipeline.export wrote") from None
     except (OSError, RecursionError, TypeError, AttributeError, KeyError, ValueError) as error:
         raise ContractError(f"{path}: no contract ({first_line(error)})") from None
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether pipeline.export wrote the folder."""
+    return (folder / FILE).is_file()
+
+
+def predicted_contract(folder: Path) -> Contract:
+    """The contract of a bundle whose net makes masks, or values of volumes.
+
+    Raises:
+        ContractError: it can't be read.
+        RequestError: the net takes or gives something else.
+    """
+    contract = load(folder)
+    if not contract.is_predicted:
+        takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
+        raise RequestError(
+            f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
+            "call its load.py"
+        )
+    return contract

@@ -12,23 +12,16 @@ from torch import Tensor
 
 from models.named_inputs import DOT
 from pipeline.deploy import bundle_contract, carried
-from pipeline.deploy.bundle_contract import Contract
+from pipeline.deploy.bundle_contract import LOADER, Contract
 from pipeline.deploy.bundle_sums import write_sums
 from pipeline.records.atomic_json import write_text
-from pipeline.records.bundle_kinds import Kind
+from pipeline.records.bundle_kinds import PACKAGES, Kind
 from pipeline.stages.common import aot_loading
 
 GOLDEN = "golden.safetensors"
-LOADER, SUPPORT, CHECK, SHAPE = "load.py", "support.py", "golden_check.py", "image_shape.py"
+SUPPORT, CHECK, SHAPE = "support.py", "golden_check.py", "image_shape.py"
 LOADING = "aot_loading.py"
 CARRIED = Path(carried.__file__).parent
-PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
-    "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
-    "torchscript": ("torch",),
-    "exported": ("torch",),
-    "aot_inductor": ("torch", "triton"),
-    "own_kernels": ("torch", "triton"),
-}
 README = """# {stage}, exported by unet-ladder
 
 `load.py` loads `{artefact}` ({kind}) with the packages of requirements.txt alone:

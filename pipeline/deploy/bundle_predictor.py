@@ -20,28 +20,6 @@ from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 
 
-def is_bundle(folder: Path) -> bool:
-    """Whether pipeline.export wrote the folder."""
-    return (folder / bundle_contract.FILE).is_file()
-
-
-def predicted_contract(folder: Path) -> bundle_contract.Contract:
-    """The contract of a bundle whose net makes masks, or values of volumes.
-
-    Raises:
-        ContractError: it can't be read.
-        RequestError: the net takes or gives something else.
-    """
-    contract = bundle_contract.load(folder)
-    if not contract.is_predicted:
-        takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
-        raise RequestError(
-            f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
-            "call its load.py"
-        )
-    return contract
-
-
 def of_bundle(folder: Path, wanted: Wanted) -> Planned:
     """The net of a bundle, to be loaded by its own loader, once its files are those that were exported.
 
@@ -50,7 +28,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Planned:
         RequestError: it has no such stage, or wasn't exported for this device or batch; a file isn't what it was;
             built: this machine can't run it.
     """
-    contract = predicted_contract(folder)
+    contract = bundle_contract.predicted_contract(folder)
     check_files(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):

@@ -1,80 +1,40 @@
-"""The winner of a run, or another stage, as a folder that runs without this project: `python -m pipeline.export`.
+"""A stage of a run as a folder that runs without this project, checked before it takes its name."""
 
-Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
-"""
-
-import shlex
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.errors import InputError
-from models.one_line import Parser, guarded, tell
-from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_files
 from pipeline.deploy.artefacts import AXES, Made, check_dynamic, make
-from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic, TensorRule, measured_of
+from pipeline.deploy.bundle_contract import Contract, Dynamic, TensorRule, measured_of
 from pipeline.deploy.carried.golden_check import FURTHER
+from pipeline.deploy.export_request import Asked, ExportError
 from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.deploy.judged_answers import golden_limits, judged
-from pipeline.deploy.moved_ends import Ends, classes
-from pipeline.deploy.recorded_stage import ExportError, RecordedStage, check_weights, chosen, opened
-from pipeline.records import codec
+from pipeline.deploy.moved_ends import classes
+from pipeline.deploy.recorded_stage import RecordedStage, check_weights, opened
 from pipeline.records.error_line import typed_line
-from pipeline.report.formatting import clean
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.onnx_export import OUTPUT
 from pipeline.stages.common.precision import allow_tf32
 
-FAILED, REFUSED = 1, 2
 ANSWER = "answer.bin"  # gone before the bundle is done
-REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordError, OSError)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What was typed.
-
-    Attributes:
-        run: the run's folder.
-        to: the bundle's, which must not be there.
-        stage: its name; None for the run's winner.
-        dynamic: the axes of which other lengths are to be taken.
-        ends: of the path from an image to its mask, that are to lie in the graph.
-    """
-
-    run: Path
-    to: Path
-    stage: str | None = None
-    dynamic: tuple[Dynamic, ...] = ()
-    ends: Ends = field(default_factory=Ends)
-
-    def command(self, stage: str) -> str:
-        """The command that makes the bundle again."""
-        dynamic = [word for name in self.dynamic for word in ("--dynamic", name)]
-        words = ["--stage", stage, *dynamic, *self.ends.flags, "--to", str(self.to)]
-        return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
-
-
-def export(asked: Asked) -> Contract:
+def export(asked: Asked, run: RunRecord, stage: StageRecord) -> Contract:
     """Write the bundle, and have a fresh process check it before it takes its name; what fails leaves no folder.
 
     Raises:
         ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
-        Skip, StageError: the stage had to be built again, and can't be here.
-        BundleFails: the bundle doesn't answer as the run's stage did.
+        BundleFails: the stage had to be built again and can't be here, or the bundle doesn't answer as it did.
     """
-    run = codec.load(asked.run)
-    if asked.to.exists():
-        raise ExportError(f"--to {asked.to}: is there already; name a new folder")
-    stage = chosen(run, asked.stage)
     weights = check_weights(run)
     try:
         asked.to.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +48,8 @@ def export(asked: Asked) -> Contract:
         check_ends(recorded)
         contract = written(recorded, asked, weights, folder)
         folder.rename(asked.to)
+    except (Skip, StageError) as error:
+        raise BundleFails(str(error)) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return contract
@@ -220,35 +182,3 @@ def wrong(found: Said, contract: Contract) -> str:
     if "normalisation" in found:
         said.append(f"its normalisation is {found['normalisation']:.2g} off")
     return ", ".join(said)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Export; the bundle's folder on stdout, notes and the one line of an error on stderr."""
-    return guarded(lambda: exported(arguments))
-
-
-def exported(arguments: list[str] | None) -> int:
-    """The exit code of `main`."""
-    parser = Parser(prog="python -m pipeline.export", description="A stage that runs without us.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
-    parser.add_argument("--stage", metavar="NAME", help="another stage than the winner")
-    parser.add_argument(
-        "--dynamic", action="append", default=[], choices=sorted(AXES), help="of an ONNX model: take others"
-    )
-    parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
-    parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
-    typed = parser.parse_args(arguments)
-    ends = Ends(typed.uint8_in, typed.classes_out)
-    try:
-        contract = export(Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), ends))
-    except REFUSALS as error:
-        tell(f"error: {clean(error)}")
-        return REFUSED
-    except (Skip, StageError, BundleFails) as error:
-        tell(f"error: no bundle was made: {clean(error)}")
-        return FAILED
-    for note in contract.notes:
-        tell(f"note: {note}")
-    sys.stdout.write(f"{typed.to}\n")
-    return 0

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
-from pipeline.deploy.bundle_files import LOADER
+from pipeline.deploy.bundle_contract import LOADER
 
 LIMIT_SECONDS = 600
 ERROR = "error: "  # with which a loader that is run by hand begins its line
@@ -20,7 +20,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 class BundleFails(Exception):  # noqa: N818 - named for what was found
-    """The loader gave no answer; the text is the last line that it wrote."""
+    """There is no bundle, or its loader gave no answer; the text is the last line that it wrote."""
 
 
 class Said(TypedDict, total=False):

@@ -3,11 +3,10 @@
 import hashlib
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from models.errors import ImageError
 from models.image_files import SUFFIXES, alike, read_image
@@ -63,6 +62,30 @@ class Case:
         files = [part for file in self.files for part in (sorted(file.rglob("*")) if file.is_dir() else [file])]
         seen = [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
         return hashlib.sha256(repr(seen).encode()).hexdigest()
+
+
+@dataclass
+class Outcome:
+    """What has become of every case.
+
+    Attributes:
+        what: is made: a mask, or an answer in values.
+        of: what a case is.
+        made: masks that were written.
+        kept: masks that an earlier start had written.
+        failed: of each case without a mask the reason, in one line.
+    """
+
+    what: str = "mask"
+    of: str = "image"
+    made: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """How many cases are settled."""
+        return len(self.made) + len(self.kept) + len(self.failed)
 
 
 def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], list[str]]:
@@ -168,21 +191,3 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
             "scaled as the run's images, or measure with a folder of such images"
         )
     return image
-
-
-def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
-    """The contract by which windows of a volume [depth, height, width, channels], fp32, become what it becomes whole.
-
-    "zscore" takes the mean and the standard deviation of all of it, as nnU-Net does before it cuts windows
-    (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same of any part.
-    """
-    if contract.normalize != "zscore":
-        return contract
-    scale = contract.scale or 1.0
-    means, stds = [], []
-    for channel in range(volume.shape[-1]):
-        plane = torch.from_numpy(volume[..., channel])
-        std, mean = torch.std_mean(plane, correction=0)
-        means.append(float(mean) / scale)
-        stds.append(float(std) / scale if plane.amax() > plane.amin() else 1.0)  # one value alone becomes 0
-    return replace(contract, normalize="own", mean=tuple(means), std=tuple(stds))

@@ -1,35 +1,17 @@
 """What production does around a net, moved into its graph: the normalisation before it, the choice of classes after."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from models.input_contract import InputContract
+from pipeline.deploy.export_request import Ends
 
 EIGHT_BITS = 256  # classes, or values of a channel
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Which ends of the path from an image to its mask lie in the graph.
-
-    Attributes:
-        images_in: it takes images as their files hold them, uint8, and normalises them.
-        classes_out: it gives the class of every pixel.
-    """
-
-    images_in: bool = False
-    classes_out: bool = False
-
-    @property
-    def flags(self) -> list[str]:
-        """The words of the command line that ask for them."""
-        return ["--uint8-in"] * self.images_in + ["--classes-out"] * self.classes_out
-
-    def around(self, net: nn.Module, contract: InputContract, device: torch.device) -> nn.Module:
-        """The net with these ends, on a device; itself without any."""
-        return WithEnds(net, contract, self).eval().to(device) if self.flags else net
+def with_ends(net: nn.Module, contract: InputContract, ends: Ends, device: torch.device) -> nn.Module:
+    """The net with these ends, on a device; itself without any."""
+    return WithEnds(net, contract, ends).eval().to(device) if ends.flags else net
 
 
 class WithEnds(nn.Module):

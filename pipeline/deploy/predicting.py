@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
 
@@ -19,37 +19,13 @@ from models.one_line import plural
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import mask_files
 from pipeline.deploy.assembled_masks import Blended, Seamed
-from pipeline.deploy.image_cases import Case, by_whole, read_case
+from pipeline.deploy.image_cases import Case, Outcome, read_case
 from pipeline.deploy.image_windows import Cut, Span, cut_out, padded, step
 from pipeline.deploy.predictor import Predictor
 from pipeline.records.error_line import first_line
 from pipeline.report.formatting import visible
 
 TOLD_EVERY = 5.0  # seconds
-
-
-@dataclass
-class Outcome:
-    """What has become of every case.
-
-    Attributes:
-        what: is made: a mask, or an answer in values.
-        of: what a case is.
-        made: masks that were written.
-        kept: masks that an earlier start had written.
-        failed: of each case without a mask the reason, in one line.
-    """
-
-    what: str = "mask"
-    of: str = "image"
-    made: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def done(self) -> int:
-        """How many cases are settled."""
-        return len(self.made) + len(self.kept) + len(self.failed)
 
 
 class Progress:
@@ -279,3 +255,21 @@ def batch_of(windows: Sequence[tuple[np.ndarray, InputContract]], predictor: Pre
         return torch.from_numpy(np.stack([values for values, _ in filled]))
     alike = groupby(filled, key=lambda window: (window[0].dtype, window[1]))
     return torch.cat([to_batch(np.stack([values for values, _ in parts]), rule) for (_, rule), parts in alike])
+
+
+def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:
+    """The contract by which windows of a volume [depth, height, width, channels], fp32, become what it becomes whole.
+
+    "zscore" takes the mean and the standard deviation of all of it, as nnU-Net does before it cuts windows
+    (Isensee et al., Nature Methods 18, 203-211, 2021); the other rules are the same of any part.
+    """
+    if contract.normalize != "zscore":
+        return contract
+    scale = contract.scale or 1.0
+    means, stds = [], []
+    for channel in range(volume.shape[-1]):
+        plane = torch.from_numpy(volume[..., channel])
+        std, mean = torch.std_mean(plane, correction=0)
+        means.append(float(mean) / scale)
+        stds.append(float(std) / scale if plane.amax() > plane.amin() else 1.0)  # one value alone becomes 0
+    return replace(contract, normalize="own", mean=tuple(means), std=tuple(stds))

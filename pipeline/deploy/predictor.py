@@ -14,12 +14,13 @@ from torch import Tensor
 
 from models.datasets import window
 from models.input_contract import InputContract
-from pipeline.config.data_request import TENSORS, VOLUME, words_for_kind
+from pipeline.config.data_request import words_for_kind
 from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.deploy.as_measured import check_batch, check_net, check_options, data_has_changed
-from pipeline.deploy.recorded_stage import check_weights, named_or_winner, no_winner
+from pipeline.deploy.as_measured import check_batch, check_net, data_has_changed
+from pipeline.deploy.recorded_choice import check_options, check_task, named_or_winner, no_winner
+from pipeline.deploy.recorded_stage import check_weights
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.devices.host import memory_bytes
@@ -175,26 +176,6 @@ def sample_of(run: RunRecord) -> list[int]:
     data = run.settings.data
     sides = window(data.name, data.image_size, data.depth)
     return [data.contract.channels, *([] if sides is None else [sides, sides] if isinstance(sides, int) else sides)]
-
-
-def check_task(run: RunRecord) -> None:
-    """That the run's net makes masks of images or volumes, or values of volumes.
-
-    Raises:
-        RequestError: it takes or gives something else.
-    """
-    settings = run.settings
-    of_values = settings.task.name == "regression" and settings.data.name == VOLUME
-    if not settings.task.has_masks and not of_values:
-        raise RequestError(
-            f"predict makes masks, and this run's net answers with none: task={settings.task.name}; "
-            f"values are written of task=regression with data={VOLUME}"
-        )
-    if settings.data.name == TENSORS:
-        raise RequestError(
-            f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
-            "python -m pipeline.export makes a bundle of it"
-        )
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from models.checkpoint import digest
 from models.datasets import load_dataset, to_batch, window
 from models.errors import InputError
-from pipeline.analysis.summary import summarize
 from pipeline.config.data_request import TENSORS
-from pipeline.config.request_error import nearest
 from pipeline.config.schema import StageSpec
-from pipeline.deploy.as_measured import check_net, check_options
-from pipeline.deploy.moved_ends import Ends
+from pipeline.deploy.as_measured import check_net
+from pipeline.deploy.export_request import Ends, ExportError
+from pipeline.deploy.moved_ends import with_ends
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
@@ -27,10 +26,6 @@ from pipeline.worker.recorded_run import recorded_calibration, recorded_inputs, 
 from pipeline.worker.stage_target import build_function
 
 SCRATCH_BATCHES = 3  # of the golden images, as a run has at least
-
-
-class ExportError(Exception):
-    """What stands in the way of a bundle; one line."""
 
 
 @dataclass
@@ -62,7 +57,7 @@ class RecordedStage:
 
     def with_ends(self, net: nn.Module) -> nn.Module:
         """A net from the golden batch to logits, with the ends that are to lie in the graph."""
-        return self.ends.around(net, self.workload.contract, self.workload.device)
+        return with_ends(net, self.workload.contract, self.ends, self.workload.device)
 
     @property
     def kind(self) -> Kind:
@@ -120,41 +115,6 @@ class RecordedStage:
         self.workload.folder.mkdir(parents=True, exist_ok=True)
         runner = build_function(spec)(self.workload, **stage.options)
         return runner.save(self.workload.folder) if runner.save else []
-
-
-def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
-    """The stage of that name, or without one the run's winner; None where there is none."""
-    if name is None:
-        winner = summarize(run).winner if run.stages else None
-        return winner.stage if winner else None
-    return next((stage for stage in run.stages if stage.name == name), None)
-
-
-def no_winner(usable: list[str]) -> str:
-    """What is said of a run that names none: the stages that can be named in its place."""
-    others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
-    return f"the run names no winner{others}"
-
-
-def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """The stage of that name, or the run's winner.
-
-    Raises:
-        ExportError: there is none, it wasn't right, or it has no form outside this project.
-    """
-    stage = named_or_winner(run, name)
-    able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
-    if stage is None:
-        if name is None:
-            raise ExportError(no_winner(able))
-        raise ExportError(f"--stage {name}: no stage of this run; {nearest(name, [part.name for part in run.stages])}")
-    name = stage.name
-    if stage.status != "ok":
-        raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
-    check_options(stage)
-    if stage.target not in KIND_OF:
-        raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
-    return stage
 
 
 def check_weights(run: RunRecord) -> str | None:

@@ -14,12 +14,12 @@ from pathlib import Path
 from models.one_line import Parser, guarded, tell
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.bundle_contract import Contract, ContractError
-from pipeline.deploy.bundle_files import PACKAGES
 from pipeline.deploy.bundle_sums import changed_files
 from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.bundle_kinds import PACKAGES
 from pipeline.report.formatting import clean
 
 DIFFERS, REFUSED = 1, 2

@@ -1,4 +1,4 @@
-"""In which form each stage can leave this project; a stage that isn't here can't."""
+"""In which form each stage can leave this project, and what the form needs; a stage that isn't here can't."""
 
 from typing import Literal
 
@@ -18,4 +18,12 @@ KIND_OF: dict[str, Kind] = {  # by the import path of the stage's module
     "pipeline.stages.aot_inductor": "aot_inductor",
     "pipeline.stages.fused": "own_kernels",
     "pipeline.stages.fp8": "own_kernels",
+}
+
+PACKAGES: dict[Kind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
+    "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
+    "torchscript": ("torch",),
+    "exported": ("torch",),
+    "aot_inductor": ("torch", "triton"),
+    "own_kernels": ("torch", "triton"),
 }

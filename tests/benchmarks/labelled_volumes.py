@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from models import checkpoint
-from models.train import fit, named_net
+from models.training import fit, net_of
+from models.typed_net import typed_net
 from pipeline.measure.memory_formats import laid_out
 
 COUNT, SIDE, CROP = 12, 128, 96
@@ -60,7 +61,7 @@ def main() -> None:
         (asked.out / folder).mkdir(parents=True, exist_ok=True)
         for number, pair in enumerate(volumes):
             np.save(asked.out / folder / f"case{number:02}.npy", pair[place].numpy())
-    net = named_net(asked.overrides, 0).to(asked.device)
+    net = net_of(typed_net(asked.overrides), 0).to(asked.device)
     generator, seen = torch.Generator().manual_seed(0), volumes[len(volumes) // 2 :]
     steps = fit(net, lambda: crop(seen, generator, asked.device), asked.minutes)
     command = " ".join(["python -m tests.benchmarks.labelled_volumes", *asked.overrides])

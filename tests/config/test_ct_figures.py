@@ -13,7 +13,8 @@ from models.input_contract import InputContract
 from pipeline.config import ct_figures
 from pipeline.config.data_request import read_data
 from pipeline.config.request_error import RequestError
-from pipeline.deploy.moved_ends import Ends
+from pipeline.deploy.export_request import Ends
+from pipeline.deploy.moved_ends import with_ends
 from tests.config.test_data_request import knobs
 from tests.deploy.test_loaders import loader_in
 
@@ -107,5 +108,5 @@ def test_values_are_clipped_wherever_they_are_normalised(tmp_path: Path) -> None
     onnx_ends = loader_in(tmp_path, "support_onnx.py", normalisation=rule)
     torch.testing.assert_close(torch_ends["prepare"](torch.from_numpy(values)), found)
     np.testing.assert_allclose(onnx_ends["prepare"](values), found.numpy(), rtol=1e-6)
-    inside = Ends(images_in=True).around(nn.Identity(), CONTRACT, torch.device("cpu"))
+    inside = with_ends(nn.Identity(), CONTRACT, Ends(images_in=True), torch.device("cpu"))
     torch.testing.assert_close(inside(torch.from_numpy(values)), found)

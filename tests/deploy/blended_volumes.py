@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from models.input_contract import InputContract
 from models.volume_files import read_labels
-from pipeline.deploy.image_cases import cases_in
+from pipeline.deploy.image_cases import Outcome, cases_in
 from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predicting import Outcome, Prediction
+from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
 
 Run = Callable[[Tensor], Tensor]

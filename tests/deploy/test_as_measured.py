@@ -15,7 +15,7 @@ from models.datasets import to_batch
 from models.image_files import read_image
 from models.unet import UNet
 from pipeline.config.schema import REFERENCE_FIRST
-from pipeline.deploy import exporting, predict_command
+from pipeline.deploy import export_command, predict_command
 from pipeline.deploy.as_measured import other_values
 from pipeline.measure.accuracy import classes
 from pipeline.records import codec
@@ -223,7 +223,7 @@ def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(
     code, line = predict()
     assert code == 2
     assert "models.unet.UNet: it gives" in line
-    assert exporting.main([str(run), "--stage", "half", "--to", str(tmp_path / "bundle")]) == 2
+    assert export_command.main([str(run), "--stage", "half", "--to", str(tmp_path / "bundle")]) == 2
     assert "the net's code, its options or the images' normalisation" in capsys.readouterr().err
     assert not (tmp_path / "bundle").exists()
 

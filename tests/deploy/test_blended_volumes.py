@@ -18,10 +18,10 @@ from models.volume_files import read_labels, values_of
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import assembled_masks, mask_files
 from pipeline.deploy.assembled_masks import Blended, gaussian
-from pipeline.deploy.image_cases import by_whole, cases_in
+from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.image_windows import Cut
 from pipeline.deploy.predict_command import main
-from pipeline.deploy.predicting import Prediction
+from pipeline.deploy.predicting import Prediction, by_whole
 from pipeline.records import codec
 from pipeline.records.tasks import Task
 from tests.deploy.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of

@@ -12,9 +12,10 @@ import torch
 from models.build import build_model
 from models.checkpoint import save as save_weights
 from models.input_contract import InputContract, LabelRules
+from models.one_line import FAILED, REFUSED
 from models.unet import UNet
 from pipeline.compiler.artifact import save as save_net
-from pipeline.deploy import artefacts, bundle_contract, bundle_sums, exporting, fresh_process
+from pipeline.deploy import artefacts, bundle_contract, bundle_sums, export_command, exporting, fresh_process
 from pipeline.deploy.bundle_contract import ContractError
 from pipeline.deploy.fresh_process import Said
 from pipeline.records import codec
@@ -48,7 +49,7 @@ def written_program(folder: Path) -> artefacts.Made:
 
 
 def asked(*words: object) -> int:
-    return exporting.main([str(word) for word in words])
+    return export_command.main([str(word) for word in words])
 
 
 def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_what_no_bundle_can_be_made_of_is_refused(
     """With the nearest choice, and no folder is left."""
     wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
     run = run_folder(tmp_path / "run", [stage("eager"), wrong, stage("xla")])
-    assert asked(run, *words, "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, *words, "--to", tmp_path / "out") == REFUSED
     assert line in refused(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
@@ -120,7 +121,7 @@ def test_what_no_bundle_can_be_made_of_is_refused(
 def test_a_folder_that_is_there_is_left_alone(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")])
     (tmp_path / "out").mkdir()
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
     assert "is there already" in refused(capsys)
     assert not list((tmp_path / "out").iterdir())
 
@@ -131,7 +132,7 @@ def test_a_bundle_where_no_folder_can_be_is_told_by_the_name_that_was_typed(
     """Not by that of the hidden folder in which it is made."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     (tmp_path / "file").touch()
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "file" / "out") == exporting.REFUSED
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "file" / "out") == REFUSED
     assert f"--to {tmp_path / 'file' / 'out'}: no folder can be made there: " in refused(capsys)
 
 
@@ -140,7 +141,7 @@ def test_other_weights_than_were_measured_are_refused(
 ) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")])
     save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
     assert "other weights than were measured" in refused(capsys)
     assert not (tmp_path / "out").exists()
 
@@ -155,7 +156,7 @@ def test_a_file_that_changed_since_the_run_is_refused(
     for part, line in ((replace(kept, sha256="0" * 64), "changed since"), (sly, "not within the run's folder")):
         record = replace(codec.load(run), stages=[stage("torchscript", artefacts=[part])])
         codec.save(record, run)
-        assert asked(run, "--stage", "torchscript", "--to", tmp_path / "out") == exporting.REFUSED
+        assert asked(run, "--stage", "torchscript", "--to", tmp_path / "out") == REFUSED
         assert line in refused(capsys)
 
 
@@ -165,7 +166,7 @@ def test_a_bundle_that_answers_otherwise_is_taken_away(
     """Its own check decides, and one line says by how much it was off."""
     small |= {"right": False, "relative_l2": 0.5}
     run = run_folder(tmp_path / "run", [stage("eager")])
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == exporting.FAILED
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == FAILED
     assert "0.5 off (relative L2; 0.001 allowed)" in refused(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
@@ -198,7 +199,7 @@ def test_a_net_that_takes_no_other_batch_is_told(
     monkeypatch.setattr(UNet, "forward", one_batch)
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     words = (run, "--stage", "onnxruntime", "--dynamic", "batch", "--to", tmp_path / "out")
-    assert asked(*words) == exporting.REFUSED
+    assert asked(*words) == REFUSED
     assert f"--dynamic batch: the net takes no 3×3×{SIDE}×{SIDE}: RuntimeError: shape '" in refused(capsys)
 
 
@@ -227,7 +228,7 @@ def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
         raise ContractError("enough")
 
     monkeypatch.setattr(artefacts, "export", export)
-    assert asked(run, "--stage", "onnxruntime", "--dynamic", axis, "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--stage", "onnxruntime", "--dynamic", axis, "--to", tmp_path / "out") == REFUSED
     assert exported == [images]
 
 

@@ -11,9 +11,11 @@ from torch import nn
 
 from models.datasets import to_batch
 from models.input_contract import NAMED, InputContract
-from pipeline.deploy import artefacts, bundle_contract, exporting, recorded_stage
-from pipeline.deploy.mask_files import class_indices
-from pipeline.deploy.moved_ends import Ends, classes
+from models.one_line import REFUSED
+from pipeline.deploy import artefacts, bundle_contract, export_request, exporting, recorded_stage
+from pipeline.deploy.assembled_masks import class_indices
+from pipeline.deploy.export_request import Ends
+from pipeline.deploy.moved_ends import classes, with_ends
 from pipeline.deploy.predicting import batch_of
 from pipeline.deploy.predictor import Predictor
 from pipeline.records import codec
@@ -32,7 +34,7 @@ def test_images_are_normalised_inside_as_outside(normalize: str) -> None:
     """By channels, and image by image with one that is plain."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
-    net = Ends(images_in=True).around(nn.Identity(), rule, CPU)
+    net = with_ends(nn.Identity(), rule, Ends(images_in=True), CPU)
     torch.testing.assert_close(net(torch.from_numpy(IMAGES)), to_batch(IMAGES, rule), rtol=1e-5, atol=1e-5)
 
 
@@ -42,7 +44,7 @@ def test_images_are_normalised_on_their_device(normalize: str, tmp_path: Path) -
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
     elsewhere = torch.from_numpy(IMAGES).to("meta")
-    net = Ends(images_in=True).around(nn.Identity(), rule, elsewhere.device)
+    net = with_ends(nn.Identity(), rule, Ends(images_in=True), elsewhere.device)
     assert net(elsewhere).shape == (2, 3, 4, 5)
     place = loader_in(tmp_path, "support_torch.py", normalisation=codec.to_json(rule), measured={"device": "meta"})
     assert place["prepare"](elsewhere).shape == (2, 3, 4, 5)
@@ -52,13 +54,13 @@ def test_classes_are_those_of_the_judge() -> None:
     """Of several channels the largest, of one what lies above 0; a net without ends is itself."""
     logits = torch.randn(2, 3, 4, 5)
     for given in (logits, logits[:, :1]):
-        found = Ends(classes_out=True).around(nn.Identity(), InputContract(), CPU)(given)
+        found = with_ends(nn.Identity(), InputContract(), Ends(classes_out=True), CPU)(given)
         assert found.dtype == torch.uint8
         np.testing.assert_array_equal(found, class_indices(given, axes=4))
         np.testing.assert_array_equal(class_indices(found, axes=4), class_indices(given, axes=4))
     assert classes(torch.randn(1, 300, 2, 2)).dtype == torch.int32
     net = nn.Identity()
-    assert Ends().around(net, InputContract(), CPU) is net
+    assert with_ends(net, InputContract(), Ends(), CPU) is net
 
 
 @pytest.mark.parametrize("name", ["eager", "torchscript"])
@@ -74,7 +76,7 @@ def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -
         found = load(tmp_path / made.path)(golden["batch"])
     assert golden["batch"].dtype == torch.uint8
     np.testing.assert_array_equal(found, class_indices(golden["reference"], axes=4))
-    there = exporting.contract_of(recorded, made, exporting.Asked(run, tmp_path), None, golden["reference"])
+    there = exporting.contract_of(recorded, made, export_request.Asked(run, tmp_path), None, golden["reference"])
     assert (there.input.dtype, there.input.shape, there.batch_shape) == (
         "uint8",
         [2, SIDE, SIDE, 3],
@@ -96,14 +98,14 @@ def test_ends_that_cannot_be_moved_are_refused(
 ) -> None:
     """With what can be chosen."""
     run = run_folder(tmp_path / "run", [stage(name)])
-    assert asked(run, "--stage", name, *words, "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--stage", name, *words, "--to", tmp_path / "out") == REFUSED
     assert line in refused(capsys)
 
 
 def test_classes_of_random_weights_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing could check them."""
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
-    assert asked(run, "--stage", "eager", "--classes-out", "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--stage", "eager", "--classes-out", "--to", tmp_path / "out") == REFUSED
     assert "random weights" in refused(capsys)
 
 
@@ -130,5 +132,5 @@ def test_without_a_winner_the_stages_that_can_be_taken_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_folder(tmp_path / "run", [stage("eager", pairs=[]), stage("half", pairs=[]), stage("tvm", pairs=[])])
-    assert asked(run, "--to", tmp_path / "out") == exporting.REFUSED
+    assert asked(run, "--to", tmp_path / "out") == REFUSED
     assert "the run names no winner; --stage takes one of: eager, half" in refused(capsys)

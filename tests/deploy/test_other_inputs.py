@@ -17,10 +17,11 @@ from models.input_contract import InputContract
 from pipeline.compiler.artifact import save
 from pipeline.compiler.exported_net import export
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, bundle_files, exporting, fresh_process, predict_command
+from pipeline.deploy import bundle_contract, bundle_files, export_command, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
 from pipeline.deploy.fresh_process import Said
-from pipeline.deploy.predictor import Wanted, check_task
+from pipeline.deploy.predictor import Wanted
+from pipeline.deploy.recorded_choice import check_task
 from pipeline.deploy.verification import answer_lines
 from pipeline.measure.batch import Batch
 from pipeline.records import codec
@@ -82,7 +83,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
-    assert exporting.main([str(run), "--stage", "eager", "--to", str(bundle)]) == 0
+    assert export_command.main([str(run), "--stage", "eager", "--to", str(bundle)]) == 0
     found = bundle_contract.load(bundle)
     rules = [(rule.name, rule.shape, rule.dtype) for rule in (found.input, *found.others)]
     assert rules == [
@@ -119,7 +120,7 @@ def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -
     kept = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in files]
     codec.save(replace(record, stages=[stage("fused", artefacts=kept)]), run)
     with torch_alone():
-        assert exporting.main([str(run), "--stage", "fused", "--to", str(bundle)]) == 0
+        assert export_command.main([str(run), "--stage", "fused", "--to", str(bundle)]) == 0
     found = bundle_contract.load(bundle)
     assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
     assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
@@ -154,7 +155,7 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
         data=DataSettings("volume", str(scans), None, 8, 1, VOLUMES),
     )
     bundle = tmp_path / "bundle"
-    assert exporting.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
+    assert export_command.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
     found = bundle_contract.load(bundle)
     assert (found.input.shape, found.output.shape) == ([1, 1, 8, 8, 8], [1, 2, 8, 8, 8])
     assert "masks = load.masks(net, images)  # [1, 8, 8, 8, 1], channels last" in (bundle / "README.md").read_text()
@@ -176,7 +177,7 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
 
 def test_a_dynamic_axis_is_for_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = of_tensors(tmp_path / "run", target=onnxruntime.__name__)
-    assert exporting.main([str(run), "--stage", "eager", "--to", str(tmp_path / "b"), "--dynamic", "batch"]) == 2
+    assert export_command.main([str(run), "--stage", "eager", "--to", str(tmp_path / "b"), "--dynamic", "batch"]) == 2
     assert "--dynamic batch: it is there for nets of images; leave it out" in capsys.readouterr().err
 
 

@@ -14,12 +14,13 @@ from models.datasets import to_batch
 from models.image_files import read_image
 from models.input_contract import InputContract
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy import assembled_masks, bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.bundle_sums import write_sums
 from pipeline.deploy.image_cases import cases_in
 from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predict_command import alone_in, main
+from pipeline.deploy.predict_command import main
+from pipeline.deploy.predicted_folder import alone_in
 from pipeline.deploy.predicting import Prediction
 from pipeline.deploy.predictor import Predictor
 from pipeline.measure.accuracy import classes
@@ -168,7 +169,7 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     """300 classes, of which the last is the largest."""
     logits = torch.zeros(1, 300, 2, 2)
     logits[0, 299] = 1.0
-    found = mask_files.class_indices(logits, axes=4)[0]
+    found = assembled_masks.class_indices(logits, axes=4)[0]
     mask_files.save(found, tmp_path / "mask.png", "made by a test", tmp_path)
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
@@ -180,7 +181,7 @@ def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
     """The first of them, as everywhere else."""
     torch.manual_seed(0)
     logits = torch.randint(-1, 2, (2, channels, 9, 7)).float()
-    assert np.array_equal(mask_files.class_indices(logits, axes=4), classes(logits).numpy())
+    assert np.array_equal(assembled_masks.class_indices(logits, axes=4), classes(logits).numpy())
 
 
 def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from models.datasets import to_batch
 from models.input_contract import InputContract
 from models.volume_files import read_labels, read_volume, values_of
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, mask_files
+from pipeline.deploy import assembled_masks, bundle_contract, mask_files
 from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.deploy.bundle_sums import write_sums
 from pipeline.deploy.image_cases import cases_in
@@ -218,5 +218,5 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
 def test_classes_of_volumes_are_no_logits_of_images() -> None:
     """Four axes are logits of images, and classes of volumes."""
     four = torch.zeros(1, 2, 3, 4, dtype=torch.uint8)
-    assert mask_files.class_indices(four, axes=5).shape == (1, 2, 3, 4)
-    assert mask_files.class_indices(four, axes=4).shape == (1, 3, 4)
+    assert assembled_masks.class_indices(four, axes=5).shape == (1, 2, 3, 4)
+    assert assembled_masks.class_indices(four, axes=4).shape == (1, 3, 4)

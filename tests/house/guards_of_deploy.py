@@ -10,7 +10,7 @@ JUDGED = "tests/deploy/test_judged_answers.py::"
 OF_DEPLOY = [
     Guard(
         "folders left of a refused prediction",
-        "pipeline/deploy/predict_command.py",
+        "pipeline/deploy/predicted_folder.py",
         "        if not was_there and",
         "        if False and",
         "tests/deploy/test_refused_prediction.py::test_no_folder_is_left_of_a_request_that_is_refused",
@@ -45,7 +45,7 @@ OF_DEPLOY = [
     ),
     Guard(
         "two processes that write into one folder of masks",
-        "pipeline/deploy/predict_command.py",
+        "pipeline/deploy/predicted_folder.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "pass",
         f"{PREDICT_TESTS}test_two_at_once_are_refused",
@@ -122,7 +122,7 @@ OF_DEPLOY = [
     ),
     Guard(
         "masks of a net without",
-        "pipeline/deploy/predictor.py",
+        "pipeline/deploy/recorded_choice.py",
         "    if not settings.task.has_masks and not of_values:",
         "    if False:",
         "tests/deploy/test_other_inputs.py::test_predict_makes_masks_of_images_alone",

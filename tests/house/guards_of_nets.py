@@ -138,7 +138,7 @@ OF_NETS = [
     ),
     Guard(
         "recorded options that no stage takes",
-        AS_MEASURED,
+        "pipeline/deploy/recorded_choice.py",
         "    checked_options(stage.options, stage.target, stage.name)\n",
         "    pass\n",
         f"{MEASURED_TESTS}test_an_edited_record_is_refused_in_one_line",

@@ -115,7 +115,7 @@ def test_a_wrong_request_names_the_nearest_choice(words: list[str], said: str, c
 def test_a_failed_lesson_makes_the_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("pipeline.lessons.__main__.CONTENTS", (lesson("broken", broken),))
+    monkeypatch.setattr("pipeline.lessons.session.CONTENTS", (lesson("broken", broken),))
     assert main(["--device", "cpu", "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "broken failed: ValueError" in shown.err

@@ -15,7 +15,7 @@ from models.datasets import load_dataset, to_batch, values_in, viewable
 from models.errors import ImageError
 from models.input_contract import InputContract
 from models.stain import HELD_OUT, UNLABELLED
-from models.train import Tissue, crops, score
+from models.training import Tissue, crops, score
 from tests.models.test_checkpoint import SHIPPED
 
 

@@ -7,7 +7,9 @@ import torch
 
 from models import made_inputs
 from models.errors import TensorError
-from models.made_inputs import MadeInput, input_of, made
+from models.made_inputs import FLOATING, TYPES, WHOLE, MadeInput, check, input_of
+from models.made_samples import made
+from models.one_line import REFUSED
 from models.tensor_files import headers, read_tensors
 
 WORDS = ["sample=4x8x8", "timestep=int64:0..999", "mask=1x8x8:bool", "grey=3x4:float16:-1..1"]
@@ -74,9 +76,17 @@ def test_a_word_of_another_form_is_refused(word: str, text: str) -> None:
     assert str(caught.value).startswith(word)
 
 
+def test_a_range_goes_as_far_as_torch_s_types() -> None:
+    """Or as a double tells whole numbers apart."""
+    for name, (low, high) in {**FLOATING, **WHOLE}.items():
+        limits = (torch.iinfo if name in WHOLE else torch.finfo)(getattr(torch, name))
+        assert (low, high) == (max(limits.min, -(2**53)), min(limits.max, 2**53))
+    assert all(isinstance(getattr(torch, name), torch.dtype) for name in TYPES)
+
+
 def test_what_takes_too_much_is_refused_before_it_is_made() -> None:
     with pytest.raises(TensorError, match="8 samples would take 298 GiB, and 4 are allowed"):
-        made([input_of("a=99999x99999")], 8, 0)
+        check([input_of("a=99999x99999")], 8)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +110,7 @@ def test_a_wrong_request_is_one_line(
         code = run(monkeypatch, *words)
     except SystemExit as left:  # by the parser
         code = int(str(left.code))
-    assert code == made_inputs.REFUSED
+    assert code == REFUSED
     told = capsys.readouterr().err
     assert text in told
     assert told.count("\n") == 1

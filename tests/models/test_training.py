@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from models import checkpoint, train
+from models import checkpoint, train, training
 from models.errors import ModelError
+from models.typed_net import typed_net
 
 
 def test_a_net_goes_by_the_names_of_the_configuration() -> None:
-    net = train.named_net(["model=unet", "model.options.base=8", "model.options.depth=1"], 0)
-    assert train.first_channels(net) == 8
-    other = train.named_net(["model=custom", "model.target=models.unet.UNet", "+model.options.base=24"], 0)
-    assert train.first_channels(other) == 24
-    assert train.first_channels(nn.Linear(3, 3)) == train.CHANNELS
+    net = training.net_of(typed_net(["model=unet", "model.options.base=8", "model.options.depth=1"]), 0)
+    assert training.first_channels(net) == 8
+    other = training.net_of(typed_net(["model=custom", "model.target=models.unet.UNet", "+model.options.base=24"]), 0)
+    assert training.first_channels(other) == 24
+    assert training.first_channels(nn.Linear(3, 3)) == training.CHANNELS
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ def test_a_net_goes_by_the_names_of_the_configuration() -> None:
 )
 def test_a_net_that_is_not_there_is_refused_in_one_line(overrides: list[str], said: str) -> None:
     with pytest.raises(ModelError, match=said) as refused:
-        train.named_net(overrides, 0)
+        training.net_of(typed_net(overrides), 0)
     assert "\n" not in str(refused.value)
 
 
@@ -47,7 +48,7 @@ def test_a_net_is_trained_scored_and_saved(tmp_path: Path, monkeypatch: pytest.M
     ]
     monkeypatch.setattr("sys.argv", asked)
     train.main()
-    again = train.named_net(asked[1:4], 0)
+    again = training.net_of(typed_net(asked[1:4]), 0)
     checkpoint.load_into(again, str(out))
     assert out.stat().st_size > 1000
 

@@ -1,0 +1,151 @@
+"""The training of a net for the demo's labels.
+
+The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen.
+"""
+
+import argparse
+import copy
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models import checkpoint
+from models.build import build_model
+from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
+from models.image_files import read_image
+from models.one_line import per_cent
+from models.stain import HELD_OUT, WORD, stain_mask
+
+BATCH, CROP = 8, 128
+# Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
+# what fp16 can hold.
+LEARNING_RATE, CHANNELS = 2e-3, 16
+
+
+@dataclass(frozen=True)
+class Tissue:
+    """The image and its labels: [1, 3, 512, 512] and [1, 512, 512]."""
+
+    image: Tensor
+    label: Tensor
+
+    @staticmethod
+    def load(device: torch.device) -> "Tissue":
+        """From scikit-image's wheel."""
+        pixels = read_image(SAMPLE_FOLDER / SAMPLES[0])
+        label = torch.from_numpy(stain_mask(pixels).astype(np.int64))
+        return Tissue(to_batch(pixels[None]).to(device), label[None].to(device))
+
+
+def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Images [8, 3, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
+
+    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
+    """
+    images: list[Tensor] = []
+    labels: list[Tensor] = []
+    while len(images) < BATCH:
+        top, left = (int(part) for part in torch.randint(0, 512 - CROP + 1, (2,), generator=generator))
+        if top + CROP > HELD_OUT[0].start and left + CROP > HELD_OUT[1].start:
+            continue
+        window = (..., slice(top, top + CROP), slice(left, left + CROP))
+        turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
+        gain, shift = 0.3 * torch.rand(2, 1, 3, 1, 1, generator=generator).to(tissue.image.device) - 0.15
+        image, label = (torch.rot90(part[window], turns, (-2, -1)) for part in (tissue.image, tissue.label))
+        if mirror % 2:
+            image, label = image.flip(-1), label.flip(-1)
+        noise = 0.1 * torch.randn(image.shape, generator=generator).to(image.device)
+        images.append(image * (1 + gain) + shift + noise)
+        labels.append(label)
+    return torch.cat(images), torch.cat(labels)
+
+
+def first_channels(net: nn.Module) -> int:
+    """How many channels the net's first convolution makes."""
+    found = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    return next(found, CHANNELS)
+
+
+def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
+    """As `fit`, on `crops` in channels_last."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn() -> tuple[Tensor, Tensor]:
+        image, label = crops(tissue, generator)
+        return image.contiguous(memory_format=torch.channels_last), label
+
+    return fit(net, drawn, minutes)
+
+
+def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
+    """AdamW with one cycle of the learning rate over so many minutes; returns the number of steps.
+
+    Args:
+        net: of images, or of volumes.
+        drawn: gives a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
+            depth before the height.
+        minutes: how long.
+    """
+    optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
+    peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
+    began, steps, said = time.monotonic(), 0, 0.0
+    net.train()
+    while (elapsed := (time.monotonic() - began) / (60 * minutes)) < 1:
+        optimizer.param_groups[0]["lr"] = peak * min(1.0, 10 * elapsed + 0.05) * (1 - elapsed) + 1e-6
+        image, label = drawn()
+        with torch.autocast(image.device.type, torch.bfloat16, enabled=image.is_cuda):
+            loss = functional.cross_entropy(net(image).float(), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        steps += 1
+        if time.monotonic() - said > 15:
+            said = time.monotonic()
+            sys.stderr.write(f"{per_cent(elapsed):>5}, step {steps}, loss {loss.item():.4f}\n")
+    net.eval()
+    return steps
+
+
+def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
+    """Dice and intersection over union of the stain, both in 0 to 1, on the held-out quarter [256, 256]."""
+    with torch.inference_mode():
+        found = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
+    wanted = tissue.label[(..., *HELD_OUT)] == 1
+    both, either = int((found & wanted).sum()), int((found | wanted).sum())
+    return 2 * both / max(both + either, 1), both / max(either, 1)
+
+
+def net_of(typed: DictConfig, seed: int) -> nn.Module:
+    """The net that was named, in fp32, with random weights.
+
+    Raises:
+        ModelError: it doesn't take its options; one line.
+    """
+    return build_model(typed.target, dict(typed.options), None, seed)
+
+
+def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
+    """Train a net as it was asked for, and say how well it does as it is stored."""
+    tissue = Tissue.load(torch.device(asked.device))
+    net.to(tissue.image.device)
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
+    steps = train(net, tissue, asked.minutes, asked.seed)
+    dice, iou = score(copy.deepcopy(net).half().float(), tissue)
+    named = " ".join(["python -m models.train", *asked.overrides])
+    metadata = {
+        "command": f"{named} --minutes {asked.minutes:g} --device {asked.device}",
+        "steps": str(steps),
+        "held_out_dice": f"{dice:.5f}",
+        "held_out_iou": f"{iou:.5f}",
+        "labels": WORD,
+        "torch": torch.__version__.partition("+")[0],
+    }
+    checkpoint.save(net, asked.out, metadata)
+    sys.stdout.write(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")

@@ -1,0 +1,50 @@
+"""Which stage of a finished run is taken out of it, the one that was named or the winner, by the record alone."""
+
+from pipeline.analysis.summary import summarize
+from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.config.load import checked_options
+from pipeline.config.request_error import RequestError
+from pipeline.records.run_record import RunRecord, StageRecord
+
+
+def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
+    """The stage of that name, or without one the run's winner; None where there is none."""
+    if name is None:
+        winner = summarize(run).winner if run.stages else None
+        return winner.stage if winner else None
+    return next((stage for stage in run.stages if stage.name == name), None)
+
+
+def no_winner(usable: list[str]) -> str:
+    """What is said of a run that names none: the stages that can be named in its place."""
+    others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
+    return f"the run names no winner{others}"
+
+
+def check_options(stage: StageRecord) -> None:
+    """That the stage's recorded options are such as its `build` takes.
+
+    Raises:
+        RequestError: one isn't; the line names it.
+    """
+    checked_options(stage.options, stage.target, stage.name)
+
+
+def check_task(run: RunRecord) -> None:
+    """That the run's net makes masks of images or volumes, or values of volumes.
+
+    Raises:
+        RequestError: it takes or gives something else.
+    """
+    settings = run.settings
+    of_values = settings.task.name == "regression" and settings.data.name == VOLUME
+    if not settings.task.has_masks and not of_values:
+        raise RequestError(
+            f"predict makes masks, and this run's net answers with none: task={settings.task.name}; "
+            f"values are written of task=regression with data={VOLUME}"
+        )
+    if settings.data.name == TENSORS:
+        raise RequestError(
+            f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
+            "python -m pipeline.export makes a bundle of it"
+        )
