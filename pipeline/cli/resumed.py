@@ -5,7 +5,10 @@ from pathlib import Path
 
 from pipeline.analysis.sweep_jobs import job_folders
 from pipeline.cli.preset import overrides_in, values
+from pipeline.config.request_error import RequestError
+from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
+from pipeline.records.error_line import first_line
 from pipeline.records.renamed import of_today
 
 OWN = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}  # which every run has for itself
@@ -13,19 +16,26 @@ PROGRAM_WORDS = 3  # python -m pipeline
 
 
 def resumed_words(arguments: list[str]) -> list[str]:
-    """The words that the earlier run was asked with, where the user types none but to resume it; else none."""
+    """The words that the earlier run was asked with, where the user types none but to resume it; else none.
+
+    Raises:
+        RequestError: neither it nor a job of it has a record, or it is still under way; nothing else tells the words.
+    """
     typed = {override.key_or_group: override for override in overrides_in(arguments)}
     flags = [word for word in arguments if word.startswith("-")]
-    if "resume" not in typed or flags or typed.keys() - OWN:
+    if "resume" not in typed or not typed["resume"].value() or flags or typed.keys() - OWN:
         return []
     earlier = Path(values(typed["resume"])[-1])
+    refuse_running(earlier)
+    wrong = ""
     for folder in (earlier, *job_folders(earlier)):
         try:
             words = [of_today(word) for word in shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]]
-        except (codec.RecordError, OSError, ValueError):
+        except (codec.RecordError, OSError, ValueError) as error:
+            wrong = wrong or first_line(error)
             continue
         return [word for word in words if not {part.key_or_group for part in overrides_in([word])} & OWN]
-    return []
+    raise RequestError(f"resume={earlier}: {wrong}")
 
 
 def job_of(sweep: Path, number: int) -> str | None:

@@ -21,6 +21,7 @@ from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import interleave
 from pipeline.orchestrate.interleaved_pair import Conditions, InterleavedWorker, conditions_of, interleaved
+from pipeline.orchestrate.named_variables import named_variables
 from pipeline.orchestrate.processor_use import Use, taken_share
 from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -230,7 +231,7 @@ def refuse(context: RunContext, why: str) -> NoReturn:
     """End the run in one line that says who else holds the GPU and where the logs are."""
     if is_cuda(context.config.device) and (others := others_on_gpu()):
         why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
-    raise RequestError(f"{why}; the logs are in {context.folder}")
+    raise RequestError(f"{why}{named_variables(why)}; the logs are in {context.folder}")
 
 
 def others_on_gpu() -> list[str]:

@@ -159,9 +159,9 @@ def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
 
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
-    "report": (report, "draw", lambda folder: [str(folder)]),
-    "compare": (comparison, "compare", lambda folder: [str(folder), str(folder)]),
-    "lessons": (lessons, "run", lambda folder: ["--out", str(folder)]),
+    "report": (report, "pipeline.report.__main__.draw", lambda folder: [str(folder)]),
+    "compare": (comparison, "pipeline.report.comparison.compare", lambda folder: [str(folder), str(folder)]),
+    "lessons": (lessons, "pipeline.lessons.session.run", lambda folder: ["--out", str(folder)]),
 }
 
 
@@ -181,7 +181,7 @@ def test_every_entry_has_the_same_last_resort(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(module, function, fail)
+    monkeypatch.setattr(function, fail)
     assert module.main(words(tmp_path)) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if code else 0)
@@ -272,7 +272,12 @@ def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
     assert resumed_words([f"resume={tmp_path}/sweep", "resume_despite=[code]"]) == words
     assert resumed_words([f"resume={tmp_path}/run", "seed=1"]) == []
     assert resumed_words(["seed=1"]) == []
-    assert resumed_words([f"resume={tmp_path}/none"]) == []
+    assert resumed_words(["resume=null"]) == []
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / codec.CLAIM).touch()
+    for name, why in (("none", "no such file; name the folder"), ("killed", "ended, or still is, before its first")):
+        with pytest.raises(RequestError, match=f"^resume={tmp_path}/{name}: .*{why}"):
+            resumed_words([f"resume={tmp_path}/{name}"])
     assert job_of(tmp_path / "sweep", 0) == str(tmp_path / "sweep" / "0")
     assert job_of(tmp_path / "sweep", 1) is None
 

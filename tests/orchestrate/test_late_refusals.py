@@ -46,6 +46,39 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
     assert RunContext(filed, tmp_path, blank(), Watcher()).net == f"model.file={tmp_path / 'net.pt2'}"
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("ValueError: Invalid log settings: junk, must be", "; TORCH_LOGS=junk is set"),
+        ("ValueError: invalid literal for int() with base 10: 'abc'", "; TORCHINDUCTOR_COMPILE_THREADS=abc is set"),
+        (
+            "NotADirectoryError: [Errno 20] Not a directory: '/dev/null/x'",
+            "; TORCHINDUCTOR_CACHE_DIR=/dev/null/x is set",
+        ),
+        ("/dev/null/x: junk", "; TORCHINDUCTOR_CACHE_DIR=/dev/null/x, TORCH_LOGS=junk are set"),
+        ("/mnt/dev/null/x and /dev/null/xy, junky, abcd", ""),
+        ("1 of 8, plain", ""),
+        ("TORCH_LOGS: junk is no setting", ""),
+    ],
+)
+def test_a_variable_whose_value_ended_the_run_is_named(
+    said: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries tell of the value alone; one that may stand in any text, or in another's word, names nothing."""
+    for name, value in {
+        "TORCH_LOGS": "junk",
+        "TORCHINDUCTOR_COMPILE_THREADS": "abc",
+        "TORCHINDUCTOR_CACHE_DIR": "/dev/null/x",
+        "OMP_NUM_THREADS": "1",
+        "SOME_OTHER": "plain",
+    }.items():
+        monkeypatch.setenv(name, value)
+    context = RunContext(config("one"), tmp_path, blank(), Watcher())
+    with pytest.raises(RequestError) as refused:
+        refuse_reference(context, said)
+    assert str(refused.value).endswith(f"{said}{named}; the logs are in {tmp_path}")
+
+
 def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(tmp_path: Path) -> None:
     """Of dropout that stays on, the line gave distances alone."""
     context = RunContext(config("one"), tmp_path, blank(), Watcher())
