@@ -116,6 +116,7 @@ def _question(run: RunRecord) -> list[tuple[str, object]]:
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     """What makes two runs less than comparable."""
     found = machine_differences(first.environment, second.environment)
+    found += variable_differences(first.environment, second.environment)
     if first.baseline != second.baseline:
         found.append(Difference("baseline", first.baseline, second.baseline))
     old, new = (baseline_seconds(run, ranking(run)) for run in (first, second))
@@ -142,6 +143,15 @@ def machine_differences(one: Environment | None, other: Environment | None) -> l
     names = sorted({*one.packages, *other.packages})
     pairs += [(name, one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names]
     return [Difference(label, old, new) for label, old, new in pairs if old != new]
+
+
+def variable_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
+    """In which variables of the environment two runs differ; none where one of them noted none."""
+    if one is None or other is None or one.variables is None or other.variables is None:
+        return []
+    old, new = one.variables, other.variables
+    pairs = [(name, old.get(name, "not set"), new.get(name, "not set")) for name in sorted({*old, *new})]
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
 
 
 def config_differences(old: object, new: object, key: str) -> list[Difference]:

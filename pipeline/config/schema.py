@@ -98,7 +98,7 @@ class Job:
     task: Task = SEGMENTATION
 
 
-ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions"]
+ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions", "environment"]
 
 
 @dataclass(frozen=True)

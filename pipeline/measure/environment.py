@@ -9,6 +9,7 @@ import torch
 
 from pipeline.devices.host import cpu_name, driver_version, others_on
 from pipeline.devices.kinds import is_cuda
+from pipeline.devices.variables import that_matter
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.machine import Environment
 
@@ -45,6 +46,7 @@ def describe(device: torch.device, launcher: str = "basic") -> Environment:
         dirty=dirty,
         launcher=launcher,
         others_on_device=others_on(gpu) if gpu else [],
+        variables=that_matter(),
     )
 
 

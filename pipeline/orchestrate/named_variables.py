@@ -4,8 +4,8 @@ import os
 import re
 from collections.abc import Mapping
 
-# Of what libraries read as they are imported, or as they begin to compile.
-READ = re.compile(r"(PY)?TORCH|TRITON_|CUDA|OMP_|GOMP_|KMP_|MKL_|ONEDNN_|DNNL_|ORT_|TMPDIR$|LD_|CC$|CXX$")
+from pipeline.devices.variables import READ
+
 LEAST_LETTERS = 2  # of a value: a 0 or 1 stands in many an error
 
 

@@ -11,6 +11,7 @@ from pipeline.analysis.run_comparison import (
     accuracy_differences,
     config_differences,
     machine_differences,
+    variable_differences,
 )
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import SCRATCH, ResumeDespite, RunConfig, StageSpec
@@ -90,7 +91,7 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
     """Compare what a worker has found out meanwhile.
 
     Raises:
-        RequestError: weights, device or versions are others.
+        RequestError: weights, device, versions or variables of the environment are others.
     """
     old = earlier.record
     if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
@@ -102,6 +103,7 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
             "weights": _changed("the weights", *weights),
             "device": _lines(part for part in found if part.what in ON_DEVICE),
             "versions": _lines(part for part in found if part.what not in ON_DEVICE),
+            "environment": _lines(variable_differences(old.environment, record.environment)),
         }
     )
 

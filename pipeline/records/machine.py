@@ -25,6 +25,7 @@ class Environment:
     dirty: bool | None
     launcher: str  # Hydra's launcher, "basic" where there is no sweep
     others_on_device: list[str]  # other processes that held the device at the start
+    variables: dict[str, str] | None = None  # of the environment, which libraries read; None where none were noted
 
 
 @dataclass(frozen=True)

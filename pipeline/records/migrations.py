@@ -192,4 +192,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     8: unchanged,
     9: from_9,
     10: unchanged,
+    11: unchanged,
 }

@@ -89,7 +89,8 @@ def _versions(run: RunRecord) -> str:
     packages = [f"{name} {found.packages[name]}" for name in NAMED_PACKAGES if name in found.packages]
     libraries = [("CUDA", found.cuda), ("cuDNN", found.cudnn), ("driver", found.driver)]
     drivers = [f"{label} {version}" for label, version in libraries if version]
-    return ", ".join([f"Python {found.python}", *packages, *drivers])
+    variables = [clean(f"{name}={value}") for name, value in (found.variables or {}).items()]
+    return ", ".join([f"Python {found.python}", *packages, *drivers, *variables])
 
 
 def state(run: RunRecord) -> str:

@@ -254,4 +254,11 @@ OF_RUNS = [
         "if False:",
         f"{CONTRACT}test_what_a_stage_saves_are_files_of_the_run",
     ),
+    Guard(
+        "a run resumed where a variable of the environment is another",
+        "pipeline/orchestrate/resume.py",
+        '"environment": _lines(variable_differences(old.environment, record.environment)),',
+        '"environment": [],',
+        "tests/orchestrate/test_lost_and_found.py::test_another_question_is_not_resumed_unless_told",
+    ),
 ]

@@ -18,7 +18,7 @@ from tests.worker.jobs import EAGER, PLAN
 
 ENVIRONMENT = Environment(
     "cpu", "a processor", None, None, None, None, None, None, None, "a processor", 1, "3.11", "Linux",
-    {"torch": "2.11"}, "abc", False, "basic", [],
+    {"torch": "2.11"}, "abc", False, "basic", [], {},
 )  # fmt: skip
 REFERENCE = Reference(1000, 10, 40, "weights", 0.0, 0.0, None, 100, [], None)
 QUICK = replace(PLAN, interim_analyses=(6,), sampling_seconds=5.0, aa_pairs=2, aa_blocks=6, head_to_head=0)

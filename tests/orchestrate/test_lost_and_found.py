@@ -182,9 +182,15 @@ def other_versions(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
     return blank()
 
 
+def other_variables(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
+    monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={"ONEDNN_MAX_CPU_ISA": "AVX2"}))
+    return blank()
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "named"),
     [
+        (other_variables, "environment", "ONEDNN_MAX_CPU_ISA was not set, is AVX2"),
         (other_code, "code", "the program's sources are others"),
         (other_config, "config", "data.batch_size was 1, is 2"),
         (other_data, "data", "the images or labels"),
@@ -227,6 +233,7 @@ BROUGHT = {
     9: (["described_by"], [], [], [], []),
     10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
     11: ([], [], [], [], ["taken_share"]),
+    12: ([], [], [], [], []),  # and the environment's variables
 }
 
 
@@ -240,6 +247,8 @@ def as_written_by(version: int, folder: Path) -> None:
             for each in part:
                 for name in names:
                     del each[name]
+        if later == 12:
+            del old["environment"]["variables"]
     (folder / "results.json").write_text(json.dumps(old))
 
 

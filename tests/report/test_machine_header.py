@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.run_comparison import differences
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.samples import Sample
 from pipeline.report.run_text import inputs_at, machine, net_name, unwell
@@ -15,6 +16,18 @@ def test_header_names_onnxruntime(package: str) -> None:
     """ONNX Runtime's version is named under either of the names that its wheel is installed by."""
     environment = replace(made_up.environment(), packages={"torch": "2.11.0", package: "1.31.1"})
     assert f"{package} 1.31.1" in machine(made_up.run(environment=environment)).versions.split(", ")
+
+
+def test_variables_that_libraries_read_are_named_and_compared() -> None:
+    """Of a run of before they were noted nobody knows any, and nothing is said to differ."""
+    plain, other = (replace(made_up.environment(), variables=each) for each in ({}, {"OMP_NUM_THREADS": "2"}))
+    found = machine(made_up.run(environment=other)).versions
+    assert found == f"{machine(made_up.run(environment=plain)).versions}, OMP_NUM_THREADS=2"
+    first, second = (made_up.run(environment=each) for each in (plain, other))
+    assert [(part.what, part.old, part.new) for part in differences(first, second)] == [
+        ("OMP_NUM_THREADS", "not set", "2")
+    ]
+    assert differences(made_up.run(environment=replace(plain, variables=None)), second) == []
 
 
 @pytest.mark.parametrize(

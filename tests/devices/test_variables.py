@@ -1,0 +1,21 @@
+"""Which variables of the environment a record keeps."""
+
+from pipeline.devices.variables import that_matter
+
+
+def test_what_may_change_a_stage_is_kept_and_where_files_lie_is_not() -> None:
+    """A user's own variables aren't looked at."""
+    kept = {
+        "CUDA_MODULE_LOADING": "LAZY",
+        "LD_PRELOAD": "libjemalloc.so",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "OMP_NUM_THREADS": "2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        "TORCHINDUCTOR_FREEZING": "1",
+    }
+    left = [
+        "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CUDNN_PATH", "CXX", "HOME", "MY_TORCH", "OMP_DISPLAY_VERBOSE", "PATH",
+        "PYTORCH_VERSION", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DEBUG", "TORCH_LOGS", "TRITON_CACHE_DIR",
+    ]  # fmt: skip
+    assert that_matter({**dict.fromkeys(left, "x"), **kept}) == kept
