@@ -10,7 +10,6 @@ from pathlib import Path
 
 from models.errors import InputError
 from models.one_line import REFUSED, Parser, guarded, seed_of, tell
-from models.typed_net import typed_net
 
 MOST_MINUTES = 7 * 24 * 60
 
@@ -33,6 +32,8 @@ def answered() -> int:
     asked = parser.parse_intermixed_args()
     try:
         check_request(asked)
+        from models.typed_net import typed_net  # and so Hydra, for which no wrong flag waits
+
         typed = typed_net(asked.overrides)
         from models.training import net_of, train_and_save  # and so torch, for which no wrong word waits
 

@@ -2,8 +2,8 @@
 
 import sys
 
+from pipeline.config.importing import undisturbed
 from pipeline.orchestrate.forking import start_ahead, stop_ahead
-from pipeline.orchestrate.importing import undisturbed
 
 PROGRAM = "pipeline.cli.one_request"
 

@@ -2,7 +2,9 @@
 
 import sys
 
-from pipeline.report.comparison import main
+from pipeline.config.importing import undisturbed
 
 if __name__ == "__main__":
+    with undisturbed("pipeline.report.comparison"):
+        from pipeline.report.comparison import main
     sys.exit(main())

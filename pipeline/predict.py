@@ -2,7 +2,9 @@
 
 import sys
 
-from pipeline.deploy.predict_command import main
+from pipeline.config.importing import undisturbed
 
 if __name__ == "__main__":
+    with undisturbed("pipeline.deploy.predict_command"):
+        from pipeline.deploy.predict_command import main
     sys.exit(main())

@@ -2,7 +2,9 @@
 
 import sys
 
-from pipeline.deploy.verification import main
+from pipeline.config.importing import undisturbed
 
 if __name__ == "__main__":
+    with undisturbed("pipeline.deploy.verification"):
+        from pipeline.deploy.verification import main
     sys.exit(main())

@@ -1,74 +1,10 @@
-"""`python -m pipeline.lessons`: small experiments on your device, each with a table, a chart and what it showed.
+"""`python -m pipeline.lessons`: small experiments on your device, each with a table, a chart and what it showed."""
 
-Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrupted; what was finished is saved.
-"""
-
-import argparse
 import sys
-from pathlib import Path
 
-from models.errors import InputError
-from models.one_line import INTERRUPTED, REFUSED, Parser, guarded
-from pipeline.cli.progress import print_error
-from pipeline.config.request_error import RequestError
-from pipeline.devices.choice import choose_device
-from pipeline.devices.discover import accelerators
-from pipeline.lessons.lesson_records import load
-from pipeline.records.codec import RecordError
-
-FOLDER = Path("outputs/lessons")
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    found = Parser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
-    found.add_argument("--device", help="auto, cuda or cpu")
-    found.add_argument("--out", type=Path, metavar="FOLDER")
-    found.add_argument("--only", metavar="NAME,NAME", help="these lessons alone")
-    found.add_argument("--draw", type=Path, metavar="FOLDER", help="draw a folder's lessons again; measures nothing")
-    return found
-
-
-def check_drawing(asked: argparse.Namespace) -> None:
-    """That nothing is asked besides drawing, which would be passed over.
-
-    Raises:
-        RequestError: something is.
-    """
-    if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
-        raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run lessons, or draw them again; the last line is the path of lessons.html."""
-    return guarded(lambda: answered(arguments))
-
-
-def answered(arguments: list[str] | None) -> int:
-    """The exit code of `main`."""
-    asked = parser().parse_args(arguments)
-    try:
-        if asked.draw:
-            check_drawing(asked)
-            record = load(asked.draw)
-            from pipeline.lessons.draw import draw  # and so torch, for which no wrong word waits
-
-            sys.stdout.write(f"{draw(record, asked.draw)}\n")
-            return 0
-        device = choose_device(asked.device or "auto", accelerators(), "--device ")
-        from pipeline.lessons.session import run  # likewise
-
-        return run(asked.only, device, asked.out or FOLDER)
-    except BrokenPipeError:
-        raise
-    except (RequestError, InputError, RecordError, OSError) as error:
-        print_error(str(error))
-        return REFUSED
-    except KeyboardInterrupt:
-        folder = asked.out or FOLDER
-        print_error(f"interrupted; what was finished is in {folder}, and --draw {folder} draws it")
-        return INTERRUPTED
-
+from pipeline.config.importing import undisturbed
 
 if __name__ == "__main__":
+    with undisturbed("pipeline.lessons.lessons_command"):
+        from pipeline.lessons.lessons_command import main
     sys.exit(main())

@@ -16,7 +16,7 @@ from pipeline.config.load import check_report, read
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report.__main__ import main
+from pipeline.report.redraw_command import main
 from pipeline.report.sections.capacity_section import note, section
 from tests.report import made_up_run as made_up
 

@@ -15,8 +15,8 @@ from pipeline.config.goal_request import read_goal
 from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import RunRecord
-from pipeline.report import __main__ as redraw
 from pipeline.report import answer, csv_table, markdown
+from pipeline.report import redraw_command as redraw
 from pipeline.report.large_numbers import numbers
 from tests.report import made_up_run as made_up
 

@@ -10,8 +10,8 @@ from pipeline.analysis import headline, run_comparison, sweep_jobs
 from pipeline.analysis.summary import summarize
 from pipeline.records import codec
 from pipeline.records.run_record import AUTOCAST, RunRecord
-from pipeline.report.__main__ import main
 from pipeline.report.comparison import main as compare
+from pipeline.report.redraw_command import main
 from pipeline.report.write import write_report
 from pipeline.stats import drift
 from tests.report import made_up_run as made_up

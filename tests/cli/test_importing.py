@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate.importing import undisturbed
+from pipeline.config.importing import undisturbed
 from tests.cli.conftest import ROOT
 
 INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
@@ -41,6 +41,23 @@ def test_an_interruption_while_it_imports_is_no_traceback(start: str, ignored: b
         assert "No module named 'hydra.core'" in found.stderr
     else:
         assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("program", ["report", "compare", "track", "export", "verify", "predict", "lessons"])
+def test_no_other_program_ends_in_a_traceback_either(program: str, tmp_path: Path) -> None:
+    """Each imports what tells of an error within what lets the system end it."""
+    (tmp_path / "msgspec.py").write_text(INTERRUPTED)
+    found = subprocess.run(
+        [sys.executable, "-m", f"pipeline.{program}", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.usefixtures("at_a_terminal")

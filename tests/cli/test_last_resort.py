@@ -19,15 +19,14 @@ from models.one_line import unforeseen
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
-from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import RunConfig
-from pipeline.lessons import __main__ as lessons
+from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings
-from pipeline.report import __main__ as report
 from pipeline.report import comparison
+from pipeline.report import redraw_command as report
 from pipeline.report.write import write_report
 from tests.cli.conftest import ROOT, Ask
 from tests.fake_machine import run_record, stage_record, steady_pair
@@ -159,7 +158,7 @@ def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
 
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
-    "report": (report, "pipeline.report.__main__.draw", lambda folder: [str(folder)]),
+    "report": (report, "pipeline.report.redraw_command.draw", lambda folder: [str(folder)]),
     "compare": (comparison, "pipeline.report.comparison.compare", lambda folder: [str(folder), str(folder)]),
     "lessons": (lessons, "pipeline.lessons.session.run", lambda folder: ["--out", str(folder)]),
 }
@@ -259,27 +258,6 @@ def test_a_line_is_as_wide_as_can_be_written(columns: str, width: int, monkeypat
     """In none nothing would be seen, and a thousand million would be filled up with spaces."""
     monkeypatch.setenv("COLUMNS", columns)
     assert SteadyConsole(file=io.StringIO()).width == width
-
-
-def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
-    """But for where it was kept; whoever types more says it all. A sweep's words are those of its jobs."""
-    typed = "-m preset=smoke 'stage=[a b]' hydra.run.dir=x resume=old gpu_busy=share"
-    asked = replace(MEASURED, command=f"python -m pipeline {typed}")
-    codec.save(asked, tmp_path / "run")
-    codec.save(asked, tmp_path / "sweep" / "0")
-    words = ["-m", "preset=smoke", "stage=[a b]"]
-    assert resumed_words([f"resume={tmp_path}/run"]) == words
-    assert resumed_words([f"resume={tmp_path}/sweep", "resume_despite=[code]"]) == words
-    assert resumed_words([f"resume={tmp_path}/run", "seed=1"]) == []
-    assert resumed_words(["seed=1"]) == []
-    assert resumed_words(["resume=null"]) == []
-    (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / codec.CLAIM).touch()
-    for name, why in (("none", "no such file; name the folder"), ("killed", "ended, or still is, before its first")):
-        with pytest.raises(RequestError, match=f"^resume={tmp_path}/{name}: .*{why}"):
-            resumed_words([f"resume={tmp_path}/{name}"])
-    assert job_of(tmp_path / "sweep", 0) == str(tmp_path / "sweep" / "0")
-    assert job_of(tmp_path / "sweep", 1) is None
 
 
 @pytest.mark.parametrize("argument", ["gpu_busy=maybe", "resume_despite=[weather]", "resume_despite=[code]"])

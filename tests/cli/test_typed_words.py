@@ -12,7 +12,7 @@ from pipeline.cli.config_errors import known_keys
 from pipeline.cli.preset import check_typed
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import predict_command
-from pipeline.report import __main__ as report
+from pipeline.report import redraw_command as report
 from tests.cli.conftest import ROOT, Ask
 
 

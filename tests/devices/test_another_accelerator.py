@@ -9,7 +9,7 @@ import torch
 
 from pipeline.devices.accelerator import Accelerator, Capabilities
 from pipeline.devices.choice import DeviceError
-from pipeline.lessons import __main__ as lessons
+from pipeline.lessons import lessons_command as lessons
 from pipeline.measure import torch_device
 
 ROOT = Path(__file__).resolve().parents[2]

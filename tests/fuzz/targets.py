@@ -43,7 +43,7 @@ from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.deploy.volume_masks import content, stamp_in
 from pipeline.records import codec
-from pipeline.report import __main__ as redraw
+from pipeline.report import redraw_command as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
 from tests.report import made_up_run as made_up
 

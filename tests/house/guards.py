@@ -100,7 +100,7 @@ GUARDS = [
     ),
     Guard(
         "signs in a bad record's line",
-        "pipeline/report/__main__.py",
+        "pipeline/report/redraw_command.py",
         'tell(f"error: {clean(error)}")',
         'tell(f"error: {error}")',
         f"{SIGNS}test_a_bad_record_is_told_of_without_them",

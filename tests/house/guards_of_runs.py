@@ -200,7 +200,7 @@ OF_RUNS = [
     ),
     Guard(
         "an interruption before anything could tell of it",
-        "pipeline/orchestrate/importing.py",
+        "pipeline/config/importing.py",
         "        signal.signal(signal.SIGINT, signal.SIG_DFL)",
         "        pass",
         "tests/cli/test_importing.py::test_an_interruption_while_it_imports_is_no_traceback",

@@ -172,31 +172,24 @@ def other_weights(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
     return blank()
 
 
-def other_device(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-    monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, device_name="another"))
-    return blank()
+def other_environment(**fields: Any) -> Any:
+    def change(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
+        monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, **fields))
+        return blank()
 
-
-def other_versions(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-    monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, packages={"torch": "2.12"}, commit="def"))
-    return blank()
-
-
-def other_variables(monkeypatch: pytest.MonkeyPatch) -> RunRecord:
-    monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={"ONEDNN_MAX_CPU_ISA": "AVX2"}))
-    return blank()
+    return change
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "named"),
     [
-        (other_variables, "environment", "ONEDNN_MAX_CPU_ISA was not set, is AVX2"),
+        (other_environment(variables={"OMP_DYNAMIC": "1"}), "environment", "OMP_DYNAMIC was not set, is 1"),
         (other_code, "code", "the program's sources are others"),
         (other_config, "config", "data.batch_size was 1, is 2"),
         (other_data, "data", "the images or labels"),
         (other_weights, "weights", "the weights are others"),
-        (other_device, "device", "device name was a processor, is another"),
-        (other_versions, "versions", "torch was 2.11, is 2.12"),
+        (other_environment(device_name="another"), "device", "device name was a processor, is another"),
+        (other_environment(packages={"torch": "2.12"}, commit="def"), "versions", "torch was 2.11, is 2.12"),
     ],
 )
 def test_another_question_is_not_resumed_unless_told(

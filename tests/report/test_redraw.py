@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.records import codec
 from pipeline.records.run_record import RunWarning
-from pipeline.report.__main__ import main
+from pipeline.report.redraw_command import main
 from tests.report import made_up_run as made_up
 
 

@@ -17,8 +17,8 @@ from pipeline.analysis.sweep_jobs import Job
 from pipeline.cli.progress import Progress, print_error
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import __main__ as redraw
 from pipeline.report import comparison
+from pipeline.report import redraw_command as redraw
 from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import clean, readable, visible
 from pipeline.report.html import environment, page

@@ -15,7 +15,7 @@ from pipeline.records import codec
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import comparison
-from pipeline.report.__main__ import main
+from pipeline.report.redraw_command import main
 from pipeline.report.sweep import curve_name, knees
 from pipeline.report.write import write_report, write_sweep_report
 from tests.report import made_up_run as made_up

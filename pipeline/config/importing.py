@@ -1,4 +1,4 @@
-"""The program while it imports, for half a second: nothing is saved yet, and much of what it makes stays for good."""
+"""A program while it imports, for half a second: nothing is saved yet, and much of what it makes stays for good."""
 
 import gc
 import signal
