@@ -1,5 +1,6 @@
 """Reads and writes weights: safetensors, or a state dict that holds tensors alone. Code in a pickle is never run."""
 
+import os
 import pickle
 import re
 import zipfile
@@ -235,11 +236,20 @@ def stored_as(path: str) -> list[str]:
 
 
 def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
-    """Write the weights in fp16, which halves the file, with `notes` in its header; integers stay as they are."""
+    """Write the weights in fp16, which halves the file, with `notes` in its header; integers stay as they are.
+
+    Raises:
+        OSError: no disk takes them; what was there before stays.
+    """
     state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     held = {name: part.cpu().contiguous() for name, part in state.items()}
-    path.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that its user alone may read
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        scratch.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that its user alone may read
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def notes(path: Path) -> dict[str, str]:

@@ -17,5 +17,9 @@ class CheckpointError(InputError):
     """A file of weights."""
 
 
+class UnsavedError(Exception):
+    """What was made is not where it was to be; one line."""
+
+
 class ModelError(InputError):
     """The class of a net, or its arguments."""

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from models.errors import InputError, TensorError
-from models.one_line import REFUSED, Parser, guarded, seed_of, tell
+from models.one_line import REFUSED, Parser, guarded, seed_of, show, tell
 
 FARTHEST = 2**53  # from 0 that a double holds to the digit; no range goes further
 # By torch's names the least and the most of a range.
@@ -165,7 +165,7 @@ def answered() -> int:
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
-    sys.stdout.write(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
+    show(f"{asked.out}: {asked.samples} samples; data=tensors data.path={asked.out}\n")
     return 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from models.typed_words import given_twice, mistaken_flag
 
@@ -130,6 +130,20 @@ def tell(line: str) -> None:
         sys.stderr.flush()
 
 
+def show(text: str) -> None:
+    """Write to stdout. What a full disk doesn't take is dropped: the work is done, and the exit code tells of it.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError):
+        leave_unwritten(sys.stdout)
+
+
 def prepare_streams() -> None:
     """Give every stream a place, and every character one in its encoding."""
     for name in ("stdout", "stderr"):
@@ -155,8 +169,13 @@ def settle_streams() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            leave_unwritten(stream)
+
+
+def leave_unwritten(stream: TextIO) -> None:
+    """Have what a stream still gets go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def plural(number: int, noun: str) -> str:

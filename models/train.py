@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from models.errors import InputError
-from models.one_line import REFUSED, Parser, guarded, seed_of, tell
+from models.errors import InputError, UnsavedError
+from models.one_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
 
 MOST_MINUTES = 7 * 24 * 60
 
@@ -41,6 +41,9 @@ def answered() -> int:
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
+    except UnsavedError as error:
+        tell(f"error: {error}")
+        return FAILED
     return 0
 
 

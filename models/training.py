@@ -6,9 +6,11 @@ The labels are a classical threshold (`models.stain`); one quarter of the one im
 import argparse
 import copy
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,8 +21,9 @@ from torch.nn import functional
 from models import checkpoint
 from models.build import build_model
 from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
+from models.errors import UnsavedError
 from models.image_files import read_image
-from models.one_line import per_cent
+from models.one_line import per_cent, show
 from models.stain import HELD_OUT, WORD, stain_mask
 
 BATCH, CROP = 8, 128
@@ -131,6 +134,24 @@ def net_of(typed: DictConfig, seed: int) -> nn.Module:
     return build_model(typed.target, dict(typed.options), None, seed)
 
 
+def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
+    """Write the weights; to a temporary folder, where the one that was named takes none any more.
+
+    Raises:
+        UnsavedError: that one doesn't; the line says where they are.
+    """
+    try:
+        checkpoint.save(net, out, metadata)
+    except OSError as error:
+        wrong = f"--out {out}: can't be written ({error.strerror or error})"
+        try:
+            elsewhere = Path(tempfile.mkdtemp(prefix="unet-ladder-"), out.name)
+            checkpoint.save(net, elsewhere, metadata)
+        except OSError:
+            raise UnsavedError(f"{wrong}, nor can {tempfile.gettempdir()}: the weights are lost") from None
+        raise UnsavedError(f"{wrong}; the weights are in {elsewhere}") from None
+
+
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
     """Train a net as it was asked for, and say how well it does as it is stored."""
     tissue = Tissue.load(torch.device(asked.device))
@@ -147,5 +168,5 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
         "labels": WORD,
         "torch": torch.__version__.partition("+")[0],
     }
-    checkpoint.save(net, asked.out, metadata)
-    sys.stdout.write(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")
+    save(net, asked.out, metadata)
+    show(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")

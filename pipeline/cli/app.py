@@ -21,7 +21,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, unforeseen
+from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, show, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
@@ -147,7 +147,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
         if not (folder / codec.FILE).exists():
             withdraw(folder)
         if of_a_sweep:
-            sys.stdout.write(f"{end_of_sweep(Path(hydra.sweep.dir))}\n")
+            show(f"{end_of_sweep(Path(hydra.sweep.dir))}\n")
         raise
     except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
         refused = isinstance(error, REFUSALS)

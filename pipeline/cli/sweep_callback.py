@@ -1,12 +1,11 @@
 """Hydra's callback that ends a sweep in one report."""
 
-import sys
 from pathlib import Path
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from models.one_line import FAILED, unforeseen
+from models.one_line import FAILED, show, unforeseen
 from pipeline.cli.app import NOT_OK
 from pipeline.cli.late_reports import end_of_sweep
 from pipeline.cli.progress import print_error
@@ -21,7 +20,7 @@ class SweepReport(Callback):
         """Called once, after the last job."""
         folder = Path(config.hydra.sweep.dir)
         try:
-            sys.stdout.write(f"{visible(end_of_sweep(folder))}\n")
+            show(f"{visible(end_of_sweep(folder))}\n")
         except Exception as error:  # noqa: BLE001 - Hydra would pass over it
             print_error(unforeseen(error, folder))
             raise SystemExit(FAILED) from None

@@ -175,12 +175,12 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
         ExportError: torch.export can't take the net, or it calls what a saved net may not.
     """
     try:
-        content = archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given)
-        (folder / PROGRAM).write_bytes(checked_archive(content).getvalue())
+        content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
     except ArchiveError as error:
         raise ExportError(f"this net can't be saved without its source: {error}") from None
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         raise ExportError(f"torch.export can't take the net: {first_line(error)}") from error
+    (folder / PROGRAM).write_bytes(content.getvalue())
     return Made("exported", PROGRAM)
 
 

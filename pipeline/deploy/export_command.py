@@ -3,12 +3,11 @@
 Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
 """
 
-import sys
 from pathlib import Path
 from typing import get_args
 
 from models.errors import InputError
-from models.one_line import FAILED, REFUSED, Parser, guarded, tell
+from models.one_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.request_error import RequestError
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic
 from pipeline.deploy.export_request import Asked, Ends, ExportError, recorded
@@ -37,7 +36,7 @@ def exported(arguments: list[str] | None) -> int:
         return FAILED
     for note in contract.notes:
         tell(f"note: {note}")
-    sys.stdout.write(f"{asked.to}\n")
+    show(f"{asked.to}\n")
     return 0
 
 

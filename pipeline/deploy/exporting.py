@@ -50,6 +50,10 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord) -> Contract:
         folder.rename(asked.to)
     except (Skip, StageError) as error:
         raise BundleFails(str(error)) from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise ExportError(f"--to {asked.to}: can't be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return contract

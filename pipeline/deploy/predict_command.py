@@ -2,11 +2,10 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from models.errors import InputError
-from models.one_line import FAILED, REFUSED, Parser, guarded, plural, tell
+from models.one_line import FAILED, REFUSED, Parser, guarded, plural, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.deploy.bundle_contract import ContractError, is_bundle, predicted_contract
@@ -56,7 +55,7 @@ def predicted(asked: argparse.Namespace) -> int:
     kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
     failed = f", {plural(len(outcome.failed), outcome.of)} without" if outcome.failed else ""
     made = f"{plural(len(outcome.made), outcome.what)} made"
-    sys.stdout.write(f"{made}{kept}{failed}: {visible(asked.out)}\n")
+    show(f"{made}{kept}{failed}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
 
 

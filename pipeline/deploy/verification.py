@@ -5,13 +5,12 @@ Exit codes: 0 all is as asked, 1 something isn't, 2 a bad request.
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from models.one_line import Parser, guarded, tell
+from models.one_line import Parser, guarded, show, tell
 from pipeline.deploy import bundle_contract
 from pipeline.deploy.bundle_contract import Contract, ContractError
 from pipeline.deploy.bundle_sums import changed_files
@@ -180,8 +179,8 @@ def verified(arguments: list[str] | None) -> int:
     except (ContractError, OSError) as error:
         tell(f"error: {clean(error)}")
         return REFUSED
-    sys.stdout.write("".join(f"{clean(line.text())}\n" for line in lines))
+    show("".join(f"{clean(line.text())}\n" for line in lines))
     if all(line.same for line in lines):
         return 0
-    sys.stdout.write(f"to make it for this machine, measure here, then: {clean(rebuild)}\n")
+    show(f"to make it for this machine, measure here, then: {clean(rebuild)}\n")
     return DIFFERS

@@ -4,11 +4,10 @@ Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrup
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from models.errors import InputError
-from models.one_line import INTERRUPTED, REFUSED, Parser, guarded
+from models.one_line import INTERRUPTED, REFUSED, Parser, guarded, show
 from pipeline.cli.progress import print_error
 from pipeline.config.request_error import RequestError
 from pipeline.devices.choice import choose_device
@@ -53,7 +52,7 @@ def answered(arguments: list[str] | None) -> int:
             record = load(asked.draw)
             from pipeline.lessons.draw import draw  # and so torch, for which no wrong word waits
 
-            sys.stdout.write(f"{draw(record, asked.draw)}\n")
+            show(f"{draw(record, asked.draw)}\n")
             return 0
         device = choose_device(asked.device or "auto", accelerators(), "--device ")
         from pipeline.lessons.session import run  # likewise
@@ -61,8 +60,11 @@ def answered(arguments: list[str] | None) -> int:
         return run(asked.only, device, asked.out or FOLDER)
     except BrokenPipeError:
         raise
-    except (RequestError, InputError, RecordError, OSError) as error:
+    except (RequestError, InputError, RecordError) as error:
         print_error(str(error))
+        return REFUSED
+    except OSError as error:
+        print_error(f"{error.filename or asked.draw or asked.out or FOLDER}: {error.strerror or error}")
         return REFUSED
     except KeyboardInterrupt:
         folder = asked.out or FOLDER

@@ -1,11 +1,10 @@
 """A session of lessons: those that were chosen, one after another, and what was found, drawn."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.one_line import FAILED
+from models.one_line import FAILED, show
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.lessons.contents import CONTENTS
@@ -54,5 +53,5 @@ def run(only: str | None, device: str, folder: Path) -> int:
         for lesson in record.lessons:
             if lesson.outcome != "ok":
                 progress.say(f"{lesson.name} {lesson.outcome}: {lesson.reason.removeprefix('failed: ')}")
-    sys.stdout.write(f"{draw(record, folder)}\n")
+    show(f"{draw(record, folder)}\n")
     return FAILED if any(lesson.outcome == "failed" for lesson in record.lessons) else 0

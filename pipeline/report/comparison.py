@@ -3,11 +3,10 @@
 Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 """
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.one_line import Parser, guarded, tell, unforeseen
+from models.one_line import Parser, guarded, show, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
@@ -127,5 +126,5 @@ def compared(arguments: list[str] | None) -> int:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         tell(f"error: {asked.runs[0]} and {asked.runs[1]}: these records can't be compared: {unforeseen(error)}")
         return REFUSED
-    sys.stdout.write((markdown if asked.markdown else text)(changes, differ))
+    show((markdown if asked.markdown else text)(changes, differ))
     return REGRESSED if regressed(changes) else 0

@@ -3,11 +3,10 @@
 What may be asked anew: report.gpu_hour_price and its kind, objective, subject_to, accuracy.max_dice_drop and its kind.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-from models.one_line import Parser, guarded, tell, unforeseen
+from models.one_line import Parser, guarded, show, tell, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
@@ -66,7 +65,7 @@ def drawn(arguments: list[str] | None) -> int:
         if not folders:
             raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
         for folder in folders:
-            sys.stdout.write(f"{visible(draw(folder, asked))}\n")
+            show(f"{visible(draw(folder, asked))}\n")
     except BrokenPipeError:
         raise
     except (RequestError, codec.RecordError) as error:

@@ -4,13 +4,12 @@ import argparse
 import importlib
 import math
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from models.one_line import Parser, guarded, tell
+from models.one_line import Parser, guarded, show, tell
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
@@ -156,5 +155,5 @@ def told(asked: argparse.Namespace) -> int:
         tell(f"error: {clean(error)}")
         return REFUSED
     said = f"{len(given.params)} parameters, {len(given.metrics)} figures, {len(given.files)} files"
-    sys.stdout.write(f"{visible(given.name)}: {said} to {asked.to}\n")
+    show(f"{visible(given.name)}: {said} to {asked.to}\n")
     return 0

@@ -241,6 +241,15 @@ def test_progress_outlasts_its_terminal(tmp_path: Path) -> None:
         assert stream.closed
 
 
+def test_no_other_program_ends_otherwise_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The exit code of a comparison is that of its runs: 1 is a regression."""
+    codec.save(MEASURED, tmp_path)
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device
+        monkeypatch.setattr(sys, "stdout", full)
+        assert comparison.main([str(tmp_path), str(tmp_path)]) == 0
+        assert report.main([str(tmp_path)]) == 0
+
+
 def test_an_answer_that_no_disk_takes_is_no_error() -> None:
     """Unbuffered, stdout on a full disk fails where it is written."""
     with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123 - a device

@@ -1,6 +1,8 @@
 """A stage of a run becomes a folder that runs without this project; what can't is refused in one line."""
 
 import ast
+import errno
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -168,6 +170,21 @@ def test_a_bundle_that_answers_otherwise_is_taken_away(
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == FAILED
     assert "0.5 off (relative L2; 0.001 allowed)" in refused(capsys)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
+    small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error without a file's name is of what is written; nothing is left of it."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pipeline.deploy.bundle_files.write_golden", full)
+    run = run_folder(tmp_path / "run", [stage("eager")])
+    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
+    assert refused(capsys).strip() == f"error: --to {tmp_path / 'out'}: can't be written (No space left on device)"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 

@@ -1,5 +1,7 @@
 """Lessons as they are held: failures kept, requests refused, one lesson for real."""
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +122,18 @@ def test_a_failed_lesson_makes_the_exit_code_1(
     shown = capsys.readouterr()
     assert "broken failed: ValueError" in shown.err
     assert shown.out.splitlines()[-1] == str(tmp_path / "lessons.html")
+
+
+def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Python's own line of it has no file."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pipeline.lessons.runner.save", full)
+    monkeypatch.setattr("pipeline.lessons.session.CONTENTS", (lesson("broken", broken),))
+    assert main(["--device", "cpu", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {tmp_path}: No space left on device"
 
 
 def test_one_lesson_for_real(tmp_path: Path, capsys: Capture) -> None:
