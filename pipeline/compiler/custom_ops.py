@@ -22,6 +22,7 @@ from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
+from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
@@ -100,7 +101,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
         slices=given["slices"],
     )
-    seen = x if op.reads_image else x.permute(0, 2, 3, 1)
+    seen = x if op.reads_image else by_pixels(x)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
     if op.takes_second:
         second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
@@ -113,6 +114,8 @@ def register(op: KernelOp) -> CustomOpDef:
     def run(*values: object) -> None:
         given = dict(zip(NAMES, values, strict=True))
         call, tile = kernel_call(op, given), given["tile"]
+        if not len(call.x):  # TMA moves no empty tensor, and there is nothing to write
+            return
         with record_function(f"{LAYER}{given['layer']}"):
             if tile == REFERENCE or not is_cuda(call.x.device.type):
                 op.reference(*call.operands)

@@ -19,6 +19,7 @@ from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Tile
+from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.merged_statistics import Norm
@@ -45,7 +46,7 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
 
 def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
     """A norm's pass by a tile; by torch without one."""
-    x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
+    x, out = (by_pixels(given[name]) for name in ("x", "result"))
     if tile is None:
         norm_pass.reference(x, given["counted"], _of_norm(given), out)
     else:
@@ -55,7 +56,7 @@ def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
 
 def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     """A convolution of what a norm gives, by a tile; by torch without one."""
-    x, out = (given[name].permute(0, 2, 3, 1) for name in ("x", "result"))
+    x, out = (by_pixels(given[name]) for name in ("x", "result"))
     activation = Activation(given["activation"], given["slope"])
     epilogue = Epilogue(bias=given["bias"], activation=activation, statistics=True)
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=given["statistics"]))
@@ -76,6 +77,8 @@ def _register(name: str, schema: str) -> CustomOpDef:
 
     def run(*values: object) -> None:
         given: dict[str, Any] = dict(zip(names, values, strict=True))
+        if not len(given["x"]):
+            return
         by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)
         RUNS[name](given, None if by_torch else tile_of(given["tile"]))
 

@@ -24,7 +24,7 @@ from pipeline.kernels.common.kernel_op import (
     flops_of,
 )
 from pipeline.kernels.common.library import same_size_convolution
-from pipeline.kernels.common.nhwc import check, descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.nhwc import check, check_pixels, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 FOLDS = frozenset({"slopes", "residual"})
@@ -191,8 +191,9 @@ def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
     """The tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
 
     Raises:
-        ValueError: its pixels don't follow each other at one step.
+        ValueError: its pixels don't follow each other at one step, or a line has more than 32 bits can number.
     """
+    check_pixels(name, tensor.shape[:3].numel() // lines)
     try:
         return tensor.view(lines, -1, tensor.shape[3])
     except RuntimeError as error:

@@ -39,7 +39,7 @@ def _conv3x3_few(
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN] and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS]."""
-    row, number = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    row, number = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     col = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     channel = tl.arange(0, OUT)
     image = x + number * x_image_stride

@@ -20,7 +20,7 @@ from pipeline.kernels.common.block_statistics import COLS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, required, store_reference
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.common.library import convolution
-from pipeline.kernels.common.nhwc import check
+from pipeline.kernels.common.nhwc import check, check_few_programs
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
 
 FOLDS = frozenset({"slopes", "statistics"})
@@ -116,7 +116,7 @@ def _depthwise(
             for shift in tl.static_range(SIDE):
                 at = col * STRIDE + shift - SIDE // 2
                 seen = (at >= 0) & (at < width) & (y >= 0) & (y < height)
-                place = source + (y * x_row + at * x_unit)[:, None] * 8
+                place = source + y.to(tl.int64) * x_row * 8 + (at * x_unit)[:, None] * 8
                 value = tl.load(place, mask=seen[:, None] & known[None, :], other=0.0).to(tl.float32)
                 grown = ()
                 for age in tl.static_range(OPEN):
@@ -130,7 +130,7 @@ def _depthwise(
         complete = sums[0]  # type: ignore[misc]
         y = finish(complete, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
         stored = (col < out_width)[:, None] & known[None, :] & (row >= first)
-        tl.store(target + row * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
+        tl.store(target + row.to(tl.int64) * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
         if statistics is not None:
             mean, squares = count_row(
                 y, mean, squares, statistics + counted * 2 * channels, row, row >= first, col, out_height, out_width,
@@ -166,6 +166,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check_epilogue(epilogue, outputs, shape, FOLDS)
     if any(step % UNIT for part in (x, out) for step in part.stride()[:3]):
         raise ValueError(f"x and out must step by multiples of {UNIT} values, got {x.stride()} and {out.stride()}")
+    check_few_programs("x's batch", batch)
     tile = tile or next(candidates(x, weight, epilogue))
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)

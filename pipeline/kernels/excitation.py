@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, merged
-from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
+from pipeline.kernels.common.nhwc import check_matrix, check_pixels, check_vector, next_power_of_two
 
 GATES = {"sigmoid": functional.sigmoid, "hardsigmoid": functional.hardsigmoid}
 MOST_INNER = 128  # channels of the narrow layer
@@ -106,6 +106,7 @@ def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: E
         ValueError: statistics, weights or biases aren't as above.
     """
     batch, entries, _, channels = statistics.shape
+    check_pixels("the map of these statistics", size[0] * size[1])
     check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
     inner = len(layers.reduce)
     for name, weight in (("reduce", layers.reduce), ("expand", layers.expand)):

@@ -15,7 +15,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
 from pipeline.kernels.common.dependent_launch import DEPENDENT
-from pipeline.kernels.common.nhwc import check_matrix, check_vector, next_power_of_two
+from pipeline.kernels.common.nhwc import check_matrix, check_pixels, check_vector, next_power_of_two
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
 MOST_ENTRIES, MOST_BANDS = 4096, 64  # of an image that is merged at once, and bands of one that isn't
@@ -137,6 +137,7 @@ def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Nor
         ValueError: one of them isn't as above; the text begins with its name.
     """
     batch, _, _, channels = statistics.shape
+    check_pixels("the map of these statistics", size[0] * size[1])
     check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
     for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
         if vector is not None:

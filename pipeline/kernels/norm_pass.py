@@ -20,7 +20,14 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
-from pipeline.kernels.common.nhwc import STORED, check_counted, interpreted, next_power_of_two, store
+from pipeline.kernels.common.nhwc import (
+    STORED,
+    check_counted,
+    check_few_programs,
+    interpreted,
+    next_power_of_two,
+    store,
+)
 from pipeline.kernels.common.triton_epilogue import rounded
 from pipeline.kernels.merged_statistics import Norm, check_norm, factor_and_shift, merged_blocks, norm_factors
 
@@ -113,6 +120,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     batch, height, width, channels = x.shape
     for name, part in (("x", x), ("out", out)):
         _check_map(name, part, x.shape)
+    check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
     if how.norm.eps is None or not how.activation.is_homogeneous or how.activation.by_channel:
         raise ValueError(f"activation must be homogeneous with one slope, after a norm with eps, got {how.activation}")

@@ -42,7 +42,7 @@ def _transposed3x3_few(
 ):  # fmt: skip
     """Read x [N, h, w, IN] and weight [16, OUT, IN]; write out [N, 2 h, 2 w, OUT]; columns go in GROUPs of a phase."""
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
-    row, number = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    row, number = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     col = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     column = tl.arange(0, 16)
     a, b, channel = column // GROUP // 2, column // GROUP % 2, column % GROUP

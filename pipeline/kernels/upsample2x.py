@@ -65,7 +65,7 @@ def _upsample2x(
     """Read x [N, H, W, channels], out [N, 2 H, 2 W, channels], channel stride 1."""
     blocks = tl.cdiv(2 * width, COLS)
     place = tl.program_id(0) // blocks
-    image, row = (place // (2 * height)).to(tl.int64), place % (2 * height)
+    image, row = (place // (2 * height)).to(tl.int64), (place % (2 * height)).to(tl.int64)
     col = tl.program_id(0) % blocks * COLS + tl.arange(0, COLS)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     here = (col < 2 * width)[:, None] & (channel < channels)[None, :]
@@ -73,7 +73,7 @@ def _upsample2x(
     left, right, beside = _neighbours(col, width, col_step, ALIGNED)
     beside = beside[:, None]
     lines = x + image * x_image_stride
-    upper, lower = lines + up * x_row_stride, lines + down * x_row_stride
+    upper, lower = lines + up.to(tl.int64) * x_row_stride, lines + down.to(tl.int64) * x_row_stride
     at_left = (left * x_pixel_stride)[:, None] + channel[None, :]
     at_right = (right * x_pixel_stride)[:, None] + channel[None, :]
     above = tl.load(upper + at_left, mask=here).to(tl.float32) * (1.0 - beside)

@@ -7,6 +7,7 @@
 Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
 """
 
+import re
 import sys
 from dataclasses import replace
 from typing import Any
@@ -68,9 +69,16 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
         waits = "griddepcontrol.wait" in text and "griddepcontrol.launch_dependents" in text
         launch = " dependent" if built.metadata.launch_pdl and waits else ""
         capability = triton.runtime.driver.active.get_current_target().arch
-        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}{launch}\n")
+        far = " far rows" if rows_in_64_bits(built.asm["ttgir"]) else ""
+        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}{launch}{far}\n")
 
     return call
+
+
+def rows_in_64_bits(program: str) -> bool:
+    """Whether each use of a row's step makes 64 bits of it: a row times its step passes 2^31 in a map of 8192²."""
+    used = [line for line in program.splitlines() if re.search(r"%\w*row_stride\b", line) and "tt.func" not in line]
+    return bool(used) and all("arith.extsi" in line for line in used)
 
 
 def main() -> None:

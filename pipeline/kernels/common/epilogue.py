@@ -10,7 +10,15 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import STORED, check, check_matrix, check_vector, store
+from pipeline.kernels.common.nhwc import (
+    STORED,
+    by_pixels,
+    check,
+    check_few_programs,
+    check_matrix,
+    check_vector,
+    store,
+)
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 
@@ -124,8 +132,8 @@ class Outputs:
 
 
 def nhwc(value: Tensor | None) -> Tensor | None:
-    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels]."""
-    return None if value is None else value.permute(0, 2, 3, 1)
+    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels]; None for None."""
+    return None if value is None else by_pixels(value)
 
 
 def required(out: Tensor | None) -> Tensor:
@@ -209,6 +217,8 @@ def check_few(
             raise ValueError(f"{name} must be {list(wanted)}, got {list(part.shape)}")
         if part.dtype not in STORED or part.stride(3) != 1:
             raise ValueError(f"{name} must be float16 or float8_e4m3fn, its channels side by side, got {part.dtype}")
+    for name, count in (("x's batch", len(x)), ("x's height", x.shape[1])):
+        check_few_programs(name, count)
     check_vectors(epilogue, shape[3])
     _check_parts(epilogue, outputs, folds)
     return out

@@ -11,11 +11,27 @@ from pipeline.devices.kinds import is_cuda
 
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
+MOST_PIXELS = 2**31 - 2**12  # numbered in 32 bits, those of a last tile that isn't full among them
+MOST_PROGRAMS = 65535  # of a grid along its second and its third axis
 
 
 def in_fp8(value: Tensor) -> Tensor:
     """A tensor of any shape in e4m3, saturating."""
     return value.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
+
+
+def by_pixels(value: Tensor) -> Tensor:
+    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels], the same memory.
+
+    Of a side of length 1 torch keeps any step, such as 1 of the rows of a single pixel, which TMA doesn't take; it gets
+    the one that it has where all follows on.
+    """
+    seen, reach = value.permute(0, 2, 3, 1), 1
+    steps: list[int] = []
+    for length, step in zip(reversed(seen.shape), reversed(seen.stride()), strict=True):
+        steps.insert(0, reach if length == 1 else step)
+        reach = steps[0] * length
+    return seen if tuple(steps) == seen.stride() else seen.as_strided(seen.shape, steps)
 
 
 def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
@@ -26,6 +42,8 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must be {list(shape)}, got {list(tensor.shape)}")
+    if 0 in shape or any(step == 0 and length > 1 for step, length in zip(tensor.stride(), shape, strict=True)):
+        raise ValueError(f"{name} must be neither empty nor expanded, got {list(shape)}, {list(tensor.stride())}")
     if tensor.dtype not in STORED:
         raise ValueError(f"{name} must be float16 or float8_e4m3fn, got {tensor.dtype}")
     if tensor.stride(-1) != 1:
@@ -55,6 +73,16 @@ def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
 
 
+def check_pixels(name: str, count: int) -> None:
+    """Check that a kernel may number so many pixels in 32 bits.
+
+    Raises:
+        ValueError: there are too many; the text begins with `name`.
+    """
+    if count >= MOST_PIXELS:
+        raise ValueError(f"{name} must have less than {MOST_PIXELS} pixels, got {count}")
+
+
 def check_counted(name: str, tensor: Tensor) -> None:
     """Check that a kernel may count a map's values [N, H, W, channels] in 32 bits, within each image.
 
@@ -64,6 +92,16 @@ def check_counted(name: str, tensor: Tensor) -> None:
     _, height, width, _ = tensor.shape
     if max(height * tensor.stride(1), height * width * tensor.stride(2)) >= 2**31:
         raise ValueError(f"{name} must have less than 2^31 values an image, got {list(tensor.shape)}")
+
+
+def check_few_programs(name: str, count: int) -> None:
+    """Check that a grid may have so many programs along its second or its third axis.
+
+    Raises:
+        ValueError: there are too many; the text begins with `name`, which says what has a program each.
+    """
+    if count > MOST_PROGRAMS:
+        raise ValueError(f"{name} must be at most {MOST_PROGRAMS}, got {count}")
 
 
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:

@@ -218,6 +218,8 @@ def launch(operands: Operands, tile: Tile) -> None:
     programs = multiprocessors(x.device)
     # Weights that stay are those of one block of channels: a program's tiles must all be of that block.
     programs = programs // tiles_out * tiles_out if tile.taps == 0 else programs
+    if programs == 0:
+        raise ValueError(f"weights that stay need a multiprocessor for each of {tiles_out} blocks of channels")
     chunks = -(-x.shape[3] // tile.depth)
     paired = weight.dtype == torch.float8_e4m3fn and weight.shape[1] % 16 == 0 and operands.at_a_time == 1
     boxed = [tile.rows * tile.cols, tile.depth]

@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
-from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm, normalised
 from pipeline.kernels.common.quads import (
     as_operand,
@@ -266,12 +266,14 @@ def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> No
     """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
 
     Raises:
-        ValueError: more than statistics is to be folded, or a strip isn't made of their blocks.
+        ValueError: more than statistics is to be folded, a strip isn't made of their blocks, or an image is too large.
     """
     x, weight, epilogue, outputs = operands
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds statistics alone")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
+    check_counted("x", x)  # in 64 bits the kernel has 16 to 48 instructions more, and tiles spill
+    check_counted("out", required(outputs.out))
     queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics, norm=norm)
 
 

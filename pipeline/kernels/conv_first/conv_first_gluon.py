@@ -126,7 +126,8 @@ def _conv_first_gluon(
                 acc = warpgroup_mma(window, held.index(step).permute((1, 0)), acc, use_acc=step > 0, is_async=True)
             acc = warpgroup_mma_wait(0, deps=(acc,))
             result = finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
-            store_row(result, target + y * out_row_stride, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
+            line = target + y.to(gl.int64) * out_row_stride  # type: ignore[attr-defined]
+            store_row(result, line, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
             if statistics is not None:
                 mean, squares = count_row(
                     result,

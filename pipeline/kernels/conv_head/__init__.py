@@ -14,7 +14,7 @@ from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
 from pipeline.kernels.common.library import same_size_convolution
-from pipeline.kernels.common.nhwc import check, check_counted, check_vector, interpreted
+from pipeline.kernels.common.nhwc import check, check_counted, check_few_programs, check_vector, interpreted
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
 
@@ -61,6 +61,7 @@ def conv_head(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         raise ValueError(f"weight must be [1 or 9, at most {MOST_CLASSES}, in], got {list(weight.shape)}")
     check("x", x, (batch, height, width, inner))
     check_counted("x", x)
+    check_few_programs("x's batch", batch)
     if weight.dtype != x.dtype or tuple(weight.shape) != (taps, classes, inner) or not weight.is_contiguous():
         raise ValueError(f"weight must be {[taps, classes, inner]} {x.dtype}, got {list(weight.shape)} {weight.dtype}")
     if epilogue.bias is None or epilogue.parts:
