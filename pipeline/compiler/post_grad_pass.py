@@ -4,32 +4,44 @@
     kernels_in_torch_compile()
     compiled = torch.compile(net.half().to(memory_format=torch.channels_last).eval())
 
-It takes what the kernel takes: fp16, channels_last, 3×3 with stride 1 and padding 1, channels in multiples of 8, with
-a ReLU where one follows. All else, batch norms among it, is Inductor's as before; fold them first. A stage does more
-with a whole net (`pipeline.stages.fused`): this pass sees it after its operations were taken apart.
+It takes what the kernel takes: on an NVIDIA GPU, fp16, channels_last, 3×3 with stride 1 and padding 1, channels in
+multiples of 8, shapes that don't vary, with a ReLU where one follows. All else, batch norms among it, is Inductor's as
+before; fold them first. The graphs of a training step are rewritten alike, forwards. AOTInductor's are left alone, as a
+package must run where nobody knows the operation. A stage does more with a whole net (`pipeline.stages.fused`): this
+pass sees it after its operations were taken apart.
 """
 
 import operator
+import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.virtualized import V
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
 from pipeline.compiler.fx_graph import arguments, calls, is_call, only_user
+from pipeline.devices.kinds import is_cuda
+from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import CHANNELS
+from pipeline.measure.torch_device import vendor
 
 aten = torch.ops.aten
 CONVOLUTION, RELU = "aten.convolution.default", "aten.relu.default"
+# What the calls that it writes are made of: this file, and the operation's schema.
+SOURCES = (__file__, str(Path(__file__).with_name("custom_ops.py")))
 
 
 def kernels_in_torch_compile(wanted: bool = True) -> None:
-    """Have every later compilation in this process use the kernel, or no longer: a switch of Inductor's configuration.
+    """Have every later compilation use the kernel, or no longer: a switch of Inductor's configuration.
+
+    From torch 2.12 on that is of the thread that sets it. A compiled net is compiled where it is first called.
 
     Raises:
         RuntimeError: another pass has that place already.
@@ -42,21 +54,40 @@ def kernels_in_torch_compile(wanted: bool = True) -> None:
 
 
 class Convolutions(CustomGraphPass):
-    """Puts the kernel's operation in the place of each convolution that it takes."""
+    """Puts the kernel's operation in the place of each convolution that it takes.
+
+    Attributes:
+        anywhere: whether also on a device without the kernel, where the operation computes by its reference.
+    """
+
+    def __init__(self, *, anywhere: bool = False) -> None:
+        self.anywhere = anywhere
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite a functional graph of ATen operations in place."""
+        if V.aot_compilation:
+            return
         for conv in calls(graph, CONVOLUTION):
-            if takes(conv):
+            if takes(conv) and (self.anywhere or runs_on(conv.meta["val"].device)):
                 _replace(conv)
 
     def uuid(self) -> bytes:
-        """What Inductor's cache knows this pass by: its source."""
-        return bytes(get_hash_for_files((__file__,)))
+        """What Inductor's cache knows this pass by: its sources, and where it puts the operation."""
+        return bytes(get_hash_for_files(SOURCES, extra=f"anywhere: {self.anywhere}"))
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether the kernel runs on a device; of a GPU on which it doesn't a warning says why."""
+    if not is_cuda(device.type):
+        return False
+    why = supported(torch.cuda.get_device_capability(device), torch.float16, vendor())
+    if why is not None:
+        warnings.warn(f"convolutions stay with Inductor: {why}", stacklevel=2)
+    return why is None
 
 
 def takes(conv: fx.Node) -> bool:
-    """Whether the kernel computes a convolution of a net in eval mode, as it is laid out."""
+    """Whether the kernel computes a convolution of these values, as they are laid out."""
     given = arguments(conv)
     x, weight = given["input"].meta["val"], given["weight"].meta["val"]
     geometry = [list(given[name]) for name in ("stride", "padding", "dilation")]
@@ -64,9 +95,22 @@ def takes(conv: fx.Node) -> bool:
     if x.ndim != 4 or not square or tuple(weight.shape[2:]) != (3, 3):
         return False
     half = x.dtype == weight.dtype == torch.float16
-    fixed = all(isinstance(length, int) for length in x.shape)
     channels = weight.shape[0] % CHANNELS == 0 and weight.shape[1] % CHANNELS == 0
-    return half and fixed and channels and x.stride(1) == 1 and weight.stride(1) == 1
+    return half and channels and _moves_in_bulk(x) and _moves_in_bulk(weight) and _in_nhwc(weight)
+
+
+def _moves_in_bulk(value: Tensor) -> bool:
+    """Whether TMA reads a value [N, C, H, W] as it is: channels side by side, steps of 16 bytes, nothing repeated."""
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    if not all(isinstance(number, int) for number in numbers) or value.numel() == 0 or value.stride(1) != 1:
+        return False
+    steps = [step for axis, step in enumerate(value.stride()) if axis != 1 and value.shape[axis] > 1]
+    return value.storage_offset() % CHANNELS == 0 and all(step > 0 and step % CHANNELS == 0 for step in steps)
+
+
+def _in_nhwc(weight: Tensor) -> bool:
+    """Whether a weight [out, in, 3, 3] can be seen as [9, out, in] without a copy."""
+    return weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def _replace(conv: fx.Node) -> None:

@@ -1,12 +1,15 @@
 """In a plain torch.compile the kernel takes the convolutions that it can, and nothing else changes."""
 
-from collections.abc import Iterator
+import copy
+import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._inductor.utils import run_and_get_code
+from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, kernels_in_torch_compile, takes
@@ -15,10 +18,9 @@ from tests.process_state import own_switches
 
 @pytest.fixture
 def switched_on() -> Iterator[None]:
-    with own_switches():
-        kernels_in_torch_compile()
+    """Also on a machine without a GPU, where the operation computes by its reference."""
+    with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
         yield
-        kernels_in_torch_compile(wanted=False)
 
 
 def half_image(*size: int) -> Tensor:
@@ -45,11 +47,14 @@ def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **opti
     """A graph's one convolution, as Inductor's pass sees it."""
     inner, outer, stride = options.get("inner", 16), options.get("outer", 16), options.get("stride", 1)
     layout = torch.channels_last if nhwc else torch.contiguous_format
-    graph = fx.Graph()
+    seen, taps = options.get("seen", lambda x: x), options.get("taps", lambda weight: weight)
+    graph, device = fx.Graph(), options.get("device", "cpu")
     with FakeTensorMode():
         x, weight = graph.placeholder("x"), graph.placeholder("weight")
-        x.meta["val"] = torch.empty(1, inner, 8, 8, dtype=dtype).to(memory_format=layout)
-        weight.meta["val"] = torch.empty(outer, inner, 3, 3, dtype=dtype).to(memory_format=layout)
+        x.meta["val"] = seen(torch.empty(1, inner, 8, 8, dtype=dtype, device=device).to(memory_format=layout))
+        side = options.get("side", 3)
+        weight.meta["val"] = torch.empty(outer, inner, side, side, dtype=dtype, device=device).to(memory_format=layout)
+        weight.meta["val"] = taps(weight.meta["val"])
         rest = (None, [stride] * 2, [1, 1], [1, 1], False, [0, 0], 1)
         conv = graph.call_function(torch.ops.aten.convolution.default, (x, weight, *rest))
         conv.meta["val"] = torch.ops.aten.convolution.default(x.meta["val"], weight.meta["val"], *rest)
@@ -64,6 +69,89 @@ def test_it_takes_what_the_kernel_takes() -> None:
     assert not takes(convolution(stride=2))
     assert not takes(convolution(inner=12))
     assert not takes(convolution(outer=20))
+
+
+@pytest.mark.parametrize(
+    ("seen", "inner", "taken"),
+    [
+        (lambda x: x[:, 8:24], 32, True),
+        (lambda x: x.transpose(2, 3), 16, True),
+        (lambda x: x[:, :, :1, :1], 16, True),
+        (lambda x: x[:, 3:19], 24, False),  # begins at 6 bytes
+        (lambda x: x[:, :16], 20, False),  # steps by 40 bytes
+        (lambda x: x.expand(3, -1, -1, -1), 16, False),
+        (lambda x: x[:0], 16, False),
+    ],
+)
+def test_it_takes_what_bulk_copies_move(seen: Callable[[Tensor], Tensor], inner: int, taken: bool) -> None:
+    """What the kernel would refuse stays with Inductor: once compiled, the net would fail where it is called."""
+    assert takes(convolution(seen=seen, taps=lambda weight: weight[:, :16].clone(), inner=inner)) == taken
+
+
+def test_it_leaves_a_weight_that_is_a_part_of_another() -> None:
+    """Seen as nine matrices it would need a copy."""
+    assert not takes(convolution(side=5, taps=lambda weight: weight[:, :, 1:4, 1:4]))
+
+
+def rewritten(conv: fx.Node, change: Convolutions) -> bool:
+    """Whether the pass changes a graph of one convolution."""
+    graph = conv.graph
+    before = str(graph)
+    change(graph)
+    return str(graph) != before
+
+
+def test_it_leaves_what_does_not_run_on_a_gpu_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU's convolutions without a word, those of a GPU that is too old with one."""
+    assert not rewritten(convolution(), Convolutions())
+    assert rewritten(convolution(), Convolutions(anywhere=True))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert rewritten(convolution(device="cuda"), Convolutions())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    with pytest.warns(UserWarning, match=r"stay with Inductor: compute capability 7.5 has no asynchronous copies"):
+        assert not rewritten(convolution(device="cuda"), Convolutions())
+
+
+def test_it_stays_out_of_packages_of_aotinductor() -> None:
+    """They are loaded where nobody knows the operation."""
+    with V.set_aot_compilation(True):
+        assert not rewritten(convolution(), Convolutions(anywhere=True))
+
+
+def test_a_graph_in_torch_s_cache_is_that_of_one_form_of_the_pass() -> None:
+    assert Convolutions().uuid() == Convolutions().uuid() != Convolutions(anywhere=True).uuid()
+    assert pickle.loads(pickle.dumps(Convolutions(anywhere=True))).anywhere
+
+
+def test_the_switch_may_be_set_twice_and_back() -> None:
+    config: Any = torch._inductor.config
+    kernels_in_torch_compile()
+    kernels_in_torch_compile()
+    assert not config.post_grad_custom_pre_pass.anywhere
+    kernels_in_torch_compile(wanted=False)
+    assert config.post_grad_custom_pre_pass is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("switched_on")
+def test_a_training_step_has_the_gradients_of_torch_s_own_operations() -> None:
+    """Two convolutions with a ReLU between them by the operation, forwards; backwards they are torch's."""
+    torch.manual_seed(0)
+    net: nn.Module = nn.Sequential(nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 8, 3, padding=1))
+    net, x = net.half().to(memory_format=torch.channels_last), half_image(2, 16, 9, 12)  # type: ignore[call-overload, unused-ignore]
+    other, compiled = copy.deepcopy(net), torch.compile(net)
+
+    def gradients() -> list[Tensor]:
+        compiled(x).float().square().mean().backward()
+        return [part.grad for part in net.parameters() if part.grad is not None]
+
+    torch._dynamo.reset()
+    found, programs = run_and_get_code(gradients)
+    other(x).float().square().mean().backward()
+    assert [program.count("torch.ops.unet_ladder.conv3x3.default(") for program in programs] == [2, 0]
+    for got, want in zip(found, [part.grad for part in other.parameters()], strict=True):
+        assert want is not None
+        assert float((got - want).norm() / want.norm()) < 5e-3
 
 
 def test_what_it_does_not_take_stays_as_it_was() -> None:
