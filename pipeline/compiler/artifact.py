@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -107,7 +108,8 @@ def load(folder: Path) -> nn.Module:
     """The net, in a process that has never seen its class; run it as it is or through torch.compile.
 
     Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json, then the further inputs
-    that it lists, in the order of the net's forward, and give fp32 logits.
+    that it lists, in the order of the net's forward, and give fp32 logits. Other shapes and types, and inputs whose
+    gradients are wanted, raise a ValueError.
 
     Raises:
         ArtefactError: it isn't one, is of another format, was changed, or calls what a rewritten net doesn't.
@@ -126,9 +128,31 @@ def load(folder: Path) -> nn.Module:
         # torch's own, of the bytes that it reads: nobody writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         try:
-            return torch.export.load(archive).module()
+            net = torch.export.load(archive).module()
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
             raise ArtefactError(f"{folder}: {NET} isn't a net that torch loads ({typed_line(error)})") from None
+    try:
+        known = [(list(about["batch"]), "float32")]
+        known += [(list(part["shape"]), str(part["dtype"])) for part in about.get("others", [])]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the net takes ({typed_line(error)})") from None
+    net.register_forward_pre_hook(partial(_check_inputs, known), prepend=True)
+    return net
+
+
+def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple[Tensor, ...]) -> None:
+    """Refuse what the net, which is of shapes and types `known`, would answer wrongly, or in torch's words alone.
+
+    Raises:
+        ValueError: an input, of any shape, has another than it was saved for, or one's gradients are wanted.
+    """
+    for number, (part, (shape, dtype)) in enumerate(zip(given, known, strict=False)):
+        found = described(part)
+        if (found["shape"], found["dtype"]) != (shape, dtype):
+            text = f"{found['shape']} {found['dtype']}"
+            raise ValueError(f"input {number} is {text}, and this net was saved for {shape} {dtype}")
+    if torch.is_grad_enabled() and any(part.requires_grad for part in given):
+        raise ValueError("this net's kernels give no gradients: call it within torch.no_grad(), or detach its inputs")
 
 
 def _checked(content: bytes, folder: Path) -> io.BytesIO:

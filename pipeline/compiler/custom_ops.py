@@ -82,7 +82,10 @@ def layout(value: Tensor) -> str:
 
 
 def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
-    """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width]."""
+    """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width].
+
+    A user's image may come in any layout and floating type; the kernels read fp32 in NCHW.
+    """
     x, weight, residual = given["x"], given["weight"], given["residual"]
     result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
@@ -101,7 +104,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
         slices=given["slices"],
     )
-    seen = x if op.reads_image else by_pixels(x)
+    seen = x.float().contiguous() if op.reads_image else by_pixels(x)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
     if op.takes_second:
         second = SecondSource(nhwc(given["second"]), given["second_weight"], given["border"])
@@ -116,7 +119,7 @@ def register(op: KernelOp) -> CustomOpDef:
         call, tile = kernel_call(op, given), given["tile"]
         if not len(call.x):  # TMA moves no empty tensor, and there is nothing to write
             return
-        with record_function(f"{LAYER}{given['layer']}"):
+        with record_function(f"{LAYER}{given['layer']}"), torch.cuda.device_of(call.x):  # Triton takes the current one
             if tile == REFERENCE or not is_cuda(call.x.device.type):
                 op.reference(*call.operands)
             else:
@@ -146,7 +149,8 @@ OPERATIONS = {op.name: register(op) for op in KERNELS}
 def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
     """Mean and variance [N, out] of statistics [N, blocks, 2, out]."""
     if is_cuda(statistics.device.type):
-        return merge_statistics(statistics, height, width, phases)
+        with torch.cuda.device_of(statistics):
+            return merge_statistics(statistics, height, width, phases)
     return merged(statistics, height, width, phases)
 
 
@@ -165,7 +169,8 @@ def _norm_factors(
     """Factor and shift [N, out] of an instance norm of a map of this size, of statistics [N, blocks, 2, out]."""
     height, width = size
     if is_cuda(statistics.device.type):
-        return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
+        with torch.cuda.device_of(statistics):
+            return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
     return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases)
 
 
@@ -202,7 +207,8 @@ def _excite(
     layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
     if is_cuda(statistics.device.type):
-        return excitation(statistics, (height, width), phases, layers)
+        with torch.cuda.device_of(statistics):
+            return excitation(statistics, (height, width), phases, layers)
     return _excite_by_torch(statistics, weights, activation, slope, gate, size, phases)
 
 

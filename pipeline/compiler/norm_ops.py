@@ -80,7 +80,8 @@ def _register(name: str, schema: str) -> CustomOpDef:
         if not len(given["x"]):
             return
         by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)
-        RUNS[name](given, None if by_torch else tile_of(given["tile"]))
+        with torch.cuda.device_of(given["x"]):
+            RUNS[name](given, None if by_torch else tile_of(given["tile"]))
 
     made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=WRITTEN[name], schema=schema)
     made.register_fake(lambda *_, **__: None)

@@ -1,6 +1,7 @@
 """A rewritten net can be saved, and runs in a process that has never seen its class."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import OrderedDict
@@ -105,8 +106,32 @@ def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
 
 
 def test_a_batch_of_another_shape_is_refused(written: Path) -> None:
-    with pytest.raises((RuntimeError, AssertionError)):
+    with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 32, 32\] float32, and this net was saved for"):
         load(written)(torch.zeros(1, 3, 32, 32))
+
+
+def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(written: Path) -> None:
+    """A batch of whole numbers hasn't been normalised, and gradients would end at the first kernel."""
+    net, batch = load(written), rewritten("one level, batch 3").batch
+    shape = list(batch.shape)
+    for other, message in (
+        (batch[:2], f"input 0 is {[2, *shape[1:]]} float32, and this net was saved for {shape} float32"),
+        (batch.half(), f"input 0 is {shape} float16, and this net was saved for {shape} float32"),
+        (batch.to(torch.uint8), f"input 0 is {shape} uint8, and this net was saved for {shape} float32"),
+        (batch.clone().requires_grad_(), "this net's kernels give no gradients"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)) as caught:
+            net(other)
+        assert "\n" not in str(caught.value)
+
+
+@torch.no_grad()
+def test_a_batch_in_another_layout_gets_the_same_answer(written: Path) -> None:
+    net, batch = load(written), rewritten("one level, batch 3").batch
+    wanted = net(batch)
+    wide = torch.cat([batch, batch], -1)[..., : batch.shape[-1]]
+    for other in (batch.contiguous(memory_format=torch.channels_last), wide):
+        torch.testing.assert_close(net(other), wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("missing", [NET, ABOUT])
@@ -139,6 +164,14 @@ def test_a_description_that_was_torn_is_refused_in_one_line(text: str, written: 
     with pytest.raises(ArtefactError) as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_description_that_does_not_say_what_the_net_takes_is_refused(written: Path, tmp_path: Path) -> None:
+    about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
+    for changed in ({**about, "batch": None}, {**about, "others": [{"shape": [1]}]}):
+        (tmp_path / ABOUT).write_text(json.dumps(changed))
+        with pytest.raises(ArtefactError, match="doesn't say what the net takes"):
+            load(tmp_path)
 
 
 class InPlace(nn.Module):

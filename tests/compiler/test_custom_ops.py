@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.custom_ops import OPERATIONS, OUTPUTS, merge, norm, operation
+from pipeline.compiler import custom_ops
+from pipeline.compiler.custom_ops import NAMES, OPERATIONS, OUTPUTS, kernel_call, merge, norm, operation
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
-from pipeline.kernels import upsample2x
+from pipeline.kernels import conv_first, upsample2x
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.rewriting import rewritten
@@ -126,6 +128,46 @@ def test_an_operation_gives_its_layer_s_answer(of_each_kind: list[Call]) -> None
             assert (given[role] is None) == (part is None), (call.kind, role, call.given["layer"])
             if part is not None:
                 assert float((given[role] - part).norm() / part.norm()) < 1e-3, call.kind
+
+
+def test_the_user_s_image_may_have_any_layout_and_floating_type() -> None:
+    """The kernels read fp32 in NCHW; a bundle's net is called with what its user has."""
+    image, out = torch.randn(2, 3, 9, 12).half(), torch.zeros(2, 16, 9, 12).half().to(memory_format=torch.channels_last)
+    given = {**dict.fromkeys(NAMES), "weight": torch.zeros(3, 3, 4, 16).half(), "bias": torch.zeros(16), "result": out}
+    given |= {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "residual_scale": 1.0}
+    for other in (image, image.double().to(memory_format=torch.channels_last), image.float().transpose(2, 3).mT):
+        seen = kernel_call(conv_first.OP, {**given, "x": other}).x
+        assert seen.dtype == torch.float32
+        assert seen.is_contiguous()
+        assert torch.equal(seen, image.float())
+
+
+def test_kernels_are_launched_on_their_operands_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton takes the current one, which need not be that of a net on a second GPU."""
+    entered: list[Tensor] = []
+
+    @contextmanager
+    def noted(tensor: Tensor) -> Iterator[None]:
+        entered.append(tensor)
+        yield
+        entered.pop()
+
+    def launched(*operands: object, **_: object) -> tuple[Tensor, Tensor]:
+        assert len(entered) == 1
+        seen.append(operands)
+        return torch.zeros(2, 8), torch.zeros(2, 8)
+
+    seen: list[object] = []
+    monkeypatch.setattr(torch.cuda, "device_of", noted)
+    monkeypatch.setattr(custom_ops, "is_cuda", lambda _: True)
+    counted, layers = torch.zeros(2, 1, 2, 8), [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
+    for name in ("merge_statistics", "norm_factors", "excitation"):
+        monkeypatch.setattr(custom_ops, name, launched)
+    merge(counted, 8, 16, 1)
+    norm(counted, None, None, 1e-5, [8, 16], 1)
+    with pytest.raises(RuntimeError):  # two answers, where the operation gives one
+        custom_ops.excite(counted, layers, "relu", 0.0, "sigmoid", [8, 16], 1)
+    assert len(seen) == 3
 
 
 def test_a_tile_s_text_names_the_same_tile() -> None:

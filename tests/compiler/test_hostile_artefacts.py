@@ -64,7 +64,7 @@ def packed(members: Members, compression: int = zipfile.ZIP_STORED) -> bytes:
 def artefact(content: bytes, folder: Path) -> Path:
     """A folder with an archive and its right digest, as whoever made it would give it."""
     (folder / NET).write_bytes(content)
-    about = {"format": FORMAT, "net_sha256": hashlib.sha256(content).hexdigest()}
+    about = {"format": FORMAT, "net_sha256": hashlib.sha256(content).hexdigest(), "batch": [1, 3, 4, 4]}
     (folder / ABOUT).write_text(json.dumps(about))
     return folder
 

@@ -234,7 +234,8 @@ def spoilt_archive(draw: random.Random) -> bytes:
 def read_archive(data: bytes, folder: Path) -> None:
     """With the right digest, as whoever made it would give it."""
     (folder / NET).write_bytes(data)
-    (folder / ABOUT).write_text(json.dumps({"format": FORMAT, "net_sha256": sha256(data).hexdigest()}))
+    about = {"format": FORMAT, "net_sha256": sha256(data).hexdigest(), "batch": [1, 1, 16, 16]}
+    (folder / ABOUT).write_text(json.dumps(about))
     artifact.load(folder)
 
 

@@ -272,7 +272,7 @@ def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> No
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds statistics alone")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
-    check_counted("x", x)  # in 64 bits the kernel has 16 to 48 instructions more, and tiles spill
+    check_counted("x", x)  # in 64 bits some tiles spill more registers
     check_counted("out", required(outputs.out))
     queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics, norm=norm)
 
