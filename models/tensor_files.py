@@ -87,8 +87,10 @@ def check_header(path: str, name: str, header: Header) -> None:
         raise TensorError(f"data.path={path}: {name} {list(header.shape)} holds no values")
 
 
-def read_tensors(path: str, names: Sequence[str]) -> dict[str, Tensor]:
+def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> dict[str, Tensor]:
     """These tensors of a file, [samples, ...] each: floating ones as fp32, whole ones as int64, others as bool.
+
+    Of `rows` those samples alone are read.
 
     Raises:
         TensorError: a value is NaN or infinite, or no fp32.
@@ -96,7 +98,7 @@ def read_tensors(path: str, names: Sequence[str]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     with safe_open(path, "pt") as file:
         for name in names:
-            part = file.get_tensor(name)
+            part = file.get_tensor(name) if rows is None else file.get_slice(name)[rows]
             if part.is_floating_point():
                 part = part.float()
                 wrong = (~part.isfinite()).reshape(len(part), -1).any(1)

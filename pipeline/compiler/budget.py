@@ -1,8 +1,9 @@
 """How far fewer bits may take a net from its full precision, and the layers that must keep more bits to stay within."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ from torch import Tensor
 from pipeline.measure.accuracy import classes
 
 Run = Callable[[Tensor], Tensor]
+Given = TypeVar("Given")  # what a net is called with: a tensor, or a batch of several
+NO_NUMBER = 1e12  # of the budget; finite, so that what a layer saves of it is a number
 LEAST_PRICE = 1e-12  # of a layer that another one has made free
 TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
@@ -37,37 +40,57 @@ class Budget:
     error: float
     dice: float = math.inf
 
+    @property
+    def of_masks(self) -> bool:
+        """Whether the answers' classes count, too."""
+        return math.isfinite(min(self.flips, self.dice))
+
+    @property
+    def in_words(self) -> str:
+        """Such as "budget of 0.05 of the answer (relative L2) and 0.0007 of the pixels"."""
+        pixels = f" and {self.flips:g} of the pixels" if self.of_masks else ""
+        return f"budget of {self.error:g} of the answer (relative L2){pixels}"
+
     def of_answers(self, masks: bool) -> "Budget":
         """The budget for a net whose answers are masks, or of its values alone: then no pixel has a class."""
         return self if masks else Budget(math.inf, self.error)
 
-    def used(self, run: Run, batches: list[Tensor], exact: list[Tensor]) -> float:
+    def used(self, run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor]) -> float:
         """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
 
         Args:
             run: the net to judge.
-            batches: its inputs [batch, channels, height, width].
-            exact: the logits to be met [batch, classes, height, width], one tensor a batch.
+            batches: what it is called with, one by one.
+            exact: the answers to be met, of masks the logits [batch, classes, height, width], one tensor a batch.
         """
-        return self.share(spent(run, batches, exact))
+        return self.share(spent(run, batches, exact, masks=self.of_masks))
 
     def share(self, found: Spent) -> float:
-        """The same of what is known to be spent."""
+        """The same of what is known to be spent; `NO_NUMBER` at most, which an answer of NaN or infinities takes."""
+        if not math.isfinite(found.error):
+            return NO_NUMBER
         return max(found.flips / self.flips, found.error / self.error, found.dice / self.dice)
 
 
-def spent(run: Run, batches: list[Tensor], exact: list[Tensor]) -> Spent:
-    """How far a net is from the logits [batch, classes, height, width] to be met; arguments as of `Budget.used`."""
+def spent(
+    run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor], *, masks: bool = True
+) -> Spent:
+    """How far a net is from answers [batch, …] to be met; arguments as of `Budget.used`, and whether they are masks.
+
+    What is no number in both is right, as the infinite logit of a class that is ruled out.
+    """
     flips = error = size = 0.0
-    overlaps: Tensor | int = 0
+    overlaps = torch.zeros(2, 1, dtype=torch.int64)
     for batch, logits in zip(batches, exact, strict=True):
         given = run(batch).float()
-        mask, right = classes(given), classes(logits)
-        flips += float((mask != right).float().mean()) / len(batches)
-        error += float((given - logits).square().sum())
-        size += float(logits.square().sum())
-        overlaps = overlaps + overlap(mask, right, max(logits.shape[1], 2))
-    return Spent(flips, math.sqrt(error / (size or 1.0)), dice_lost(torch.as_tensor(overlaps)))
+        same = (given == logits) | (given.isnan() & logits.isnan())
+        error += float((given - logits).masked_fill(same, 0.0).square().sum())
+        size += float(logits.where(logits.isfinite(), 0.0).square().sum())
+        if masks:
+            mask, right = classes(given), classes(logits)
+            flips += float((mask != right).float().mean()) / len(batches)
+            overlaps = overlaps.to(mask.device) + overlap(mask, right, max(logits.shape[1], 2))
+    return Spent(flips, math.sqrt(error / (size or 1.0)), dice_lost(overlaps))
 
 
 def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:

@@ -1,20 +1,26 @@
 """Finds the scales of fp8 on the user's images, and the layers that have to stay in fp16 for the masks' sake."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.budget import Budget, keep_within
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import groups, quantisable, scales
+from pipeline.compiler.fp8_values import fp8_groups, quantisable, scales
 from pipeline.compiler.least_time import least_seconds
 from pipeline.compiler.lowering import Plan, lower
+from pipeline.measure.batch import Batch, batched, of_batches
 
 
-def largest(net: ExportedNet, batches: list[Tensor]) -> dict[str, float]:
-    """The largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8."""
+def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:
+    """The largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8.
+
+    Of a net with several inputs a batch has all of them.
+    """
     walk = _Largest(net)
     for batch in batches:
-        walk.run(batch)
+        walk.run(*batched(batch))
     return {name: float(amount) for name, amount in walk.seen.items()}
 
 
@@ -23,7 +29,7 @@ class _Largest(fx.Interpreter):
 
     def __init__(self, net: ExportedNet) -> None:
         super().__init__(net.module)
-        self.wanted = set().union(*groups(net))
+        self.wanted = set().union(*fp8_groups(net, []))
         self.seen: dict[str, Tensor] = {}
 
     def run_node(self, n: fx.Node) -> object:
@@ -35,7 +41,7 @@ class _Largest(fx.Interpreter):
 
 
 def keep_for(
-    net: ExportedNet, seen: dict[str, float], batches: list[Tensor], budget: Budget
+    net: ExportedNet, seen: dict[str, float], batches: Sequence[Tensor | Batch], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
     """The layers to keep in fp16 so that the budget holds, and why those.
 
@@ -45,17 +51,22 @@ def keep_for(
     Args:
         net: with its layers.
         seen: from `largest`.
-        batches: what the budget is judged on [batch, channels, height, width].
+        batches: what the budget is judged on, [batch, channels, height, width] or all inputs of a net of several.
         budget: to be kept.
 
     Returns:
         As `keep_within`.
     """
     names = quantisable(net)
-    exact = [lower(net, Plan())(batch).float() for batch in batches]
+
+    def answers(plan: Plan) -> Callable[[Batch], Tensor]:
+        return of_batches(lower(net, plan))
+
+    given = list(map(batched, batches))
+    exact = list(map(answers(Plan()), given))
 
     def cost(keep: list[str]) -> float:
-        return budget.used(lower(net, Plan(scales(net, keep, seen))), batches, exact)
+        return budget.used(answers(Plan(scales(net, keep, seen))), given, exact)
 
     def price(keep: list[str]) -> float:
         return least_seconds(net, scales(net, keep, seen))

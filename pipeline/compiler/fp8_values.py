@@ -1,6 +1,7 @@
 """Which values are stored in fp8 (e4m3), and with which scales."""
 
-from collections.abc import Container, Iterable
+import math
+from collections.abc import Container, Iterable, Mapping
 
 import torch
 from torch import fx
@@ -120,10 +121,21 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
     Args:
         net: with its layers.
         keep: the layers that read no fp8.
-        largest: the largest magnitude of every value; it comes to lie at the end of e4m3.
+        largest: the largest magnitude of every value; it comes to lie at the end of e4m3. What reads a value that is
+            infinite somewhere, or no number, reads no fp8 either: no scale takes it there.
     """
     found = {}
-    for group in fp8_groups(net, keep):
+    for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
         amount = max(largest[value.name] for value in group)
         found.update({value.name: max(amount, LEAST) / FP8_MAX for value in group})
     return found
+
+
+def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:
+    """The layers that read a value of which, or of what shares its scale, something is infinite or no number."""
+    endless = {name for name, amount in largest.items() if not math.isfinite(amount)}
+    if not endless:
+        return []
+    together = [group for group in groups(net) if any(value.name in endless for value in group)]
+    readers = [layer_of(net.module, user) for group in together for value in group for user in value.users]
+    return [layer.name for layer in readers if layer is not None]

@@ -23,8 +23,9 @@ from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import without_tf32
+from pipeline.worker.calibration_share import given_away
 from pipeline.worker.recorded_run import data_spec
-from pipeline.worker.workload import given_away, judged_images, workload_on
+from pipeline.worker.workload import judged_images, workload_on
 
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
 MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold

@@ -16,7 +16,7 @@ from pipeline.deploy.as_measured import check_net
 from pipeline.deploy.export_request import Ends, ExportError
 from pipeline.deploy.moved_ends import with_ends
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import Batch
+from pipeline.measure.batch import IMAGE, Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
 from pipeline.records.content_digest import file_digest
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
@@ -179,7 +179,7 @@ def of_images(run: RunRecord, net: nn.Module, device: torch.device, folder: Path
         folder,
         images=found.images[:size],
         contract=data.contract,
-        spare=recorded_calibration(run, device, rotation_of(run, batches[0].nbytes)[1]),
+        spare=recorded_calibration(run, [IMAGE], device, rotation_of(run, batches[0].nbytes)[1]),
         has_masks=run.settings.task.has_masks,
     )
 
@@ -188,6 +188,14 @@ def of_tensors(run: RunRecord, net: nn.Module, device: torch.device, folder: Pat
     """The net with the run's first samples of tensors."""
     rotations = recorded_inputs(run, net, device, SCRATCH_BATCHES)
     first, *others = rotations
+    verified = rotation_of(run, sum(part[0].nbytes for part in rotations.values()))[1]
     return Workload(
-        net, rotations[first], device, folder, name=first, others={each: rotations[each] for each in others}
+        net,
+        rotations[first],
+        device,
+        folder,
+        spare=recorded_calibration(run, list(rotations), device, verified),
+        name=first,
+        others={each: rotations[each] for each in others},
+        has_masks=run.settings.task.has_masks,
     )

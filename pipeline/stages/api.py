@@ -52,20 +52,20 @@ class CalibrationImages(NamedTuple):
     """What a stage may look at to choose its scales.
 
     Attributes:
-        batches: each [batch, channels, height, width].
+        batches: each with all inputs of the net; of images [batch, channels, height, width].
         independent: whether none of them is among those that the answer is checked on.
         pictures: of each image the picture that it is a window of; empty where nobody knows.
         left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
     """
 
-    batches: list[Tensor]
+    batches: list[Batch]
     independent: bool
     pictures: tuple[str, ...] = ()
     left_out: tuple[int, ...] = ()
 
     def image_set(self, first: int, last: int) -> ImageSet:
         """What the record keeps of the batches from `first` up to `last`."""
-        size = len(self.batches[0])
+        size = len(self.batches[0].first)
         return ImageSet(size * (last - first), list(dict.fromkeys(self.pictures[size * first : size * last])))
 
 
@@ -144,8 +144,8 @@ class Workload:
         """So many images to choose scales on, in whole batches: others than those that the answer is checked on."""
         if self.spare is not None:
             return self.spare(images)
-        count, rest = math.ceil(images / self.shape[0]), self.batches[self.verified :]
-        return CalibrationImages((rest or self.batches)[:count], independent=bool(rest))
+        count, rest = math.ceil(images / self.shape[0]), self.inputs[self.verified :]
+        return CalibrationImages((rest or self.inputs)[:count], independent=bool(rest))
 
     @property
     def caches(self) -> Path:

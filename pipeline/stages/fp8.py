@@ -1,6 +1,7 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
+from pipeline.measure.batch import Batch
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
@@ -65,12 +67,10 @@ def build(
 
 
 def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:
-    """The fastest candidate of those in fp16 and in fp8; of a net of several inputs those in fp16 alone."""
+    """The fastest candidate of those in fp16 and in fp8."""
     named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
-    if others := rewritten.workload.others:
-        rewritten.refused["fp8"] = f"its calibration is for nets of one input, and this one takes {1 + len(others)}"
-    elif found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
+    if found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
         makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
     return fastest_or_known(rewritten, makers, kept)
 
@@ -101,7 +101,8 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
     net, workload = rewritten.net, rewritten.workload
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     for_scales, for_choice = apart(given.batches)
-    values = values_digest([*rewritten.plain.state_dict().values(), *given.batches])
+    looked_at = [part for batch in given.batches for part in batch]
+    values = values_digest([*rewritten.plain.state_dict().values(), *looked_at])
     name = f"fp8 {digest_of(rewritten, [values, str(len(for_scales)), str(keep_fp16), str(budget)])}"
     known = rewritten.tuner.known(name)
     seen, kept, gains = (known.get(part) for part in ("seen", "kept", "gains"))
@@ -117,15 +118,23 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
 def sensitivity_or_why(
     rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget
 ) -> Sensitivity | None:
-    """As `sensitivity`; None where a net's values can't be measured, which `refused` then says: fp16 stays."""
+    """As `sensitivity`; None where no layer can be in fp8, or nobody can tell, which `refused` then says."""
+    if not quantisable(rewritten.net):
+        rewritten.refused["fp8"] = "none of its layers can read fp8"
+        return None
     try:
-        return sensitivity(rewritten, images, keep_fp16, budget)
+        found = sensitivity(rewritten, images, keep_fp16, budget)
     except InputError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a net's operations make of their values
         traceback.print_exc()
         rewritten.refused["fp8"] = quoted(error)
         return None
+    if layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)):
+        return found
+    over = f"no layer can be in fp8 within the {budget.in_words}"
+    rewritten.refused["fp8"] = over if found.chose else "keep_fp16 leaves no layer that could be in it"
+    return None
 
 
 def with_fp8(rewritten: Rewritten, found: Sensitivity) -> Makers:
@@ -155,9 +164,12 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
 
 
 def layers_to_keep(
-    net: ExportedNet, seen: dict[str, float], batches: list[Tensor], asked: str | list[str], budget: Budget
+    net: ExportedNet, seen: dict[str, float], batches: Sequence[Tensor | Batch], asked: str | list[str], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """What is kept in fp16, and each layer's sensitivity where it was measured, on batches [batch, channels, H, W]."""
+    """What is kept in fp16, and each layer's sensitivity where it was measured, by `keep_for`.
+
+    Batches are [batch, channels, height, width], or all inputs of a net of several.
+    """
     return keep_for(net, seen, batches, budget) if asked == "auto" else (named_layers(net, asked), {})
 
 

@@ -1,6 +1,6 @@
 """The net and the inputs of a finished run, read again as its record names them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pipeline.measure.batch import IMAGE
 from pipeline.records.run_record import RunRecord
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.rotation_size import batches_of
+from pipeline.worker.tensor_workload import calibration_samples
 from pipeline.worker.workload import calibration_images, net_of_spec
 
 
@@ -75,7 +76,7 @@ def recorded_workload(run: RunRecord, net: nn.Module, device: torch.device, fold
         seed=seed if isinstance(seed, int) else 0,
         contract=data.contract,
         verified=verified,
-        spare=recorded_calibration(run, device, verified),
+        spare=recorded_calibration(run, list(rotations), device, verified),
         name=first,
         others={name: rotations[name] for name in others},
         has_masks=run.settings.task.has_masks,
@@ -88,17 +89,20 @@ def rotation_of(run: RunRecord, batch_bytes: int) -> tuple[int, int]:
 
 
 def recorded_calibration(
-    run: RunRecord, device: torch.device, verified: int
-) -> Callable[[int], CalibrationImages] | None:
-    """What gives the images that the run's stages were calibrated on; None of tensors, whose rotation gives them.
+    run: RunRecord, names: Sequence[str], device: torch.device, verified: int
+) -> Callable[[int], CalibrationImages]:
+    """What gives the images, or samples of tensors, that the run's stages were calibrated on.
 
     Args:
         run: its record.
-        device: where the images are to be.
+        names: of the net's inputs, in the order of its forward.
+        device: where they are to be.
         verified: from `rotation_of`.
     """
     data = data_spec(run)
-    return None if data.name == TENSORS else partial(calibration_images, data, device, verified)
+    if data.name == TENSORS:
+        return partial(calibration_samples, data, names, device, verified)
+    return partial(calibration_images, data, device, verified)
 
 
 def data_spec(run: RunRecord) -> DataSpec:

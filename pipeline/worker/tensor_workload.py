@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from pipeline.config.data_request import GIB
 from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch
-from pipeline.stages.api import Workload
+from pipeline.stages.api import CalibrationImages, Workload
+from pipeline.worker.calibration_share import share_of
 from pipeline.worker.rotation_size import batches_of
 
 
@@ -55,8 +57,34 @@ def workload_of_tensors(
         judged=judged,
         name=first,
         others={name: rotations[name] for name in others},
+        spare=partial(calibration_samples, data, names, device, verified),
         further=lambda begin, end: Batch(tuple(stored[name][begin:end].to(device) for name in names), tuple(names)),
     )
+
+
+def calibration_samples(
+    data: DataSpec, names: Sequence[str], device: torch.device, verified: int, wanted: int
+) -> CalibrationImages:
+    """Samples beyond those that are judged, as far as there are any, with all inputs; else such as come again.
+
+    Args:
+        data: names the file; with labels in it all its samples are judged, and some are then given away.
+        names: of the inputs, in the order of the net's forward.
+        device: where they are to be.
+        verified: how many batches, from the first, the answer is checked on.
+        wanted: how many samples; rounded up to whole batches.
+    """
+    path, size = file_at(data.path), data.batch_size
+    samples = next(iter(headers(path).values())).shape[0]
+    first, last, independent, left_out = share_of(samples, samples if data.labels else 0, size, verified, wanted)
+    if independent:
+        found = read_tensors(path, names, slice(first, last))
+    else:
+        found = {name: part[first:last] for name, part in repeated(read_tensors(path, names), last).items()}
+    columns = [part.to(device).split(size) for part in found.values()]
+    pictures = tuple(f"sample {at % samples}" for at in range(first, last))
+    batches = [Batch(parts, tuple(names)) for parts in zip(*columns, strict=True)]
+    return CalibrationImages(batches, independent, pictures, left_out)
 
 
 def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequence[str], path: str) -> None:

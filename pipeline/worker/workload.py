@@ -31,6 +31,7 @@ from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
+from pipeline.worker.calibration_share import share_of
 from pipeline.worker.rotation_size import batches_of
 from pipeline.worker.tensor_workload import workload_of_tensors
 
@@ -199,34 +200,16 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
         wanted: how many more images; rounded up to whole batches.
     """
     size = data.batch_size
-    checked, count = verified * size, math.ceil(wanted / size) * size
     if apart := CALIBRATED_ON.get(data.name):
-        others = images_of(replace(data, name=apart), count)
-        return CalibrationImages(in_batches(others.images, data, device), True, tuple(others.pictures))
-    labelled = labelled_images(data, first := images_of(data, size))
-    dataset = images_of(data, max(checked + count, labelled))
-    begin, number = checked, min(count, (first.windows - checked) // size * size)
-    left_out: tuple[int, ...] = ()
-    if labelled and number > 0:
-        whole = (labelled - checked) // size
-        given = min(count // size, max(1, whole // 2))
-        left_out = given_away(verified, whole, given)
-        begin, number = left_out[0] * size, given * size
-    independent = number > 0
-    chosen = slice(begin, begin + (number if independent else count))
+        others = images_of(replace(data, name=apart), math.ceil(wanted / size) * size)
+        batches = in_batches(others.images, data, device)
+        return CalibrationImages(list(map(batched, batches)), True, tuple(others.pictures))
+    first = images_of(data, size)
+    share = share_of(first.windows, labelled := labelled_images(data, first), size, verified, wanted)
+    dataset, chosen = images_of(data, max(share.last, labelled)), slice(share.first, share.last)
     batches = in_batches(dataset.images[chosen], data, device)
-    return CalibrationImages(batches, independent, tuple(dataset.pictures[chosen]), left_out)
-
-
-def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
-    """Which evaluation batches a stage is calibrated on: the last whole ones.
-
-    Args:
-        verified: batches that are judged first, and never given.
-        whole: full batches behind them.
-        given: how many of these.
-    """
-    return tuple(range(verified + whole - given, verified + whole))
+    pictures = tuple(dataset.pictures[chosen])
+    return CalibrationImages(list(map(batched, batches)), share.independent, pictures, share.left_out)
 
 
 def in_batches(images: np.ndarray, data: DataSpec, device: torch.device) -> list[Tensor]:

@@ -5,7 +5,7 @@
 Needs segmentation-models-pytorch with timm, monai with einops, and diffusers. Batch norms get real statistics, weights
 are random. A line for each net: how far it is from itself (relative L2) after the passes, in fp32; lowered, where the
 references round the first layer's weights to fp16; and with all in fp8 that may be, scaled by the same images, where
-random weights make some nets useless, and which nets of several inputs don't have. What is lowered must also be a file
+random weights make some nets useless. What is lowered must also be a file
 that this program loads. Exit code 1 where one of them raised, or where the passes changed an answer.
 """
 
@@ -27,7 +27,7 @@ from pipeline.compiler.artifact import archive_of
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.accuracy import distance
@@ -155,21 +155,27 @@ def line(make: Callable[[], nn.Module], drawn: Callable[[], Inputs]) -> tuple[st
     with_real_statistics(net, *[torch.cat(both) for both in zip(seen, other, strict=True)])
     wanted = net(*other)
     with torch.enable_grad():
-        exported = export(net, Batch(seen, tuple(map(str, range(len(seen))))), torch.float32)
+        exported = export(net, named(seen), torch.float32)
     rewrite_all(exported)
     kept = distance(exported.module(*other), wanted)
     graph = lower(exported, Plan())
     lowered = distance(graph(*other), wanted)
     checked_archive(archive_of(graph, *seen))
     layers = sum(layer_of(exported.module, node) is not None for node in exported.module.graph.nodes)
-    in_fp8 = with_fp8(exported, [*seen, *other], wanted) if len(seen) == 1 else "fp8 –"
+    in_fp8 = with_fp8(exported, [named(seen), named(other)], wanted)
     return f"passes {kept:.1e}  lowered {lowered:.1e}  {in_fp8}  {layers} layers", kept <= CHANGED
 
 
-def with_fp8(exported: ExportedNet, batches: list[Tensor], wanted: Tensor) -> str:
-    """What comes of a net in fp8, scaled by batches [batch, channels, height, width] and judged by the last."""
+def named(inputs: Inputs) -> Batch:
+    """The inputs of a call under some names."""
+    return Batch(inputs, tuple(map(str, range(len(inputs)))))
+
+
+def with_fp8(exported: ExportedNet, batches: list[Batch], wanted: Tensor) -> str:
+    """What comes of a net in fp8, scaled by batches and judged by the last."""
     known = scales(exported, [], largest(exported, batches))
-    return f"fp8 {distance(lower(exported, Plan(known))(batches[-1]), wanted):.2f} ({len(known)} values)"
+    off = distance(lower(exported, Plan(known))(*batches[-1]), wanted)
+    return f"fp8 {off:.2f} ({len(known)} values, {len(layers_in_fp8(exported, known))} layers)"
 
 
 def main(wanted: list[str]) -> int:

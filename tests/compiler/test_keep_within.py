@@ -1,9 +1,11 @@
 """Which layers keep more bits: those that take the least time of all that are enough."""
 
+import math
+
 import pytest
 import torch
 
-from pipeline.compiler.budget import keep_within
+from pipeline.compiler.budget import NO_NUMBER, Budget, keep_within, spent
 from pipeline.compiler.fp8_values import groups, scales
 from pipeline.compiler.least_time import least_seconds
 from tests.compiler.rewriting import rewritten
@@ -45,3 +47,37 @@ def test_layers_that_share_their_input_are_paid_for_together() -> None:
     both = seconds("encoder.1.0", "decoder.1.0")
     assert seconds() < seconds("encoder.1.0") == pytest.approx(both)
     assert seconds("encoder.1.0") < seconds("encoder.1.0", "encoder.0.3")
+
+
+def test_an_answer_that_is_no_number_is_over_every_budget() -> None:
+    """Unless it should be none, as the infinite logit of a class that is ruled out."""
+    right = torch.tensor([[-torch.inf, 1.0], [torch.nan, 2.0]])[..., None, None]
+    budget = Budget(1e-3, 5e-2)
+    assert budget.used(lambda given: given, [right], [right]) == 0.0
+    for place, wrong in (((0, 1), torch.nan), ((0, 1), torch.inf), ((0, 0), 1.0), ((1, 0), 1.0)):
+        given = right.clone()
+        given[place] = wrong
+        for asked in (budget, budget.of_answers(masks=False)):
+            assert asked.used(lambda batch: batch, [given], [right]) == NO_NUMBER
+
+
+def test_values_have_no_classes() -> None:
+    """Nor need they have an axis for them."""
+    right = torch.tensor([3.0, 4.0])
+    assert Budget(1e-3, 0.1).of_answers(masks=False).used(lambda given: given + 0.3, [right], [right]) > 0.8
+    assert spent(lambda given: given, [right], [right], masks=False).flips == 0.0
+
+
+@torch.no_grad()
+def test_what_reads_a_value_without_end_reads_no_fp8() -> None:
+    """Nor does what reads the values that share its scale."""
+    net = rewritten("classic").net
+    finite = {value.name: 1.0 for group in groups(net) for value in group}
+    every = scales(net, [], finite)
+    group = next(found for found in groups(net) if len(found) > 1 and next(iter(found)).name in every)
+    names = {value.name for value in group}
+    for amount in (math.inf, math.nan):
+        left = scales(net, [], finite | {next(iter(names)): amount})
+        assert left
+        assert not names & left.keys()
+        assert all(map(math.isfinite, left.values()))

@@ -1,10 +1,9 @@
 """Tries random nets, one for each seed: `python -m tests.random_nets FIRST LAST [--plainest]`.
 
-Each is exported, rewritten and lowered in fp16, and in fp8 where it has one input, and run by the kernels' references
-on a CPU; every fourth also in fp32 with every other layer by the library, and every fourth is saved and loaded. A line
-for each net: its layers by own kernels and how far it is from itself (relative L2). With `--plainest` the choices of a
-net that fails are made plain one by one as long as it does, and those that are left are printed. Exit code 1 where one
-failed.
+Each is exported, rewritten and lowered in fp16 and in fp8, and run by the kernels' references on a CPU; every fourth
+also in fp32 with every other layer by the library, and every fourth is saved and loaded. A line for each net: its
+layers by own kernels and how far it is from itself (relative L2). With `--plainest` the choices of a net that fails are
+made plain one by one as long as it does, and those that are left are printed. Exit code 1 where one failed.
 """
 
 import argparse

@@ -103,7 +103,7 @@ def in_fp32(trial: Trial, net: nn.Module, batches: list[Batch], wanted: Tensor) 
 
 
 def in_halves(trial: Trial, net: nn.Module, batches: list[Batch], wanted: Tensor) -> None:
-    """As the stages build it: in fp16, with own norms, and in fp8 where the net has one input."""
+    """As the stages build it: in fp16, with own norms, and in fp8."""
     seen, other = batches
     try:
         half = distance(Entry(net, torch.float16)(*other).float(), wanted)
@@ -133,10 +133,8 @@ def with_own_norms(graph: fx.GraphModule) -> bool:
 
 
 def in_fp8(exported: ExportedNet, batches: list[Batch]) -> dict[str, float]:
-    """The scales of all values that may be in fp8; none of a net of several inputs."""
-    if len(batches[0].tensors) > 1:
-        return {}
-    return scales(exported, [], largest(exported, [batch.first for batch in batches]))
+    """The scales of all values that may be in fp8."""
+    return scales(exported, [], largest(exported, batches))
 
 
 def as_files(trial: Trial, net: nn.Module, batches: list[Batch]) -> None:

@@ -11,6 +11,7 @@ from pipeline.compiler import calibrate
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
+from pipeline.measure.batch import Batch, batched
 from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
@@ -80,7 +81,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
 ) -> None:
     """Each batch serves one of the two, and the record says which images each had."""
     made = rewritten(small_unet(), tmp_path)
-    images = [torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
+    images = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
     pictures = tuple(f"picture {number // 4}" for number in range(10))
     asked: list[int] = []
 
@@ -89,14 +90,14 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
         return CalibrationImages(images, True, pictures, (7, 8))
 
     made.workload = replace(made.workload, spare=spare)
-    seen: dict[str, list[torch.Tensor]] = {}
+    seen: dict[str, list[Batch]] = {}
 
-    def largest(net: ExportedNet, batches: list[torch.Tensor]) -> dict[str, float]:
+    def largest(net: ExportedNet, batches: list[Batch]) -> dict[str, float]:
         seen["scales"] = batches
         return calibrate.largest(net, batches)
 
     def keep_for(
-        net: ExportedNet, _: dict[str, float], batches: list[torch.Tensor], __: Budget
+        net: ExportedNet, _: dict[str, float], batches: list[Batch], __: Budget
     ) -> tuple[list[str], dict[str, float]]:
         seen["choice"] = batches
         return [], {}
@@ -118,7 +119,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
 
 
 def test_one_batch_serves_both_and_it_is_said() -> None:
-    batch = torch.zeros(2, 3, 4, 4)
+    batch = batched(torch.zeros(2, 3, 4, 4))
     assert apart([batch]) == ([batch], [batch])
     given = CalibrationImages([batch], False, ("a", "a"))
     found = calibration(given, 1, chose=True)

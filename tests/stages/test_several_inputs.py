@@ -1,4 +1,4 @@
-"""`fused` rewrites nets of several inputs beside a GPU that is made up; `fp8` says that its calibration has no form."""
+"""`fused` rewrites nets of several inputs beside a GPU that is made up."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,14 +69,14 @@ def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None
     assert digest_of(one, []) != digest_of(other, [])
 
 
-def test_fp8_offers_what_runs_in_fp16_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times(monkeypatch, 2.0, 1.0)
-    rewritten = Rewritten(drawn("masked", tmp_path), Tuner(tmp_path), None, "never")
+    rewritten = Rewritten(drawn("conditioned", tmp_path), Tuner(tmp_path), None, "never")
     stage = owned_up(fp8.fastest_of_both(rewritten, 4, "auto", Budget(1.0, 1.0)), "fp8")
-    why = "its calibration is for nets of one input, and this one takes 3"
+    why = "none of its layers can read fp8"
     assert stage.details["refused"] == {"fp8": why}
     assert stage.execution is not None
-    assert stage.execution.instead == f"2 layers by own kernels, in fp16: fp8 was refused: {why}"
+    assert stage.execution.instead == f"1 layers by own kernels, in fp16: fp8 was refused: {why}"
     assert stage.details["candidates_ms"] == {"Inductor": 2.0, "own kernels": 1.0}
 
 

@@ -22,9 +22,9 @@ def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
     work = workload.load(with_images(tmp_path, 64, 4, 2), None)
     batches, independent, *_ = work.calibration(10)
     assert independent
-    assert [len(batch) for batch in batches] == [4, 4, 4]
+    assert [len(batch.first) for batch in batches] == [4, 4, 4]
     checked = torch.cat(work.batches[: work.verified])
-    assert not any(torch.equal(image, other) for batch in batches for image in batch for other in checked)
+    assert not any(torch.equal(image, other) for batch in batches for image in batch.first for other in checked)
 
 
 def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
     asked = replace(with_images(tmp_path, 64, 2, 1), data=data)
     batches, independent, *_ = workload.load(asked, None).calibration(3)
     assert not independent
-    assert sum(len(batch) for batch in batches) == 4
+    assert sum(len(batch.first) for batch in batches) == 4
 
 
 def test_the_stain_is_judged_on_one_quarter_and_calibrated_on_the_others(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_the_stain_is_judged_on_one_quarter_and_calibrated_on_the_others(tmp_pat
 def test_without_a_source_of_more_the_batches_that_are_not_checked_serve() -> None:
     images = [torch.full((2, 3, 4, 4), float(value)) for value in range(4)]
     work = Workload(torch.nn.Identity(), images, torch.device("cpu"), Path(), verified=3)
-    assert work.calibration(32).batches == images[3:]
+    assert [batch.first for batch in work.calibration(32).batches] == images[3:]
     assert work.calibration(32).independent
     alone = replace(work, batches=images[:3])
-    assert alone.calibration(2).batches == images[:1]
+    assert [batch.first for batch in alone.calibration(2).batches] == images[:1]
     assert not alone.calibration(2).independent

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from pipeline.config.schema import DataSpec
 from pipeline.records.run_record import Reference
@@ -41,15 +42,24 @@ def labelled(folder: Path) -> DataSpec:
     return DataSpec("folder", str(folder / "images"), str(folder / "labels"), 64, batch_size=2, batches=3)
 
 
-@pytest.mark.parametrize("name", ["two", "six", "labelled"])
+def tensors(folder: Path) -> DataSpec:
+    """The same as tensors, drawn."""
+    given = {"image": torch.rand(20, 3, 64, 64), "right": torch.randint(2, (20, 64, 64))}
+    save_file(given, folder / "inputs.safetensors")
+    return DataSpec("tensors", str(folder / "inputs.safetensors"), "right", None, batch_size=2, batches=3)
+
+
+@pytest.mark.parametrize("name", ["two", "six", "labelled", "tensors"])
 def test_it_is_given_and_calibrated_on_what_the_run_was(name: str, tmp_path: Path) -> None:
     """Other layers would be kept in fp16 otherwise, and another program timed."""
     stain = DataSpec("stain", None, None, size=64, batch_size=2, batches=2 if name == "two" else 6)
-    made, again = both(tmp_path, labelled(tmp_path) if name == "labelled" else stain)
+    own = {"labelled": labelled, "tensors": tensors}
+    made, again = both(tmp_path, own[name](tmp_path) if name in own else stain)
     assert again.verified == made.verified
     assert len(again.batches) == len(made.batches)
     assert all(torch.equal(*pair) for pair in zip(again.batches, made.batches, strict=True))
     first, second = made.calibration(6), again.calibration(6)
     assert second.pictures == first.pictures
     assert (second.independent, second.left_out) == (True, first.left_out)
-    assert all(torch.equal(*pair) for pair in zip(second.batches, first.batches, strict=True))
+    pairs = zip(second.batches, first.batches, strict=True)
+    assert all(torch.equal(one.first, other.first) for one, other in pairs)

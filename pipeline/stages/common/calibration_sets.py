@@ -1,15 +1,14 @@
 """The images that a stage with few bits looks at: some give its scales, others say which layers it must not touch."""
 
-from torch import Tensor
-
+from pipeline.measure.batch import Batch
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import CalibrationImages
 
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
 
 
-def apart(batches: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The batches [batch, channels, height, width] for the scales, and the last ones for the choice of layers.
+def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """The batches for the scales, and the last ones for the choice of layers.
 
     A single one serves both.
     """

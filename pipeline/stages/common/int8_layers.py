@@ -44,16 +44,17 @@ class Judges:
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
     """The images of a workload for so many of calibration, none of which is an evaluation image, if there are enough.
 
-    A stage that scales each batch by itself asks for none; all images are then for the choice.
+    The net has one input. A stage that scales each batch by itself asks for none; all images are then for the choice.
     """
     given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
     workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
-    for_scales, for_choice = apart(given.batches) if images else ([], given.batches)
+    sets = apart(given.batches) if images else ([], given.batches)
+    for_scales, for_choice = ([batch.first for batch in part] for part in sets)
     with torch.inference_mode():
         exact = [workload.model(batch).float() for batch in for_choice]
-    sets = calibration(given, len(for_scales), chose=keep == "auto")
+    chosen_on = calibration(given, len(for_scales), chose=keep == "auto")
     budget = budget.of_answers(workload.has_masks)
-    return Judges(for_scales, for_choice, exact, budget, given.left_out, sets)
+    return Judges(for_scales, for_choice, exact, budget, given.left_out, chosen_on)
 
 
 def layers_to_keep(

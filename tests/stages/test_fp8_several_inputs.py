@@ -1,0 +1,155 @@
+"""`fp8` on nets of several inputs, from their file to what is saved, beside a GPU that is made up."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pipeline.compiler.artifact import load
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.config.schema import DataSpec, ModelSpec
+from pipeline.kernels.common.nhwc import FP8_MAX
+from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
+from pipeline.records.tasks import Task
+from pipeline.stages import fp8
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES
+from pipeline.stages.common.rewritten_net import Rewritten, owned_up
+from pipeline.worker import workload
+from tests.stages.nets_of_several_inputs import MADE
+from tests.stages.test_fused import no_gpu, times
+from tests.worker.jobs import EAGER, job
+
+__all__ = ["no_gpu"]  # a fixture
+SAMPLES, SIZE, VERIFIED = 30, 2, 4
+WITHIN = Budget(0.02, 5e-2)  # that of the stage in the logits; of so few pixels without training some change
+
+
+def loaded(name: str, folder: Path, *, samples: int = SAMPLES, labels: str | None = None) -> Workload:
+    """A net and its file, as a worker reads them."""
+    make, drawn = MADE[name]
+    torch.manual_seed(0)
+    values = drawn(samples)
+    right = {"right": torch.zeros_like(next(iter(values.values())))} if labels else {}
+    save_file(values | right, folder / "inputs.safetensors")
+    data = DataSpec("tensors", str(folder / "inputs.safetensors"), labels, None, batch_size=SIZE, batches=VERIFIED)
+    model = ModelSpec(name, f"{make.__module__}.{make.__qualname__}", {}, None)
+    task = Task("segmentation" if name == "masked" else "regression")
+    return replace(workload.load(replace(job(EAGER, folder), model=model, data=data, task=task), None), folder=folder)
+
+
+def built(work: Workload, monkeypatch: pytest.MonkeyPatch, keep: str = "auto", budget: Budget = WITHIN) -> Runner:
+    """The stage where its candidate in fp8 is the fastest."""
+    times(monkeypatch, 3.0, 2.0, 1.0)
+    rewritten = Rewritten(work, Tuner(work.folder / "tuned"), None, "never")
+    return owned_up(fp8.fastest_of_both(rewritten, 8, keep, budget.of_answers(work.has_masks)), "fp8")
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_layers_are_in_fp8_within_the_budget(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On inputs that it was not calibrated on; beside fp32 it has the tolerance of the stage's file."""
+    work = loaded(name, tmp_path)
+    stage = built(work, monkeypatch)
+    assert stage.execution is not None
+    assert (stage.execution.precision, stage.execution.instead) == ("fp8", "")
+    assert stage.details["refused"] == {}
+    assert stage.details["stored_fp8"]
+    with torch.no_grad():
+        for given in work.inputs[:VERIFIED]:
+            assert 1e-4 < distance(stage.run(*given), work.model(*given)) < 6e-2
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_saved_answers_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = loaded(name, tmp_path)
+    stage = built(work, monkeypatch)
+    assert stage.save is not None
+    net, _ = stage.save(tmp_path / "artefact")
+    given = work.inputs[1]
+    with torch.no_grad():
+        assert torch.equal(load(net.parent)(*given), stage.run(*given))
+
+
+@pytest.mark.parametrize("labels", [None, "right"])
+def test_no_judged_sample_is_looked_at(labels: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All inputs of a sample come together, each in its own type; with labels all are judged but for those given."""
+    work = loaded("guided", tmp_path, labels=labels)
+    seen: list[Batch] = []
+
+    def watched(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:
+        seen.extend(batch for batch in batches if isinstance(batch, Batch))
+        return largest(net, batches)
+
+    monkeypatch.setattr(fp8, "largest", watched)
+    stage = built(work, monkeypatch)
+    looked_at = work.calibration(8 + SIZE * JUDGED_BATCHES)
+    batches = SAMPLES // SIZE
+    expected = [*range(VERIFIED, VERIFIED + 7)] if labels is None else [*range(batches - 5, batches)]
+    assert stage.left_out == (() if labels is None else tuple(expected))
+    assert looked_at.pictures == tuple(f"sample {at}" for number in expected for at in (2 * number, 2 * number + 1))
+    assert work.further is not None
+    stored = [work.further(SIZE * number, SIZE * (number + 1)) for number in range(max(VERIFIED, work.judged // SIZE))]
+    for given in [*seen, *looked_at.batches]:
+        assert given.names == ("sample", "added.inside", "added.text", "maps.0")
+        assert [part.dtype for part in given] == [torch.float32, torch.bool, torch.float32, torch.float32]
+    judged = [part for number, part in enumerate(stored) if number not in stage.left_out]
+    assert len(judged) == (VERIFIED if labels is None else batches - 5)
+    for given in looked_at.batches:
+        assert not any(torch.equal(one, other) for row in judged for one in row.first for other in given.first)
+    assert stage.calibration is not None
+    assert (stage.calibration.apart, stage.calibration.choice_apart) == (True, True)
+    assert len(seen) == len(looked_at.batches) - JUDGED_BATCHES + (labels is not None)
+
+
+def test_where_there_are_too_few_samples_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are judged come again, as images do, and the record says so."""
+    stage = built(loaded("guided", tmp_path, samples=VERIFIED * SIZE + 1), monkeypatch)
+    assert stage.calibration is not None
+    assert not stage.calibration.apart
+    assert stage.left_out == ()
+
+
+def test_whole_numbers_reach_the_net_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time steps beyond what fp8 or fp16 tell apart give answers of their own."""
+    work = loaded("attending", tmp_path)
+    stage, (sample, step, states) = built(work, monkeypatch), work.inputs[0]
+    near = torch.full_like(step, 998), torch.full_like(step, 999)
+    with torch.no_grad():
+        one, other = (stage.run(sample, each, states).clone() for each in near)
+        wanted = work.model(sample, near[1], states) - work.model(sample, near[0], states)
+        assert distance(other - one, wanted) < 0.3
+
+
+def test_a_map_that_is_given_has_a_scale_of_its_own_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined with a layer's, whose type and scale it shares: the largest of both, over all that scales come from."""
+    work = loaded("guided", tmp_path)
+    rewritten = Rewritten(work, Tuner(tmp_path), None, "never")
+    found = fp8.sensitivity(rewritten, 8, "none", WITHIN)
+    made = fp8.of_sensitivity(rewritten, found)
+    assert made is not None
+    most = max(float(batch.tensors[3].abs().max()) for batch in found.given.batches[: found.for_scales])
+    assert {round(scale * FP8_MAX / most, 3) for scale in made.plan.scales.values()} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("keep", "allowed", "why"),
+    [
+        ("auto", 1e-9, "no layer can be in fp8 within the budget of 1e-09 of the answer (relative L2)"),
+        ("joined", 5e-2, "keep_fp16 leaves no layer that could be in it"),
+    ],
+)
+def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
+    keep: str, allowed: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = built(loaded("guided", tmp_path), monkeypatch, keep, Budget(1.0, allowed))
+    assert stage.details["refused"] == {"fp8": why}
+    assert stage.execution is not None
+    assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {why}")
