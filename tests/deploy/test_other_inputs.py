@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 from models.build import build_model
 from models.input_contract import InputContract
 from pipeline.compiler.artifact import save
+from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import export
+from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.config.request_error import RequestError
 from pipeline.deploy import bundle_contract, bundle_files, export_command, exporting, fresh_process, predict_command
 from pipeline.deploy.bundle_predictor import of_bundle
@@ -25,7 +27,7 @@ from pipeline.deploy.recorded_choice import check_task
 from pipeline.deploy.verification import answer_lines
 from pipeline.measure.batch import Batch
 from pipeline.records import codec
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import RunRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
@@ -33,6 +35,7 @@ from tests.compiler.rewriting import lowered, own_calls, rewrite_all
 from tests.deploy.recorded import artefact, run_folder, stage
 from tests.fork_server import torch_alone
 
+ATTENDING = "tests.stages.nets_of_several_inputs.Attending"
 CONDITIONED = "tests.input_nets.Conditioned"
 VOLUMES = InputContract(1, "zscore", (), (), 1.0)
 
@@ -124,6 +127,33 @@ def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -
     found = bundle_contract.load(bundle)
     assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
     assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> None:
+    """Latents, a time step and states reach their layers in fp8 where nothing of the project is."""
+    run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
+    names = ("sample", "timestep", "encoder_hidden_states")
+    given = {"sample": torch.randn(4, 4, 16, 16), names[1]: torch.arange(4), names[2]: torch.randn(4, 5, 8)}
+    save_file(given, run / "inputs.safetensors")
+    record = rewritten(run, model=ModelSettings("mine", ATTENDING))
+    inputs = Batch(tuple(given[name][:2] for name in names), names)
+    exported = export(build_model(ATTENDING, {}, None, 1).eval(), inputs, torch.float32)
+    rewrite_all(exported)
+    with torch.inference_mode():
+        known = scales(exported, [], largest(exported, [inputs]))
+    assert layers_in_fp8(exported, known)
+    files = save(lowered(exported, scales=known), inputs, run / "fp8" / "net")
+    kept = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in files]
+    made = stage("fp8", artefacts=kept, tolerance=Tolerance(6e-2, 1e-3, "as of the stage's file"))
+    codec.save(replace(record, stages=[made]), run)
+    with torch_alone():
+        assert export_command.main([str(run), "--stage", "fp8", "--to", str(bundle)]) == 0
+    found = bundle_contract.load(bundle)
+    assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
+    assert found.judged is not None
+    assert found.judged.relative_l2 is not None
+    assert 1e-3 < found.judged.relative_l2 < 6e-2
 
 
 @pytest.fixture
