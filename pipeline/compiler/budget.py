@@ -13,7 +13,6 @@ from pipeline.measure.accuracy import classes
 Run = Callable[[Tensor], Tensor]
 Given = TypeVar("Given")  # what a net is called with: a tensor, or a batch of several
 NO_NUMBER = 1e12  # of the budget; finite, so that what a layer saves of it is a number
-LEAST_PRICE = 1e-12  # of a layer that another one has made free
 TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minutes
 
 
@@ -111,20 +110,16 @@ def dice_lost(overlaps: Tensor) -> float:
     return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
 
 
-def keep_within(
-    names: list[str], cost: Callable[[list[str]], float], price: Callable[[list[str]], float] = len
-) -> tuple[list[str], dict[str, float]]:
+def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
     """The layers that keep more bits so that the budget holds, and why those.
 
-    One after the other is kept, each time the one that saves most of what is over the budget for its price, beside
-    those kept already: gain and price depend on them. All are tried at first; then, at each step, those few that
-    promised most when they were tried last. In the end those go again, the dearest first, that the later ones made
-    superfluous.
+    One after the other is kept, each time the one that saves most of what is over the budget, beside those kept
+    already, as the gain depends on them. All are tried at first; then, at each step, those few that promised most when
+    they were tried last. In the end those go again that the later ones made superfluous.
 
     Args:
         names: of the layers.
         cost: how much of the budget is used while some layers are kept; 1 is all of it.
-        price: what it takes, in any unit, to keep some layers; without, each takes as much as any other.
 
     Returns:
         The names kept, and for every layer how much of the budget it saved, or would have saved, when it was last
@@ -134,26 +129,25 @@ def keep_within(
     gains: dict[str, float] = {}
     used = cost(kept)
     while used > 1 and len(kept) < len(names):
-        paid = price(kept)
-        prices = {name: price([*kept, name]) - paid for name in names if name not in kept}
-        rest = sorted(prices, key=lambda name: -_worth(gains.get(name, 0.0), used, prices[name]))
-        tried = rest[:TRIED_AGAIN] if gains else rest
+        rest = [name for name in names if name not in kept]
+        promising = sorted(rest, key=lambda name: -_worth(gains.get(name, 0.0), used))
+        tried = promising[:TRIED_AGAIN] if gains else rest
         left = {name: cost([*kept, name]) for name in tried}
         gains |= {name: used - after for name, after in left.items()}
-        best = max(tried, key=lambda name: (_worth(gains[name], used, prices[name]), gains[name]))
+        best = max(tried, key=lambda name: (_worth(gains[name], used), gains[name]))
         kept.append(best)
         used = left[best]
-    return kept if used > 1 else _needed(kept, cost, price), gains
+    return kept if used > 1 else _needed(kept, cost), gains
 
 
-def _worth(gain: float, used: float, price: float) -> float:
-    """What a layer saves of that which is over the budget, for its price; what it adds, where it saves nothing."""
-    return gain if gain <= 0 else min(gain, used - 1) / max(price, LEAST_PRICE)
+def _worth(gain: float, used: float) -> float:
+    """What a layer saves of that which is over the budget; what it adds, where it saves nothing."""
+    return min(gain, used - 1)
 
 
-def _needed(kept: list[str], cost: Callable[[list[str]], float], price: Callable[[list[str]], float]) -> list[str]:
+def _needed(kept: list[str], cost: Callable[[list[str]], float]) -> list[str]:
     """Of layers that are within the budget those that it takes; the last was needed when it was chosen."""
-    for name in sorted(kept[:-1], key=lambda name: -price([name])):
+    for name in kept[:-1]:
         others = [other for other in kept if other != name]
         if cost(others) <= 1:
             kept = others

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.budget import Budget, keep_within
+from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import fp8_groups, quantisable, scales
+from pipeline.compiler.filled_budget import filled
+from pipeline.compiler.fp8_values import fp8_groups, quantisable_together, scales
 from pipeline.compiler.least_time import least_seconds
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.batch import Batch, batched, of_batches
@@ -45,7 +46,6 @@ def keep_for(
 ) -> tuple[list[str], dict[str, float]]:
     """The layers to keep in fp16 so that the budget holds, and why those.
 
-    A layer's gain and its price depend on those kept already, since it shares its input's type with its neighbours.
     The references compute, so that no tile is needed.
 
     Args:
@@ -55,9 +55,8 @@ def keep_for(
         budget: to be kept.
 
     Returns:
-        As `keep_within`.
+        As `filled`.
     """
-    names = quantisable(net)
 
     def answers(plan: Plan) -> Callable[[Batch], Tensor]:
         return of_batches(lower(net, plan))
@@ -71,4 +70,4 @@ def keep_for(
     def price(keep: list[str]) -> float:
         return least_seconds(net, scales(net, keep, seen))
 
-    return keep_within(names, cost, price)
+    return filled(quantisable_together(net), cost, price)

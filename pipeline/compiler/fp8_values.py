@@ -99,6 +99,19 @@ def quantisable(net: ExportedNet) -> list[str]:
     return reading(net, set().union(*fp8_groups(net, [])))
 
 
+def quantisable_together(net: ExportedNet) -> list[list[str]]:
+    """The same in sets of which all read fp8 or none, since they share values."""
+    known = quantisable(net)
+    set_of = {name: {name} for name in known}
+    for group in fp8_groups(net, []):
+        readers = [layer_of(net.module, user) for value in group for user in value.users if value in inputs_of(user)]
+        names = [layer.name for layer in readers if layer is not None]
+        together = set().union(*(set_of[name] for name in names))
+        set_of.update(dict.fromkeys(together, together))
+    distinct = {id(names): names for names in set_of.values()}.values()
+    return [[name for name in known if name in names] for names in distinct]
+
+
 def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
     """The layers that read nothing but these values, in the order of the graph."""
     found = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)

@@ -1,11 +1,13 @@
 """Which layers keep more bits: those that take the least time of all that are enough."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from pipeline.compiler.budget import NO_NUMBER, Budget, keep_within, spent
+from pipeline.compiler.filled_budget import filled
 from pipeline.compiler.fp8_values import groups, scales
 from pipeline.compiler.least_time import least_seconds
 from tests.compiler.rewriting import rewritten
@@ -14,25 +16,48 @@ HARM = {"large": 0.5, "small": 0.3, "tiny": 0.1}
 PRICE = {"large": 10.0, "small": 1.0, "tiny": 1.0}
 
 
-def kept_within(spare: float) -> list[str]:
-    """What is kept where all three layers together do 0.9 of the budget's harm, and so much else is there."""
+def kept_in(budget: float, units: Sequence[Sequence[str]] = (("large",), ("small",), ("tiny",))) -> list[str]:
+    """What is kept within so much of the harm of all layers, which adds up in squares."""
 
     def cost(kept: list[str]) -> float:
-        return spare + sum(harm for name, harm in HARM.items() if name not in kept)
+        return math.hypot(*(harm for name, harm in HARM.items() if name not in kept)) / budget
 
-    return keep_within(list(HARM), cost, lambda kept: sum(PRICE[name] for name in kept))[0]
-
-
-def test_the_cheaper_of_two_that_are_enough_is_kept() -> None:
-    """Not the one that saves most."""
-    assert kept_within(0.3) == ["small"]
-    assert kept_within(0.1) == []
+    kept, taken = filled(units, cost, lambda kept: sum(PRICE[name] for name in kept))
+    assert cost(kept) <= 1
+    assert not kept or set(taken) == set(HARM)
+    return kept
 
 
-def test_a_layer_that_a_later_one_makes_superfluous_goes_again() -> None:
-    """The small one was the best buy, but the large one is needed and enough."""
-    assert kept_within(0.55) == ["large"]
-    assert kept_within(0.75) == ["small", "large"]
+def test_the_cheaper_of_those_that_are_enough_are_kept() -> None:
+    """The large one does most harm, and takes ten times as long."""
+    assert math.hypot(*HARM.values()) == pytest.approx(0.592, abs=1e-3)
+    assert kept_in(0.6) == []
+    assert kept_in(0.52) == ["small"]
+    assert kept_in(0.505) == ["small", "tiny"]
+    assert kept_in(0.4) == ["large"]
+    assert kept_in(0.2) == ["large", "small"]
+    assert kept_in(0.05) == ["large", "small", "tiny"]
+
+
+def test_layers_that_go_together_are_kept_together() -> None:
+    assert kept_in(0.52, [["large", "tiny"], ["small"]]) == ["small"]
+    assert kept_in(0.4, [["large", "tiny"], ["small"]]) == ["large", "tiny"]
+
+
+def test_what_is_over_the_budget_together_gives_way_and_what_fits_comes() -> None:
+    """Harm that adds up faster, or slower, than in squares."""
+    units, price = [["one"], ["two"], ["three"]], len
+    kept, _ = filled(units, lambda kept: 0.0 if len(kept) == 3 else (0.5, 1.2, 1.5)[2 - len(kept)], price)
+    assert kept == ["two", "three"]
+    kept, _ = filled(units, lambda kept: 0.8 if kept else 1.1, price)
+    assert kept == ["two", "three"]
+    assert filled(units, lambda _: 1.1, price)[0] == ["one", "two", "three"]
+
+
+def test_a_layer_that_later_ones_make_superfluous_goes_again() -> None:
+    """It saved most, alone."""
+    used = {"": 3.0, "a": 1.9, "b": 2.2, "c": 2.2, "ab": 1.5, "ac": 1.6, "bc": 1.0, "abc": 0.9}
+    assert keep_within(["a", "b", "c"], lambda kept: used["".join(sorted(kept))])[0] == ["b", "c"]
 
 
 @torch.no_grad()
