@@ -1,6 +1,7 @@
 """The operations that a saved net may call: this project's own, and those of ATen that only compute."""
 
 import re
+from functools import cache
 
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
@@ -10,29 +11,42 @@ from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
 from pipeline.compiler.norm_ops import RUNS
 
 OWN = {*OPERATIONS, *RUNS, "merged_statistics", "norm_factors", "excitation"}
-# Beside those that torch tags as its core or as pointwise: what nets are written with before they are decomposed.
-# A name without its overload stands for all overloads.
+# Beside those of which torch tags some overload as its core or as pointwise: what nets are written with before they
+# are decomposed, and what torch decomposes them into. A name stands for all its overloads.
 FURTHER = frozenset(
     [
         "_assert_tensor_metadata",
+        "_embedding_bag_forward_only",
+        "_fft_c2c",
+        "_linalg_det",
+        "_linalg_eigh",
+        "_linalg_svd",
         "_trilinear",
         "_unsafe_index",
         "_unsafe_index_put",
         "_unsafe_view",
+        "_upsample_bicubic2d_aa",
+        "_upsample_bilinear2d_aa",
         "_upsample_nearest_exact2d",
         "_upsample_nearest_exact3d",
         "adaptive_avg_pool2d",
         "adaptive_avg_pool3d",
         "adaptive_max_pool2d",
         "adaptive_max_pool3d",
+        "addbmm",
+        "addmv",
         "alias_copy",
         "baddbmm",
         "batch_norm",
+        "bernoulli",
+        "bincount",
         "broadcast_to",
         "broadcast_tensors",
+        "bucketize",
         "channel_shuffle",
         "chunk",
         "column_stack",
+        "complex",
         "concat",
         "concatenate",
         "contiguous",
@@ -44,28 +58,50 @@ FURTHER = frozenset(
         "conv_transpose3d",
         "cudnn_convolution_add_relu",
         "cudnn_convolution_relu",
+        "cummax",
+        "cummin",
+        "cumprod",
         "detach",
+        "diag",
+        "diagonal_copy",
+        "dist",
         "dropout",
         "dstack",
         "einsum",
         "expand_as",
+        "exponential",
+        "fake_quantize_per_channel_affine_cachemask",
+        "fake_quantize_per_tensor_affine_cachemask",
         "feature_dropout",
         "flatten",
+        "fractional_max_pool2d",
+        "fractional_max_pool3d",
         "glu",
         "group_norm",
         "gru",
         "hardswish",
+        "histc",
         "hstack",
+        "index_copy",
+        "index_fill",
         "instance_norm",
         "kthvalue",
         "layer_norm",
         "lift_fresh_copy",
+        "linalg_cholesky_ex",
+        "linalg_cross",
+        "linalg_inv_ex",
+        "linalg_matrix_exp",
+        "linalg_pinv",
+        "linalg_qr",
+        "linalg_solve_ex",
         "linear",
         "linalg_vector_norm",
         "linspace",
         "log_sigmoid",
         "log_sigmoid_forward",
         "log_softmax",
+        "logcumsumexp",
         "logsumexp",
         "lstm",
         "matmul",
@@ -79,16 +115,23 @@ FURTHER = frozenset(
         "movedim",
         "nanmedian",
         "narrow",
+        "native_channel_shuffle",
         "new_full",
         "new_ones",
         "new_zeros",
+        "norm",
         "one_hot",
         "ones_like",
+        "outer",
         "pad",
         "permute_copy",
         "pixel_shuffle",
         "pixel_unshuffle",
+        "polar",
         "prelu",
+        "rand_like",
+        "randint_like",
+        "randn_like",
         "reflection_pad2d",
         "reflection_pad3d",
         "repeat_interleave",
@@ -100,12 +143,14 @@ FURTHER = frozenset(
         "rnn_tanh",
         "roll",
         "scaled_dot_product_attention",
+        "searchsorted",
         "softmax",
         "split",
         "split_with_sizes",
         "stack",
         "std",
         "std_mean",
+        "stft",
         "swapaxes",
         "swapdims",
         "tensor_split",
@@ -157,4 +202,11 @@ def computes(name: str, overload: str) -> bool:
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
     if not isinstance(found, OpOverload) or found._schema.is_mutable:
         return False
-    return name in FURTHER or torch.Tag.core in found.tags or torch.Tag.pointwise in found.tags
+    return name in FURTHER or bool(tags_of(name) & {torch.Tag.core, torch.Tag.pointwise})
+
+
+@cache
+def tags_of(name: str) -> set[torch.Tag]:
+    """What torch tags any overload of an operation of ATen as: `sum` of all values is as harmless as that of some."""
+    packet = getattr(torch.ops.aten, name)
+    return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}

@@ -112,13 +112,18 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> Export
 
 def without_rare(program: ExportedProgram) -> ExportedProgram:
     """The program with operations that no saved net may call made of those that torch makes them of."""
+    tried: set[OpOverload] = set()
+    while rare := rare_operations(program) - tried:  # what one is made of may be rare itself
+        known = torch.export.default_decompositions()
+        program = program.run_decompositions({target: known[target] for target in rare & known.keys()})
+        tried |= rare
+    return program
+
+
+def rare_operations(program: ExportedProgram) -> set[OpOverload]:
+    """The operations that a program calls and no saved net may."""
     called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
-    rare = {target for target in called if not is_allowed(f"torch.ops.{target}")}
-    if not rare:
-        return program
-    known = torch.export.default_decompositions()
-    made: ExportedProgram = program.run_decompositions({target: known[target] for target in rare & known.keys()})
-    return made
+    return {target for target in called if not is_allowed(f"torch.ops.{target}")}
 
 
 def without_checks(module: fx.GraphModule) -> None:

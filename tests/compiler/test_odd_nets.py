@@ -141,6 +141,39 @@ def standard_deviation(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def distances(net: Written, x: Tensor) -> Tensor:
+    y = net.second(x).float()
+    alike = functional.pairwise_distance(y, x.float())[..., None] + torch.inner(y, y)[..., 0, 0] / 256
+    answer: Tensor = (y * alike.mean((1, 2, 3), keepdim=True)).to(x.dtype)
+    return answer
+
+
+def shrunk_without_aliases(net: Written, x: Tensor) -> Tensor:
+    small = functional.interpolate(net.second(x).float(), scale_factor=0.5, mode="bilinear", antialias=True)
+    answer: Tensor = functional.interpolate(small, scale_factor=2).to(x.dtype)
+    return answer
+
+
+def below_the_diagonal(net: Written, x: Tensor) -> Tensor:
+    places = torch.outer(x.float().mean((0, 1, 2)), torch.arange(16) / 16)
+    answer: Tensor = net.second(x).tril() + torch.searchsorted(places, torch.ones(16, 1)).to(x.dtype) / 16
+    return answer
+
+
+def by_frequencies(net: Written, x: Tensor) -> Tensor:
+    spectrum = torch.fft.fft2(net.second(x).float())
+    turned = torch.complex(spectrum.real, spectrum.imag * 0.5) * torch.polar(torch.ones(16), torch.ones(16) / 2)
+    answer: Tensor = torch.fft.ifft2(turned).real.to(x.dtype)
+    return answer
+
+
+def by_products_along_a_side(net: Written, x: Tensor) -> Tensor:
+    y = net.second(x).sigmoid().float()
+    solved = torch.linalg.solve(y @ y.mT + 4 * torch.eye(16), y)
+    answer: Tensor = (y.cumprod(3) + y.logcumsumexp(2) + y.cummax(3)[0] + solved).to(x.dtype)
+    return answer
+
+
 WIDTHS: dict[object, int] = {buffer_in_concatenation: 64, single_precision_in_concatenation: 64}
 BETWEEN = [
     computed_norm,
@@ -163,6 +196,11 @@ BETWEEN = [
     unlisted,
     recurrent,
     standard_deviation,
+    distances,
+    shrunk_without_aliases,
+    below_the_diagonal,
+    by_frequencies,
+    by_products_along_a_side,
 ]
 
 
