@@ -18,6 +18,7 @@ FURTHER = frozenset(
         "_assert_tensor_metadata",
         "_embedding_bag_forward_only",
         "_fft_c2c",
+        "_linalg_check_errors",
         "_linalg_det",
         "_linalg_eigh",
         "_linalg_svd",
