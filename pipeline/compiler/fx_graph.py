@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 Shape = tuple[int, ...]
-CONCATENATION = "aten.cat.default"
+CONCATENATION, ADDITION = "aten.cat.default", "aten.add.Tensor"
 
 
 def is_call(node: object, *names: str) -> bool:

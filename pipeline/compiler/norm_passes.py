@@ -14,9 +14,9 @@ from torch import fx
 
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, operation
 from pipeline.compiler.fp8_rounding import FP8
-from pipeline.compiler.fx_graph import is_call, only_user
+from pipeline.compiler.fx_graph import ADDITION, is_call, only_user
 from pipeline.compiler.ops import tile_of
-from pipeline.compiler.passes.kernel_folding import ADDITION, MULTIPLICATION, RECOGNISABLE, TO
+from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, RECOGNISABLE, TO
 from pipeline.compiler.passes.norm_sums import factor_and_shift
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.conv3x3 import conv3x3_narrow

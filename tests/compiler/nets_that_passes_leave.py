@@ -48,6 +48,31 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, c: c(functional.pad(x, (0, 0, 0, 0, 1, 0))), conv(4, 16)
     ),
     "fold_padding: cut off": lambda: Made(lambda x, c: c(functional.pad(x, (-1, -1, -1, -1))), conv(3, 16)),
+    "add_parallel_convolutions: of two values": lambda: Made(
+        lambda x, a, b: a(x) + b(x.tanh()), conv(3, 16), conv(3, 16, 1)
+    ),
+    "add_parallel_convolutions: one is read again": lambda: Made(
+        lambda x, a, b: (lambda y: (a(x) + y) * y)(b(x)), conv(3, 16), conv(3, 16, 1)
+    ),
+    "add_parallel_convolutions: neither window holds the other": lambda: Made(
+        lambda x, a, b: a(x) + b(x), nn.Conv2d(3, 16, (3, 1), padding=(1, 0)), nn.Conv2d(3, 16, (1, 3), padding=(0, 1))
+    ),
+    "add_parallel_convolutions: one by a factor": lambda: Made(
+        lambda x, a, b: torch.add(a(x), b(x), alpha=2), conv(3, 16), conv(3, 16, 1)
+    ),
+    "add_parallel_convolutions: broadcast": lambda: Made(lambda x, a, b: a(x) + b(x), conv(3, 16), nn.Conv2d(3, 16, 8)),
+    "add_parallel_convolutions: the weight is computed": lambda: Made(
+        lambda x, a, b: a(x) + functional.conv2d(x, b.weight * x.mean(), padding=1), conv(3, 16), conv(3, 16)
+    ),
+    "add_parallel_convolutions: the input itself": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + y)(a(x)), conv(3, 16), conv(16, 16)
+    ),
+    "add_parallel_convolutions: by the batch itself": lambda: Made(
+        lambda x, a, b, n: (lambda y: b(y) + n(y))(a(x)),
+        conv(3, 16),
+        conv(16, 16),
+        nn.BatchNorm2d(16, track_running_stats=False),
+    ),
     "fold_batch_norm: the convolution is read twice": lambda: Made(
         lambda x, c, n: (lambda y: n(y) + y)(c(x)), conv(3, 16), nn.BatchNorm2d(16)
     ),

@@ -19,6 +19,7 @@ from pipeline.compiler.passes.kernel_folding import (
 from pipeline.compiler.passes.kernel_matching import pass_for
 from pipeline.compiler.passes.norm_sums import sum_where_made
 from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
+from pipeline.compiler.passes.parallel_convolutions import add_parallel_convolutions
 from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
 from pipeline.compiler.passes.tidying import drop_empty_parts, drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling
@@ -32,6 +33,8 @@ FOR_ANY_BACKEND: list[Pass] = [
     drop_empty_parts,
     fold_padding,
     fold_batch_norm,
+    add_parallel_convolutions,
+    fold_batch_norm,  # once more: of sums that have become convolutions
     pointwise_before_upsampling,
     norms_in_nhwc,
 ]

@@ -34,7 +34,7 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
             continue
         before = weight.transpose(0, 1) if transposed else weight
         scaled, shift = fold(before, net.constant(given["bias"]), known)
-        _put(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
+        give_weight(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
         replace(answer, conv)
         net.module.graph.erase_node(norm)
         matched.append(module_of(conv))
@@ -53,7 +53,7 @@ def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
     )
 
 
-def _put(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
+def give_weight(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
     name, graph = module_of(conv), net.module.graph
     with graph.inserting_before(conv):

@@ -7,6 +7,7 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
+    ADDITION,
     add_constant,
     arguments,
     calls,
@@ -27,7 +28,7 @@ from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
-POOLING, ADDITION = "aten.max_pool2d.default", "aten.add.Tensor"
+POOLING = "aten.max_pool2d.default"
 TO = "aten.to.dtype"
 CAST = "aten._to_copy.default"
 MULTIPLICATION = "aten.mul.Tensor"

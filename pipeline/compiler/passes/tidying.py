@@ -4,6 +4,7 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
+    ADDITION,
     CONCATENATION,
     arguments,
     calls,
@@ -21,14 +22,24 @@ CLONE = "aten.clone.default"
 
 
 def drop_identities(net: ExportedNet) -> list[str]:
-    """Copies in the same layout, which dropouts become in eval mode, and pads by nothing."""
+    """Copies in the same layout, which dropouts become in eval mode, pads by nothing, and sums with the number 0."""
     matched = []
-    for node in calls(net.module.graph, CLONE, PAD):
-        given = arguments(node)
-        if given["memory_format"] is None if is_call(node, CLONE) else not any(given["pad"]):
+    for node in calls(net.module.graph, CLONE, PAD, ADDITION):
+        if _changes_nothing(node):
             matched.append(module_of(node))
             replace(node, source(node))
     return matched
+
+
+def _changes_nothing(node: fx.Node) -> bool:
+    """Whether a copy, a pad or a sum gives its first argument; one with 0 is where Python's `sum` begins."""
+    given = arguments(node)
+    if is_call(node, CLONE):
+        return given["memory_format"] is None
+    if is_call(node, PAD):
+        return not any(given["pad"])
+    kept = isinstance(node.args[0], fx.Node) and given["other"] in (0, 0.0) and not isinstance(given["other"], fx.Node)
+    return kept and source(node).meta["val"].dtype == node.meta["val"].dtype
 
 
 def drop_empty_parts(net: ExportedNet) -> list[str]:
