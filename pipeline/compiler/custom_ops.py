@@ -36,7 +36,7 @@ OUTPUTS = ("result", "pooled", "logits", "statistics")
 SCHEMA = (
     "(Tensor x, Tensor? second, Tensor? weight, Tensor? scale, Tensor? bias, Tensor? second_weight, Tensor? border, "
     "Tensor? head_weight, Tensor? head_bias, Tensor? slopes, Tensor? residual, float residual_scale, "
-    "str activation, float slope, str layer, str tile, int slices, "
+    "str activation, float slope, str layer, str tile, int slices, int dilation, "
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
 NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
@@ -103,6 +103,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
         phases=op.phases,
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
         slices=given["slices"],
+        dilation=given["dilation"],
     )
     seen = x.float().contiguous() if op.reads_image else by_pixels(x)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None

@@ -54,6 +54,7 @@ class KernelLayer(nn.Module):
         head: a 1×1 convolution that follows; its logits are fp32.
         stores_out: whether somebody reads the output itself.
         slices: of how many, one below the other, its maps are made: a volume's depth, 1 for an image.
+        dilation: how many pixels apart the taps of its window are.
     """
 
     def __init__(self, name: str, op: KernelOp, weight: Tensor | None, bias: Tensor | None) -> None:
@@ -65,7 +66,7 @@ class KernelLayer(nn.Module):
         self.pool = self.statistics = False
         self.head: Head | None = None
         self.stores_out = True
-        self.slices = 1
+        self.slices = self.dilation = 1
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.
@@ -96,7 +97,8 @@ class KernelLayer(nn.Module):
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
         """The output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
-        return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual))
+        ends = Ends(self.activation, self.slopes, residual, dilation=self.dilation)
+        return self.op.library(inputs[0], parameters[0], ends)
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Weights and biases in a type, as the library reads them."""

@@ -167,6 +167,7 @@ class _Lowering:
                 "slope": layer.activation.slope,
                 "layer": layer.name,
                 "slices": layer.slices,
+                "dilation": layer.dilation,
                 "tile": self.plan.tiles.get(node.name, REFERENCE),
                 **{name: outputs.get(name) for name in PLACES.values()},
             },

@@ -5,9 +5,11 @@ from dataclasses import asdict
 
 from pipeline.kernels import (
     conv1x1,
+    conv1x1_strided,
     conv3x3,
     conv3x3_few,
     conv3x3x3,
+    conv_by_slice,
     conv_first,
     conv_first_volumes,
     conv_head,
@@ -19,11 +21,17 @@ from pipeline.kernels import (
     upsample2x,
 )
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
+from pipeline.kernels.conv3x3 import conv3x3_dilated
 from pipeline.kernels.polyphase import polyphase_layers
 
 KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP,
+    conv3x3_dilated.OP,
     conv3x3x3.OP,
+    conv_by_slice.OP,
+    conv_by_slice.FIRST_OP,
+    conv_by_slice.STRIDED_OP,
+    conv_by_slice.TRANSPOSED_OP,
     conv_first.OP,
     conv_first.STRIDED_OP,
     conv_first_volumes.OP,
@@ -40,6 +48,7 @@ KERNELS: tuple[KernelOp, ...] = (
     polyphase_layers.UPSAMPLED,
     conv1x1.OP,
     conv1x1.GATED_OP,
+    conv1x1_strided.OP,
     upsample2x.OP,
     upsample2x.ALIGNED_OP,
     conv_head.OP,

@@ -128,7 +128,8 @@ def _replace(conv: fx.Node) -> None:
         buffer = _call(graph, aten.empty_strided.default, ([batch, channels, height, width], steps), named)
         parts: dict[str, Argument] = dict.fromkeys(NAMES) | {"x": given["input"], "weight": weight, "bias": bias}
         parts |= {"residual_scale": 1.0, "slope": 0.0, "activation": "relu" if last is not conv else "none"}
-        parts |= {"layer": conv.name, "tile": MEASURED, "slices": 1, "_result_base_index": 0, "_all_bases": [buffer]}
+        parts |= {"layer": conv.name, "tile": MEASURED, "slices": 1, "dilation": 1}
+        parts |= {"_result_base_index": 0, "_all_bases": [buffer]}
         parts |= {f"_{name}_base_index": None for name in OUTPUTS[1:]}
         kept = {name: part for name, part in parts.items() if name not in OUTPUTS}
         call = graph.call_function(auto_functionalized_v2, (operation("conv3x3"),), kept)

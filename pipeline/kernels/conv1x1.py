@@ -5,7 +5,7 @@ factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`
 and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -101,8 +101,8 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Raises:
         ValueError: a shape, dtype or stride is not as above.
     """
-    _checked(x, weight, epilogue, outputs)
-    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)))
+    check_operands(x, weight, epilogue, outputs)
+    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)))
 
 
 def gated_conv1x1(
@@ -121,13 +121,13 @@ def gated_conv1x1(
     Raises:
         ValueError: a shape, dtype or stride is not as above.
     """
-    _checked(x, weight, epilogue, outputs)
+    check_operands(x, weight, epilogue, outputs)
     gate, (batch, _, _, inner) = second.map, x.shape
     if gate is None or tuple(gate.shape) != (batch, 1, 1, inner) or gate.dtype != x.dtype or x.dtype.itemsize < 2:
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)), factors)
+    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)), batch, factors)
 
 
 def gated_reference(
@@ -142,21 +142,34 @@ def gated_reference(
     reference(gated, weight, epilogue, outputs)
 
 
-def _checked(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+def check_operands(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, folds: Collection[str] = FOLDS
+) -> None:
+    """Check x [N, H, W, in], weight [out, in], an epilogue that may ask for `folds`, and its outputs.
+
+    Raises:
+        ValueError: one of them isn't as it must be; the text begins with its name.
+    """
     batch, height, width, inner = x.shape
     outer = weight.shape[0]
     check("x", x, (batch, height, width, inner))
     check("weight", weight, (outer, inner))
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, height, width, outer), FOLDS)
+    check_epilogue(epilogue, outputs, (batch, height, width, outer), folds)
 
 
-def _launch(
-    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile, gate: Tensor | None = None
+def launch(
+    x: Tensor,
+    weight: Tensor,
+    epilogue: Epilogue,
+    outputs: Outputs,
+    tile: Tile,
+    lines: int = 1,
+    gate: Tensor | None = None,
 ) -> None:
-    """Queue the product of checked operands; with a gate [N, in] the pixels of an image are a line of their own."""
-    lines, (outer, inner) = 1 if gate is None else len(x), weight.shape
+    """Queue the product of checked operands, whose pixels are so many lines; a gate is [lines, in]."""
+    outer, inner = weight.shape
     seen, made = in_lines("x", x, lines), in_lines("out", required(outputs.out), lines)
     residual = epilogue.residual
     tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)

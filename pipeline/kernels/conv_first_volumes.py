@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.block_statistics import ROWS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
+from pipeline.kernels.common.slices import stored_by_slice
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -29,14 +30,6 @@ def beside_each_other(volumes: Tensor) -> Tensor:
     return windows.flatten(2, 3).flatten(0, 1).contiguous()
 
 
-def of_slices(outputs: Outputs, slices: int) -> Outputs:
-    """Where [N, D · H, W, out] and [N, blocks, 2, out] are stored, for D times the images."""
-    out, counted = required(outputs.out), outputs.statistics
-    batch, height = len(out) * slices, out.shape[1] // slices
-    counted = None if counted is None else counted.view(batch, -1, *counted.shape[2:])
-    return Outputs(out.view(batch, height, *out.shape[2:]), statistics=counted)
-
-
 def reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
     """What `conv_first_volumes` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
 
@@ -46,7 +39,7 @@ def reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outp
         epilogue: scale and bias [out].
         outputs: out [N, D · H, W, out], statistics [N, blocks, 2, out].
     """
-    conv_first.reference(beside_each_other(volumes), weight, epilogue, of_slices(outputs, volumes.shape[2]))
+    conv_first.reference(beside_each_other(volumes), weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
 def conv_first_volumes(
@@ -69,7 +62,7 @@ def conv_first_volumes(
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
     if epilogue.statistics and volumes.shape[3] % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {volumes.shape[3]}")
-    conv_first.conv_first(volumes, weight, epilogue, of_slices(outputs, volumes.shape[2]), tile)
+    conv_first.conv_first(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]), tile)
 
 
 def candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv_first.Tile]:

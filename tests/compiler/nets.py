@@ -11,6 +11,7 @@ from models.unet import UNet
 from tests.compiler.inverted_residuals import InvertedResiduals
 from tests.compiler.last_layers import Few, normed_head
 from tests.compiler.volume_nets import VOLUMES
+from tests.compiler.window_nets import Dilated, Shortcut
 
 Size = tuple[int, ...]
 
@@ -280,6 +281,8 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "bilinear": (lambda: classic(upsampling="bilinear"), (2, 3, 32, 48)),
     "bilinear, odd size": (lambda: classic(upsampling="bilinear", depth=1), (1, 3, 33, 46)),
     "one channel in, many classes": (lambda: classic(in_channels=1, classes=11, depth=1), (1, 1, 32, 32)),
+    "strided shortcut": (Shortcut, (2, 3, 16, 12)),
+    "dilated": (Dilated, (2, 3, 17, 22)),
     "residual": (Residual, (2, 3, 32, 48)),
     "instance norm": (Instance, (2, 3, 32, 48)),
     "instance norm, odd size": (Instance, (1, 3, 33, 47)),

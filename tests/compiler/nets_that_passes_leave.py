@@ -133,6 +133,18 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "sum_where_made: no layer before it": lambda: Made(lambda x, n: n(x.repeat(1, 32, 1, 1)), nn.GroupNorm(4, 96)),
     "fold_activation: no convolution before it": lambda: Made(lambda x, c: c(functional.silu(x)), conv(3, 16)),
+    "take_conv3x3_dilated: padded as if its taps were neighbours": lambda: Made(
+        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=1)
+    ),
+    "take_conv3x3_dilated: one way": lambda: Made(
+        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=(2, 1), padding=(2, 1))
+    ),
+    "take_conv3x3_dilated: in groups": lambda: Made(
+        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2, groups=2)
+    ),
+    "take_conv3x3_dilated: with a stride": lambda: Made(
+        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2, stride=2)
+    ),
     "take_conv3x3: dilated": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2)),
     "take_conv3x3: strided": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, stride=2)),
     "take_conv3x3: grouped": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, groups=16)),

@@ -26,6 +26,8 @@ NETS = (
     "one level, batch 3",
     "bilinear, odd size",
     "residual",
+    "strided shortcut",
+    "dilated",
     "transposed with norm",
     "squeeze and excitation",
     "residuals, sums for norms, slopes",
@@ -33,6 +35,7 @@ NETS = (
     "norms up to the logits",
     "late windows, depthwise, squeeze and excitation",
     "volumes",
+    "volumes of slices far apart",
 )
 
 
@@ -134,7 +137,7 @@ def test_the_user_s_image_may_have_any_layout_and_floating_type() -> None:
     """The kernels read fp32 in NCHW; a bundle's net is called with what its user has."""
     image, out = torch.randn(2, 3, 9, 12).half(), torch.zeros(2, 16, 9, 12).half().to(memory_format=torch.channels_last)
     given = {**dict.fromkeys(NAMES), "weight": torch.zeros(3, 3, 4, 16).half(), "bias": torch.zeros(16), "result": out}
-    given |= {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "residual_scale": 1.0}
+    given |= {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "dilation": 1, "residual_scale": 1.0}
     for other in (image, image.double().to(memory_format=torch.channels_last), image.float().transpose(2, 3).mT):
         seen = kernel_call(conv_first.OP, {**given, "x": other}).x
         assert seen.dtype == torch.float32

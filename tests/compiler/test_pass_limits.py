@@ -123,3 +123,10 @@ def test_a_padding_by_a_word_is_known_where_both_sides_are_equal(
     given: str | list[int], window: tuple[int, int], sides: tuple[int, int]
 ) -> None:
     assert padding(given, window) == sides
+
+
+@pytest.mark.parametrize(("dilation", "sides"), [((2, 3), (2, 3)), ((1, 2), (1, 2))])
+def test_a_padding_by_a_word_reaches_as_far_as_the_taps(dilation: tuple[int, int], sides: tuple[int, int]) -> None:
+    assert padding("same", (3, 3), dilation) == sides
+    assert padding("same", (2, 3), (2, 1)) == (1, 1)
+    assert padding("same", (2, 3), (1, 1)) == (-1, -1)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+Axes = tuple[int, int, int]
+
 
 class PlainVolumes(nn.Module):
     """Instance norms, a strided convolution, a transposed one beside a skip, a head of 1×1×1: as nnU-Net's."""
@@ -40,7 +42,7 @@ class ResidualVolumes(nn.Module):
         self.norm = nn.GroupNorm(4, 64)
         self.mix = nn.Conv3d(64, 16, 1)
         self.last = nn.Sequential(nn.Conv3d(80, 16, 3, padding=1), nn.ReLU())
-        self.wide = nn.Conv3d(16, 8, (1, 3, 3), padding=(0, 1, 1))
+        self.wide = nn.Conv3d(16, 8, (1, 5, 5), padding=(0, 2, 2))
 
     def forward(self, volume: Tensor) -> Tensor:
         high = self.first(volume)
@@ -52,7 +54,35 @@ class ResidualVolumes(nn.Module):
         return logits
 
 
+class FlatVolumes(nn.Module):
+    """Windows and strides within slices, as nnU-Net's and MONAI's nets have where slices are far from each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.block(1, 32, (1, 3, 3))
+        self.high = self.block(32, 64, (1, 3, 3))
+        self.mixed = nn.Conv3d(64, 64, (1, 3, 3), padding="same")
+        self.down = self.block(64, 48, (1, 3, 3), (1, 2, 2))
+        self.low = self.block(48, 48, (3, 3, 3))
+        self.grow = nn.ConvTranspose3d(48, 32, (1, 2, 2), (1, 2, 2))
+        self.last = self.block(96, 24, (1, 3, 3))
+        self.head = nn.Conv3d(24, 3, 1)
+
+    @staticmethod
+    def block(inner: int, outer: int, window: Axes, stride: Axes = (1, 1, 1)) -> nn.Sequential:
+        conv = nn.Conv3d(inner, outer, window, stride, (window[0] // 2, window[1] // 2, window[2] // 2))
+        return nn.Sequential(conv, nn.InstanceNorm3d(outer, affine=True), nn.LeakyReLU(0.01, inplace=True))
+
+    def forward(self, volume: Tensor) -> Tensor:
+        high = self.high(self.first(volume))
+        high = functional.relu(self.mixed(high) + high)
+        grown = self.grow(self.low(self.down(high)))
+        logits: Tensor = self.head(self.last(torch.cat([grown, high], dim=1)))
+        return logits
+
+
 VOLUMES = {
+    "volumes of slices far apart": (FlatVolumes, (2, 1, 3, 16, 12)),
     "volumes": (PlainVolumes, (2, 1, 4, 16, 12)),
     "volumes, residuals, an odd depth": (ResidualVolumes, (1, 8, 3, 16, 24)),
 }

@@ -30,7 +30,8 @@ class Layer:
     """A layer to run.
 
     `size` is the input's height and width; `classes` those of a folded head, 0 for none; `residual` its dtype;
-    `stored_as` the output's dtype where it isn't the input's; `slices` of this size a volume's, one below the other.
+    `stored_as` the output's dtype where it isn't the input's; `slices` of this size a volume's, one below the other;
+    `dilation` how many pixels apart the window's taps are.
     """
 
     batch: int = 1
@@ -45,6 +46,7 @@ class Layer:
     statistics: bool = False
     stored_as: torch.dtype | None = None
     slices: int = 1
+    dilation: int = 1
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
         statistics=layer.statistics,
         early=True,  # as a lowered graph calls every kernel
         slices=layer.slices,
+        dilation=layer.dilation,
     )
 
 
@@ -209,7 +212,7 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
     return replace(
         layer,
         size=(-(-height // 8) * 8, width) if by_block else layer.size,
-        inner=3 if op.reads_image else min(layer.inner, inner or layer.inner),
+        inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
         outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,

@@ -132,7 +132,14 @@ def test_a_side_of_one_pixel_may_have_any_step(op: KernelOp, size: tuple[int, in
     assert made.outputs.out is not None
     ends, memory = made.epilogue, {"x": any_steps(made.x), "result": any_steps(made.outputs.out)}
     given = {**dict.fromkeys(NAMES), **memory, "weight": made.weight, "scale": ends.scale, "bias": ends.bias}
-    given |= {"activation": ends.activation.name, "slope": 0.0, "tile": "", "slices": 1, "residual_scale": 1.0}
+    given |= {
+        "activation": ends.activation.name,
+        "slope": 0.0,
+        "tile": "",
+        "slices": 1,
+        "dilation": 1,
+        "residual_scale": 1.0,
+    }
     op.launch(*kernel_call(op, given).operands)
     made.check()
 
@@ -142,5 +149,13 @@ def test_an_operation_has_nothing_to_do_for_no_images(monkeypatch: pytest.Monkey
     monkeypatch.setattr(custom_ops, "is_cuda", lambda _: True)
     out = torch.zeros(0, 16, 8, 8).half()
     given = {**dict.fromkeys(NAMES), "weight": torch.zeros(9, 16, 16).half(), "bias": torch.zeros(16), "result": out}
-    given |= {"activation": "relu", "slope": 0.0, "layer": "", "tile": "no tile", "slices": 1, "residual_scale": 1.0}
+    given |= {
+        "activation": "relu",
+        "slope": 0.0,
+        "layer": "",
+        "tile": "no tile",
+        "slices": 1,
+        "dilation": 1,
+        "residual_scale": 1.0,
+    }
     operation("conv3x3")(out, **{name: part for name, part in given.items() if name != "x"})

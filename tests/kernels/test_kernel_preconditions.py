@@ -23,7 +23,7 @@ from pipeline.kernels.common.capability import gluon_barred, reaching_views_barr
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT
 from pipeline.kernels.common.nhwc import next_power_of_two
-from tests.kernels.examples import HALF, PLAIN, Layer, example
+from tests.kernels.examples import HALF, PLAIN, Layer, example, for_kernel
 
 
 def test_references_agree_with_torch() -> None:
@@ -176,6 +176,6 @@ def test_another_gpu_gets_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None: (8, 6))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     for op in PLAIN:
-        tiles = example(op, HALF, Layer()).candidates()
+        tiles = example(op, HALF, for_kernel(op, Layer())).candidates()
         assert tiles
         assert not [tile for tile in tiles if "gluon" in type(tile).__module__ or "narrow" in type(tile).__module__]

@@ -6,13 +6,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3x3, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
+from pipeline.kernels.common.activation import RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, SecondSource
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
 from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, Example, Layer, example, values
+from tests.kernels.examples import FP8, HALF, Example, Layer, example, for_kernel, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 
@@ -82,6 +84,70 @@ def test_the_references_are_torch_s_convolutions() -> None:
     upconv2x2x2.reference(x.flatten(1, 2), upconv2x2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
     wanted = functional.conv_transpose3d(x.float().movedim(4, 1), weight, stride=2).movedim(1, 4)
     torch.testing.assert_close(grown.float(), wanted, rtol=2e-3, atol=2e-3)
+
+
+SLICED = (conv_by_slice.OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP)
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
+def test_a_kernel_of_images_takes_each_slice_for_one(op: KernelOp, dtype: torch.dtype) -> None:
+    """In parts of wider buffers, with a residual and the sums of the slices' blocks where the kernel has them."""
+    size = (16, 6) if op.growth < 1 else (8, 6)
+    layer = for_kernel(op, Layer(2, size, 16, 48, residual=dtype, statistics=True, slices=3))
+    made = example(op, dtype, layer)
+    second = [SecondSource()] if op.takes_second else []
+    *_, tile = op.candidates(made.x, made.weight, made.epilogue, *([made.outputs, *second] if second else []))
+    made.poison()
+    op.launch(made.x, made.weight, made.epilogue, made.outputs, *second, tile)
+    made.check()
+
+
+@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
+def test_a_window_of_one_slice_is_torch_s_convolution(op: KernelOp) -> None:
+    """By the reference and by the library, slice by slice, the residual among what is added."""
+    assert op.pack is not None
+    assert op.weight_shape is not None
+    inner, step = (1 if op.reads_image else 16), (1, 2, 2)
+    x, weight = (
+        values(2, inner, 3, 16, 12, dtype=torch.float32),
+        values(*op.weight_shape(inner, 16), dtype=torch.float32),
+    )
+    if op is conv_by_slice.TRANSPOSED_OP:
+        wanted = functional.conv_transpose3d(x, weight, stride=step)
+    else:
+        stride = step if op is conv_by_slice.STRIDED_OP else 1
+        wanted = functional.conv3d(x, weight, stride=stride, padding=(0, 1, 1))
+    added = torch.linspace(-1, 1, wanted.numel()).view(wanted.shape) if "residual" in op.folds else None
+    wanted = (wanted if added is None else wanted + added).relu()
+    flat, bias = (x if op.reads_image else x.flatten(2, 3)), torch.zeros(16)
+    residual = None if added is None else added.flatten(2, 3)
+    found = op.library(flat, LibraryParameters(weight, bias), Ends(RELU, residual=residual, slices=3))
+    torch.testing.assert_close(found.unflatten(2, (3, -1)), wanted, rtol=1e-4, atol=1e-4)
+    nhwc = flat if op.reads_image else flat.permute(0, 2, 3, 1).contiguous()
+    out = torch.empty(wanted.flatten(2, 3).permute(0, 2, 3, 1).shape)
+    epilogue = Epilogue(
+        bias=bias,
+        activation=RELU,
+        slices=3,
+        residual=None if residual is None else residual.permute(0, 2, 3, 1).contiguous(),
+    )
+    op.reference(nhwc, op.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2).unflatten(2, (3, -1)), wanted, rtol=5e-3, atol=2e-2)
+
+
+def test_slices_that_are_no_images_are_refused() -> None:
+    made = example(conv_by_slice.OP, HALF, Layer(1, (8, 4), 16, 32, slices=2))
+    with pytest.raises(ValueError, match=r"^x must have 3 slices of one height"):
+        replace(made, epilogue=replace(made.epilogue, slices=3)).run()
+    counted = example(conv_by_slice.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2, statistics=True))
+    with pytest.raises(ValueError, match="statistics of a volume need slices of a multiple of 8 rows, got 4"):
+        counted.run()
+    first = example(conv_by_slice.FIRST_OP, HALF, Layer(1, (8, 4), 1, 16, slices=2))
+    with pytest.raises(ValueError, match=r"^volumes must have one channel"):
+        replace(first, x=first.x.repeat(1, 2, 1, 1, 1)).run()
+    with pytest.raises(ValueError, match=r"^x must have 2 slices"):
+        replace(first, x=first.x[:, :, :1]).run()
 
 
 @pytest.mark.parametrize("outer", [8, 24, 32])

@@ -54,7 +54,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
         pair(after[2:]),
         window=window,
         stride=pair(given["stride"]),
-        padding=padding(given["padding"], window),
+        padding=padding(given["padding"], window, pair(given["dilation"])),
         dilation=pair(given["dilation"]),
         output_padding=pair(given.get("output_padding", [0, 0])),
         groups=given["groups"],
@@ -62,14 +62,14 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     )
 
 
-def padding(given: str | Sequence[int], window: tuple[int, int]) -> tuple[int, int]:
+def padding(given: str | Sequence[int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> tuple[int, int]:
     """The padding of a convolution on each side, where its argument may be a word; (-1, -1) where the sides differ."""
     if not isinstance(given, str):
         return pair(given)
     if given == "valid":
         return 0, 0
-    height, width = window
-    return (height // 2, width // 2) if height % 2 and width % 2 else (-1, -1)
+    height, width = (step * (side - 1) for side, step in zip(window, dilation, strict=True))
+    return (-1, -1) if height % 2 or width % 2 else (height // 2, width // 2)
 
 
 def by_its_sizes(node: fx.Node) -> bool:
@@ -116,7 +116,9 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
     source = node.all_input_nodes[0]
     with graph.inserting_before(node):
         seen = uncast(source) if op.reads_image else source
-    put_layer(net, node, KernelLayer(name, op, weight, bias), [seen])
+    layer = KernelLayer(name, op, weight, bias)
+    layer.dilation = pair(given.get("dilation", [1]))[0]
+    put_layer(net, node, layer, [seen])
     return name
 
 

@@ -3,9 +3,10 @@
 A volume [N, channels, D, H, W] in NDHWC and the image [N, channels, D · H, W] in NHWC are the same memory. What works
 on single voxels, or sums over all of them, does the same to either; so of the net's operations these run on images, and
 all passes for images apply to them. What doesn't, such as a pool, gets a view of the volume. A convolution of 1×1×1 is
-one of 1×1.
+one of 1×1, and one of 1×3×3 works on each slice as on an image.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ from pipeline.compiler.passes.kernel_folding import CAST, MULTIPLICATION, RECOGN
 from pipeline.compiler.passes.kernel_matching import image_of, uncast
 from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
 from pipeline.compiler.volume_layer import VolumeLayer
-from pipeline.kernels import conv3x3x3, conv_first, conv_first_volumes, upconv2x2x2
+from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.polyphase import polyphase_layers
@@ -38,40 +39,58 @@ aten = torch.ops.aten
 CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"
 BY_VOXEL = RECOGNISABLE | {ADDITION, MULTIPLICATION, TO, CAST, INSTANCE, GROUP, CONCATENATION}
 RANK = 5
+Axes = tuple[int, int, int]  # a number for depth, height and width
 
 
 class Form(NamedTuple):
-    """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments."""
+    """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments.
+
+    The output's voxels are `step` input voxels apart.
+    """
 
     op: KernelOp
     call: str
-    window: int
-    given: dict[str, int | str]
+    window: Axes
+    given: dict[str, Axes | str]
+    step: Axes = (1, 1, 1)
 
     def fits(self, node: fx.Node, weight: Tensor) -> bool:
-        """Whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one, along all three axes."""
+        """Whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
         given = arguments(node)
-        if not is_call(node, self.call) or tuple(weight.shape[2:]) != 3 * (self.window,):
+        if not is_call(node, self.call) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
             return False
-        return all(_all(given[name], value) for name, value in self.given.items())
+        return all(_axes(given[name]) == value for name, value in self.given.items())
 
 
-ALONE = {"dilation": 1, "groups": 1}
+NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
+CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
+WITHIN: Axes = (0, 1, 1)
+ALONE: dict[str, Axes | str] = {"dilation": ONE}
 FORMS = (
-    Form(conv3x3x3.OP, CONV3D, 3, {"stride": 1, "padding": 1, **ALONE}),
-    Form(conv3x3x3.OP, SAME_CONV3D, 3, {"stride": 1, "padding": "same", **ALONE}),
-    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, 3, {"stride": 2, "padding": 1, **ALONE}),
-    Form(upconv2x2x2.OP, TRANSPOSED, 2, {"stride": 2, "padding": 0, "output_padding": 0, **ALONE}),
+    Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE, **ALONE}),
+    Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same", **ALONE}),
+    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE, **ALONE}, TWO),
+    Form(upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE, **ALONE}),
+    Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN, **ALONE}),
+    Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same", **ALONE}),
+    Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN, **ALONE}, FLAT),
+    Form(
+        conv_by_slice.TRANSPOSED_OP,
+        TRANSPOSED,
+        FLAT,
+        {"stride": FLAT, "padding": NONE, "output_padding": NONE, **ALONE},
+    ),
 )
+INNER = (conv3x3x3.OP, conv_by_slice.OP)  # for one of these alone volumes become images
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
-    """Convolutions of 3×3×3 and 2×2×2 become layers, if a 3×3×3 beyond the first is there; else nothing is changed."""
+    """Convolutions that kernels take become layers, if a 3×3×3 or 1×3×3 beyond the first is there; else none does."""
     graph = net.module.graph
     found = {node: kernel_for(net, node) for node in calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
     kernels = {node: op for node, op in found.items() if op is not None}
     names = [module_of(conv) or conv.name for conv in kernels]
-    if conv3x3x3.OP in kernels.values():
+    if any(op in kernels.values() for op in INNER):
         walk = _Walk(net, kernels)
         for node in list(graph.nodes):
             walk.visit(node)
@@ -84,21 +103,36 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
     if weight is None or not volume(node) or not volume(source) or not net.knows(arguments(node)["bias"]):
         return None
-    op = next((form.op for form in FORMS if form.fits(node, weight)), None)
-    (_, inner, deep, height, width), outer = shape_of(source), shape_of(node)[1]
-    step = 2 if op is polyphase_layers.STRIDED_VOLUMES else 1
-    if op is None or outer % CHANNELS or deep % step or height % (step * ROWS) or width % step:
+    form = next((form for form in FORMS if form.fits(node, weight)), None)
+    inner, outer = shape_of(source)[1], shape_of(node)[1]
+    if form is None or outer % CHANNELS:
         return None
-    size = (height, width)
-    first = LayerDescription("conv2d", 3 * inner, outer, size, size, (3, 3), padding=(1, 1), reads_image=True)
-    if op is conv3x3x3.OP and image_of(source) is not None and conv_first.OP.accepts and conv_first.OP.accepts(first):
-        return conv_first_volumes.OP
-    return op if inner % CHANNELS == 0 else None
+    deep, rows, cols = form.step
+    if any(length % step for length, step in zip(shape_of(source)[2:], (deep, rows * ROWS, cols), strict=True)):
+        return None
+    return _first(form, source, outer) or (form.op if inner % CHANNELS == 0 else None)
 
 
-def _all(given: object, value: int | str) -> bool:
-    """Whether an argument that has a number for each axis, or one for all, is this number throughout."""
-    return all(part == value for part in (given if isinstance(given, (list, tuple)) else [given]))
+def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
+    """The kernel that takes a convolution of the user's volumes; None where it reads another value, or none does."""
+    inner, size = shape_of(source)[1], (shape_of(source)[3], shape_of(source)[4])
+    if form.op not in INNER or image_of(source) is None or conv_first.OP.accepts is None:
+        return None
+    by_slice = form.op is conv_by_slice.OP
+    planes = inner if by_slice else 3 * inner
+    seen = LayerDescription("conv2d", planes, outer, size, size, (3, 3), padding=(1, 1), reads_image=True)
+    if not conv_first.OP.accepts(seen) or (by_slice and inner > 1):
+        return None
+    return conv_by_slice.FIRST_OP if by_slice else conv_first_volumes.OP
+
+
+def _axes(given: str | int | Sequence[int]) -> Axes | str:
+    """An argument that has a number for each axis, or one for all, as three; a word as it is."""
+    if isinstance(given, str):
+        return given
+    values = [given] if isinstance(given, int) else list(given)
+    depth, height, width = values if len(values) == 3 else values * 3
+    return depth, height, width
 
 
 def volume(node: object) -> bool:
@@ -176,8 +210,8 @@ class _Walk:
             return None
         given = arguments(node)
         weight = self.net.constant(given["weight"])
-        unpadded = isinstance(given["padding"], str) or _all(given["padding"], 0)
-        plain = unpadded and _all(given["stride"], 1) and given["groups"] == 1
+        unpadded = isinstance(given["padding"], str) or _axes(given["padding"]) == NONE
+        plain = unpadded and _axes(given["stride"]) == ONE and given["groups"] == 1
         fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and self.net.knows(given["bias"])
         return weight[:, :, 0] if fits and weight is not None else None
 

@@ -51,6 +51,7 @@ class Epilogue:
         early: whether the weights were there before the kernel right before this one began, so that they may be loaded
             while that one ends.
         slices: of how many, one below the other, each map is made: a volume's depth, 1 for an image.
+        dilation: how many pixels apart the taps are that were summed; 1 for neighbours.
     """
 
     scale: Tensor | None = None
@@ -65,6 +66,7 @@ class Epilogue:
     phases: int = 1
     early: bool = False
     slices: int = 1
+    dilation: int = 1
 
     @property
     def key(self) -> str:
@@ -76,6 +78,7 @@ class Epilogue:
             ends.append(f"residual {str(added.dtype).removeprefix('torch.')} {list(added.stride())}")
         ends.append("statistics" if self.statistics else "")
         ends.append(f"{self.slices} slices" if self.slices > 1 else "")
+        ends.append(f"dilation {self.dilation}" if self.dilation > 1 else "")
         return ", ".join(part for part in ends if part)
 
     @property
@@ -87,6 +90,7 @@ class Epilogue:
             "slopes": self.activation.by_channel,
             "residual": self.residual is not None,
             "statistics": self.statistics,
+            "dilation": self.dilation > 1,
         }
         return {name for name, wanted in asked.items() if wanted}
 

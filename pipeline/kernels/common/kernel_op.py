@@ -36,12 +36,14 @@ class Ends(NamedTuple):
         slopes: [out], of an activation that has one for each channel.
         residual: [N, out, H', W'], added before the activation.
         slices: of how many the input is made, one below the other: a volume's depth, 1 for an image.
+        dilation: how many pixels apart the window's taps are.
     """
 
     activation: Activation
     slopes: Tensor | None = None
     residual: Tensor | None = None
     slices: int = 1
+    dilation: int = 1
 
 
 class SecondSource(NamedTuple):

@@ -26,7 +26,7 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv3x3` computes, in plain PyTorch and fp32, on any device.
+    """What `conv3x3` and `conv3x3_dilated` compute, in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, in].
@@ -35,8 +35,9 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
         outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
             [N, blocks, 2, out].
     """
+    apart = epilogue.dilation
     taps = weight.float().reshape(3, 3, *weight.shape[1:]).permute(2, 3, 0, 1)
-    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=1).permute(0, 2, 3, 1)
+    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=apart, dilation=apart).permute(0, 2, 3, 1)
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 

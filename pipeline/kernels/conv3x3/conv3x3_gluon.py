@@ -32,6 +32,7 @@ from pipeline.kernels.common.gluon_epilogue import (
     write_statistics,
 )
 from pipeline.kernels.common.nhwc import multiprocessors
+from pipeline.kernels.common.slices import by_slice
 from pipeline.kernels.common.tma import barriers, boxes_of, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
 from pipeline.kernels.conv3x3.conv3x3_products import load_boxes, place, products
@@ -209,8 +210,8 @@ def launch(operands: Operands, tile: Tile) -> None:
             and a tile isn't made of their blocks.
     """
     x, weight, epilogue, outputs = operands
-    out, pooled, head = operands.by_slice(outputs.out), outputs.pooled, epilogue.head
-    residual, source = operands.by_slice(epilogue.residual), operands.source
+    out, pooled, head = by_slice(outputs.out, epilogue.slices), outputs.pooled, epilogue.head
+    residual, source = by_slice(epilogue.residual, epilogue.slices), operands.source
     check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     slices = epilogue.slices // operands.at_a_time

@@ -4,6 +4,7 @@ A volume [N, D, H, W, channels] is given as its slices one below the other, [N, 
 memory: all that works on single pixels, or on blocks of them, then takes it for an image.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from torch import Tensor
@@ -52,19 +53,15 @@ class Operands(NamedTuple):
         """What is read: x [N, H, W, in], or the volumes [N, D, H, W, in] that it is."""
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
 
-    def by_slice(self, value: Tensor | None) -> Tensor | None:
-        """A value [N, D · H, W, channels] as [N · D, H, W, channels], the same memory; None for None."""
-        if value is None or self.epilogue.slices == 1:
-            return value
-        return value.view(-1, self.height, *value.shape[2:])
-
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:
         """How many tiles of this size cover the output's height, width and channels."""
         return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-self.weight.shape[1] // out)
 
 
-def check_operands(operands: Operands) -> None:
+def check_operands(operands: Operands, of_images: Collection[str] = FOLDS) -> None:
     """Check x [N, H, W, in], weight [9 or 27, out, in] or [36, 64, in], the epilogue and its outputs.
+
+    `of_images` is what the epilogue may ask for where these are images.
 
     Raises:
         ValueError: one of them isn't as it must be; the text names it.
@@ -80,7 +77,7 @@ def check_operands(operands: Operands) -> None:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
     if weight.dtype != x.dtype:
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    folds = {1: FOLDS, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
+    folds = {1: of_images, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
     check_epilogue(epilogue, outputs, (batch, height, width, outer), folds)
 
 

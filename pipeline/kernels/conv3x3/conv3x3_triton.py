@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.slices import by_slice
 from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
 
@@ -40,14 +41,15 @@ class Tile:
 def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
     slopes, residual_boxes, residual_scale, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
+    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
     DEEP: tl.constexpr,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels].
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. The
+    taps of an image's window are `dilation` pixels apart.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
@@ -64,7 +66,8 @@ def _conv3x3_triton(
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             if DEEP == 1:
-                box = x_boxes.load([image, y0 + tap // 3 - 1, x0 + tap % 3 - 1, c0]).reshape(PIXELS, DEPTH)
+                y, x = y0 + (tap // 3 - 1) * dilation, x0 + (tap % 3 - 1) * dilation
+                box = x_boxes.load([image, y, x, c0]).reshape(PIXELS, DEPTH)
             else:
                 z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
                 box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
@@ -109,7 +112,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     half = [1, tile.rows // 2, tile.cols // 2, tile.out]
     source = operands.source
     ones = [1] * (source.ndim - 3)
-    out, residual = operands.by_slice(outputs.out), operands.by_slice(epilogue.residual)
+    out, residual = by_slice(outputs.out, epilogue.slices), by_slice(epilogue.residual, epilogue.slices)
     _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
         descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
@@ -131,6 +134,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         tiles_out,
         tiles,
         epilogue.slices,
+        epilogue.dilation,
         DEEP=operands.deep,
         IN=x.shape[3],
         ROWS=tile.rows,

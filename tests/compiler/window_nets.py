@@ -1,0 +1,36 @@
+"""Small nets with windows that have kernels of their own: whose taps lie apart, and of one pixel with a stride."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Shortcut(nn.Module):
+    """A residual block with a stride, whose input reaches its end by a window of one pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 64, 3, 2, 1)
+        self.last, self.short = nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(32, 64, 1, 2, bias=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = functional.relu(self.first(image))
+        return functional.relu(self.last(functional.relu(self.down(value))) + self.short(value))
+
+
+class Dilated(nn.Module):
+    """Windows whose taps lie apart, as in nets that keep their resolution: beside each other, before a norm, added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 64, 3, padding=1)
+        self.second = nn.Sequential(nn.Conv2d(64, 64, 3, padding=2, dilation=2, bias=False), nn.BatchNorm2d(64))
+        self.normed = nn.Sequential(nn.Conv2d(64, 32, 3, padding="same", dilation=4), nn.InstanceNorm2d(32))
+        self.wide = nn.ModuleList([nn.Conv2d(32, 16, 3, padding=apart, dilation=apart) for apart in (3, 6, 36)])
+        self.last = nn.Sequential(nn.Conv2d(48, 24, 3, padding=2, dilation=2), nn.ReLU(), nn.Conv2d(24, 3, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        first = functional.relu(self.first(image))
+        value = functional.silu(self.normed(functional.relu(self.second(first) + first)))
+        logits: Tensor = self.last(torch.cat([functional.relu(wide(value)) for wide in self.wide], dim=1))
+        return logits
