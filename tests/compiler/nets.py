@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.unet import UNet
+from tests.compiler.further_nets import FURTHER
 from tests.compiler.inverted_residuals import InvertedResiduals
 from tests.compiler.last_layers import Few, normed_head
 from tests.compiler.volume_nets import VOLUMES
-from tests.compiler.window_nets import Dilated, Shortcut
 
 Size = tuple[int, ...]
 
@@ -61,21 +61,6 @@ class Instance(nn.Module):
         )
         logits: Tensor = self.head(self.last(torch.cat([high, grown], dim=1)))
         return logits
-
-
-class Halves(nn.Module):
-    """An operation with two answers, and one in place whose argument is used again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 32, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        value = self.conv(image)
-        functional.relu_(value)
-        left, right = value.chunk(2, dim=1)
-        product: Tensor = left * right
-        return product
 
 
 class Diffusion(nn.Module):
@@ -281,12 +266,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "bilinear": (lambda: classic(upsampling="bilinear"), (2, 3, 32, 48)),
     "bilinear, odd size": (lambda: classic(upsampling="bilinear", depth=1), (1, 3, 33, 46)),
     "one channel in, many classes": (lambda: classic(in_channels=1, classes=11, depth=1), (1, 1, 32, 32)),
-    "strided shortcut": (Shortcut, (2, 3, 16, 12)),
-    "dilated": (Dilated, (2, 3, 17, 22)),
     "residual": (Residual, (2, 3, 32, 48)),
     "instance norm": (Instance, (2, 3, 32, 48)),
     "instance norm, odd size": (Instance, (1, 3, 33, 47)),
-    "two answers": (Halves, (1, 3, 16, 16)),
     "group norm, SiLU, attention": (Diffusion, (2, 3, 16, 24)),
     "nested concatenations": (Nested, (2, 3, 16, 24)),
     "squeeze and excitation": (Excited, (2, 3, 16, 24)),
@@ -300,4 +282,5 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "norms up to the logits": (normed_head, (2, 3, 20, 36)),
     "masks and views": (Masked, (1, 3, 8, 8)),
     **VOLUMES,
+    **FURTHER,
 }

@@ -24,6 +24,11 @@ def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:
     return nn.Conv2d(inner, outer, size, padding=options.pop("padding", size // 2), **options)
 
 
+def second(**options: Any) -> nn.Module:
+    """A convolution of 16 channels after another."""
+    return Made(lambda x, first, last: last(first(x)), conv(3, 16, 1), conv(16, 16, **options))
+
+
 CASES: dict[str, Callable[[], nn.Module]] = {
     "drop_identities: another layout": lambda: Made(
         lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)
@@ -133,22 +138,14 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     ),
     "sum_where_made: no layer before it": lambda: Made(lambda x, n: n(x.repeat(1, 32, 1, 1)), nn.GroupNorm(4, 96)),
     "fold_activation: no convolution before it": lambda: Made(lambda x, c: c(functional.silu(x)), conv(3, 16)),
-    "take_conv3x3_dilated: padded as if its taps were neighbours": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=1)
-    ),
-    "take_conv3x3_dilated: one way": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=(2, 1), padding=(2, 1))
-    ),
-    "take_conv3x3_dilated: in groups": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2, groups=2)
-    ),
-    "take_conv3x3_dilated: with a stride": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2, stride=2)
-    ),
-    "take_conv3x3: dilated": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, dilation=2, padding=2)),
-    "take_conv3x3: strided": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, stride=2)),
-    "take_conv3x3: grouped": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, groups=16)),
-    "take_conv3x3: another padding": lambda: Made(lambda x, a, b: b(a(x)), conv(3, 16, 1), conv(16, 16, padding=0)),
+    "take_conv3x3_dilated: padded as if its taps were neighbours": lambda: second(dilation=2, padding=1),
+    "take_conv3x3_dilated: one way": lambda: second(dilation=(2, 1), padding=(2, 1)),
+    "take_conv3x3_dilated: in groups": lambda: second(dilation=2, padding=2, groups=2),
+    "take_conv3x3_dilated: with a stride": lambda: second(dilation=2, padding=2, stride=2),
+    "take_conv3x3: dilated": lambda: second(dilation=2, padding=2),
+    "take_conv3x3: strided": lambda: second(stride=2),
+    "take_conv3x3: grouped": lambda: second(groups=16),
+    "take_conv3x3: another padding": lambda: second(padding=0),
     "take_conv3x3: the weight is computed": lambda: Made(
         lambda x, a, b: functional.conv2d(a(x), b.weight * (2 + x.mean()), padding=1), conv(3, 16, 1), conv(16, 16)
     ),

@@ -118,17 +118,6 @@ def test_norms_become_factors_and_the_last_of_them_is_read_by_the_logits_alone()
     assert own_calls(graph) == ["conv_first", "conv3x3_strided", "transposed3x3"]
 
 
-def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
-    made = rewritten("dilated")
-    assert own_calls(lowered(made.net)) == ["conv_first", *["conv3x3_dilated"] * 6]
-    apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
-    assert apart == {"first": 1, "second.0": 2, "normed.0": 4, "wide.0": 3, "wide.1": 6, "wide.2": 36, "last.0": 2}
-    matched = made.net.matched
-    assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
-        ["second.0"], ["normed.0"], ["last.0"]
-    ]  # fmt: skip
-
-
 def test_volumes_are_images_of_their_slices() -> None:
     """What no kernel takes gets a view of the volume; only the logits are joined by a copy."""
     made = rewritten("volumes")
@@ -145,20 +134,6 @@ def test_volumes_are_images_of_their_slices() -> None:
     assert residual.net.matched["volumes_as_images"] == ["first.0", "second", "last.0"]
     assert residual.net.matched["fold_residual"] == ["second"]
     assert residual.net.matched["fold_activation"] == ["first.0", "last.0"]
-
-
-def test_a_window_of_one_slice_is_one_of_images() -> None:
-    """Also beside a window of three slices; the residual and the norms' sums are the kernels'."""
-    made = rewritten("volumes of slices far apart")
-    graph = lowered(made.net)
-    assert own_calls(graph) == [
-        "conv1x3x3_first", "conv1x3x3", "conv1x3x3", "conv1x3x3_strided", "conv3x3x3", "upconv1x2x2", "conv1x3x3"
-    ]  # fmt: skip
-    matched = made.net.matched
-    assert matched["volumes_as_images"] == ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"]
-    assert matched["fold_residual"] == ["mixed"]
-    assert matched["sum_where_made"] == ["first.0", "high.0", "down.0", "low.0"]
-    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "conv_transpose3d")] == [0, 0]
 
 
 def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:

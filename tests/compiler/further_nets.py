@@ -1,8 +1,23 @@
-"""Small nets with windows that have kernels of their own: whose taps lie apart, and of one pixel with a stride."""
+"""Further small nets: of two answers, a block with a stride, windows whose taps lie apart."""
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+
+class Halves(nn.Module):
+    """An operation with two answers, and one in place whose argument is used again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 32, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = self.conv(image)
+        functional.relu_(value)
+        left, right = value.chunk(2, dim=1)
+        product: Tensor = left * right
+        return product
 
 
 class Shortcut(nn.Module):
@@ -34,3 +49,10 @@ class Dilated(nn.Module):
         value = functional.silu(self.normed(functional.relu(self.second(first) + first)))
         logits: Tensor = self.last(torch.cat([functional.relu(wide(value)) for wide in self.wide], dim=1))
         return logits
+
+
+FURTHER = {
+    "two answers": (Halves, (1, 3, 16, 16)),
+    "strided shortcut": (Shortcut, (2, 3, 16, 12)),
+    "dilated": (Dilated, (2, 3, 17, 22)),
+}

@@ -1,0 +1,28 @@
+"""Windows of one slice of a volume, and windows whose taps lie apart, are layers as any other."""
+
+from tests.compiler.rewriting import called, layers, lowered, own_calls, rewritten
+
+
+def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
+    made = rewritten("dilated")
+    assert own_calls(lowered(made.net)) == ["conv_first", *["conv3x3_dilated"] * 6]
+    apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
+    assert apart == {"first": 1, "second.0": 2, "normed.0": 4, "wide.0": 3, "wide.1": 6, "wide.2": 36, "last.0": 2}
+    matched = made.net.matched
+    assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
+        ["second.0"], ["normed.0"], ["last.0"]
+    ]  # fmt: skip
+
+
+def test_a_window_of_one_slice_is_one_of_images() -> None:
+    """Also beside a window of three slices; the residual and the norms' sums are the kernels'."""
+    made = rewritten("volumes of slices far apart")
+    graph = lowered(made.net)
+    assert own_calls(graph) == [
+        "conv1x3x3_first", "conv1x3x3", "conv1x3x3", "conv1x3x3_strided", "conv3x3x3", "upconv1x2x2", "conv1x3x3"
+    ]  # fmt: skip
+    matched = made.net.matched
+    assert matched["volumes_as_images"] == ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"]
+    assert matched["fold_residual"] == ["mixed"]
+    assert matched["sum_where_made"] == ["first.0", "high.0", "down.0", "low.0"]
+    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "conv_transpose3d")] == [0, 0]
