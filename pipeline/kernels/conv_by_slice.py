@@ -45,7 +45,7 @@ def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, 
     slices, out = epilogue.slices, outputs.out
     if (x.shape[2] != slices) if x.ndim == 5 else x.shape[1] % slices:
         raise ValueError(f"x must have {slices} slices of one height, got {list(x.shape)}")
-    if epilogue.statistics and out is not None and out.shape[1] // slices % ROWS:
+    if slices > 1 and epilogue.statistics and out is not None and out.shape[1] // slices % ROWS:
         raise ValueError(
             f"statistics of a volume need slices of a multiple of {ROWS} rows, got {out.shape[1] // slices}"
         )

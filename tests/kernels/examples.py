@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.ops import KERNELS
-from pipeline.kernels import conv_first_volumes
+from pipeline.kernels import conv1x1_strided, conv_first_volumes
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -208,10 +208,11 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
     inner, outer = op.most_channels
     height, width = layer.size
     counts = layer.statistics and "statistics" in op.folds
-    by_block = op.growth_deep > 1 or (op is conv_first_volumes.OP and counts)  # the rows of a slice
+    by_block = op.growth_deep > 1 or (op is conv_first_volumes.OP and counts)
+    rows = 8 if by_block else 2 if op is conv1x1_strided.OP else 1  # of a slice, or of an image, a multiple
     return replace(
         layer,
-        size=(-(-height // 8) * 8, width) if by_block else layer.size,
+        size=(-(-height // rows) * rows, width),
         inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
         outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,

@@ -1,4 +1,4 @@
-"""On a GPU the kernels of volumes, by every tile, answer as their references do, and the same twice."""
+"""On a GPU the kernels of volumes, and of taps that lie apart, answer by every tile as their references do."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,11 +10,13 @@ from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.conv3x3 import conv3x3_dilated
 from pipeline.kernels.polyphase import candidates, polyphase
-from tests.kernels.examples import HALF, Layer, example
+from tests.kernels.examples import HALF, Layer, example, for_kernel
 from tests.kernels.polyphase_examples import Phases, check, operands
 from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
-from tests.kernels.test_volume_kernels import of_two_slices
+from tests.kernels.test_volume_kernels import SLICED, check_slices, of_two_slices
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
 pytestmark = pytest.mark.gpu
@@ -79,4 +81,21 @@ def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtyp
 @pytest.mark.parametrize("inner", [1, 4])
 def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
     made = example(conv_first_volumes.OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(16, 17), (32, 72)])
+@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
+def test_a_window_of_one_slice_on_a_gpu(op: KernelOp, size: tuple[int, int], dtype: torch.dtype) -> None:
+    size = (size[0], size[1] + size[1] % 2) if op.growth < 1 else size
+    layer = for_kernel(op, Layer(2, size, 48, 80, slices=5, residual=dtype, statistics=True, stored_as=HALF))
+    check_slices(example(op, dtype, layer), every_tile=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dilation", [2, 12, 100])
+def test_a_window_whose_taps_lie_apart_on_a_gpu(dilation: int, dtype: torch.dtype) -> None:
+    layer = Layer(3, (40, 73), 64, 144, residual=dtype, statistics=True, stored_as=HALF, dilation=dilation)
+    made = example(conv3x3_dilated.OP, dtype, layer)
     check_all([(made, tile) for tile in made.candidates()])
