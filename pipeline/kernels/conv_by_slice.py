@@ -7,7 +7,6 @@ buffer. So the kernels of images, and the library's convolution of images, are g
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ def _images(x: Tensor, slices: int) -> Tensor:
     return x.flatten(0, 2)[:, None]
 
 
-def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *rest: Any) -> tuple[Any, ...]:
+def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *rest: object) -> tuple[object, ...]:
     """The operands for N · D images of those for N volumes.
 
     Raises:
@@ -65,10 +64,11 @@ def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> Kernel
     assert op.weight_shape is not None
     pack, shape = op.pack, op.weight_shape
 
-    def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *rest: Any) -> Iterator[Tile]:
-        outputs = rest[0] if rest else Outputs()
-        seen, taps, given, stored, *others = _of_images(x, weight, epilogue, outputs, *rest[1:])
-        return op.candidates(seen, taps, given, *([stored, *others] if rest else []))
+    def candidates(
+        x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs | None = None, *rest: object
+    ) -> Iterator[Tile]:
+        operands = _of_images(x, weight, epilogue, outputs or Outputs(), *rest)
+        return op.candidates(*(operands[:3] if outputs is None else operands))
 
     return replace(
         op,
