@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipeline.compiler.fp8_rounding import quantised
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import statistics_of
+from pipeline.kernels.common.block_statistics import ROWS, statistics_of
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters
 from pipeline.measure.memory_formats import laid_out
@@ -67,6 +67,11 @@ class KernelLayer(nn.Module):
         self.head: Head | None = None
         self.stores_out = True
         self.slices = self.dilation = 1
+
+    def has_whole_blocks(self, height: int) -> bool:
+        """Whether no block of rows that its kernel sums reaches over two slices of an output as high as this."""
+        made = int(self.slices * self.op.growth_deep)
+        return made == 1 or height // made % ROWS == 0
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
         """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.

@@ -70,14 +70,39 @@ def test_the_answer_stays(name: str) -> None:
         assert float((lowered(found)(batch) - wanted).norm() / wanted.norm()) < 1e-5
 
 
-@pytest.mark.parametrize("size", [(1, 8, 4, 12, 16), (1, 8, 4, 6, 16)])
-def test_slices_that_no_block_of_rows_divides_are_left(size: tuple[int, ...]) -> None:
-    net, batch = conv(8, 8).eval(), image(*size)
+def test_slices_of_less_rows_than_half_a_tile_are_left() -> None:
+    net, batch = conv(8, 8).eval(), image(1, 8, 4, 6, 16)
     found = rewritten_from(net, batch)
     assert found.matched["volumes_as_images"] == []
     assert layers(found) == {}
     with torch.no_grad():
         assert distance(lowered(found), batch, net(batch)) < 1e-6
+
+
+@pytest.mark.parametrize(("depth", "height", "sums"), [(4, 12, 0), (3, 20, 0), (1, 12, 2), (4, 16, 2)])
+def test_slices_that_no_block_of_rows_divides_are_summed_by_nobody_s_kernel(depth: int, height: int, sums: int) -> None:
+    """Their convolutions are layers all the same: of three slices and of one, before an instance and a group norm."""
+    torch.manual_seed(0)
+    flat = nn.Conv3d(32, 32, (1, 3, 3), padding=(0, 1, 1))
+    net = nn.Sequential(conv(8, 32), nn.InstanceNorm3d(32), nn.ReLU(), flat, nn.GroupNorm(4, 32), nn.SiLU()).eval()
+    batch = image(2, 8, depth, height, 6)
+    found = rewritten_from(net, batch)
+    assert [layer.op.name for layer in layers(found).values()] == ["conv3x3x3", "conv1x3x3"]
+    assert len(found.matched["sum_where_made"]) == sums
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-5
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, 2), ((1, 2, 2), (1, 2, 2))])
+def test_growing_slices_of_a_block_and_a_half(window: Any, stride: Any) -> None:
+    """Are the library's where the kernel jumps over slices, and a kernel's where each is an image."""
+    torch.manual_seed(0)
+    net = nn.Sequential(conv(8, 8), nn.ConvTranspose3d(8, 8, window, stride)).eval()
+    batch = image(1, 8, 2, 12, 6)
+    found = rewritten_from(net, batch)
+    assert found.matched["volumes_as_images"] == (["0"] if window == 2 else ["0", "1"])
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-5
 
 
 @pytest.mark.parametrize(("depth", "height", "width"), [(3, 16, 6), (4, 24, 6), (4, 16, 7)])

@@ -25,11 +25,13 @@ LEAKY = Activation("leaky_relu", 0.1)
 # Channels and columns that fill no tile; then tiles enough that every program gets several.
 LAYERS = [
     pytest.param(Layer(2, (24, 17), 48, 80, slices=3, activation=LEAKY, residual=HALF), id="odd"),
+    pytest.param(Layer(2, (20, 22), 48, 80, slices=3, residual=HALF), id="slices that end within a tile"),
     pytest.param(Layer(2, (40, 72), 64, 64, slices=10, statistics=True), id="many tiles"),
     pytest.param(Layer(3, (64, 48), 320, 128, slices=4, statistics=True, activation=Activation("prelu")), id="wide"),
 ]
 FEW = [
     pytest.param(Layer(2, (24, 17), 48, 16, slices=4, activation=LEAKY), id="odd"),
+    pytest.param(Layer(2, (20, 22), 48, 24, slices=4), id="slices that end within a tile"),
     pytest.param(Layer(2, (40, 72), 32, 32, slices=12, statistics=True), id="many tiles"),
     pytest.param(Layer(1, (128, 128), 64, 32, slices=10, statistics=True, activation=Activation("prelu")), id="wide"),
 ]

@@ -34,6 +34,16 @@ def test_a_kernel_reads_the_slices_around_each(slices: int, dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("rows", [9, 13])
+def test_a_slice_may_end_within_a_tile(rows: int, dtype: torch.dtype) -> None:
+    """What a tile holds beyond it is neither read from the next slice nor stored there."""
+    made = example(conv3x3x3.OP, dtype, Layer(2, (rows, 6), 16, 48, residual=dtype, slices=3))
+    made.poison()
+    made.run(made.candidates()[-1])
+    made.check()
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
 def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
     made = example(upconv2x2x2.OP, dtype, Layer(2, (8, 5), 16, 48, slices=3))
     made.run(made.candidates()[-1])

@@ -29,7 +29,12 @@ def sum_where_made(net: ExportedNet) -> list[str]:
             continue
         node, layer = made
         batch, channels, height, width = shape_of(cast.all_input_nodes[0])
-        if channels < LEAST_CHANNELS or layer.statistics or layer.head is not None:
+        if (
+            channels < LEAST_CHANNELS
+            or layer.statistics
+            or layer.head is not None
+            or not layer.has_whole_blocks(height)
+        ):
             continue
         layer.statistics, phases = True, layer.op.phases
         groups = view.args[1][1] if is_call(view, VIEW) else None  # type: ignore[index]

@@ -45,14 +45,14 @@ Axes = tuple[int, int, int]  # a number for depth, height and width
 class Form(NamedTuple):
     """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments.
 
-    The output's voxels are `step` input voxels apart.
+    Depth, height and width of the input are multiples of `pieces`.
     """
 
     op: KernelOp
     call: str
     window: Axes
     given: dict[str, Axes | str]
-    step: Axes = (1, 1, 1)
+    pieces: Axes = (1, 1, 1)
 
     def fits(self, node: fx.Node, weight: Tensor) -> bool:
         """Whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
@@ -69,8 +69,10 @@ ALONE: dict[str, Axes | str] = {"dilation": ONE}
 FORMS = (
     Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE, **ALONE}),
     Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same", **ALONE}),
-    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE, **ALONE}, TWO),
-    Form(upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE, **ALONE}),
+    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE, **ALONE}, (2, 2 * ROWS, 2)),
+    Form(
+        upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE, **ALONE}, (1, ROWS, 1)
+    ),
     Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN, **ALONE}),
     Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same", **ALONE}),
     Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN, **ALONE}, FLAT),
@@ -99,7 +101,7 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
-    """The kernel that takes a convolution: of channels that suit it, and slices of whole blocks of rows."""
+    """The kernel that takes a convolution: of channels and sides that suit it, and slices that fill half of a tile."""
     source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
     if weight is None or not volume(node) or not volume(source) or not net.knows(arguments(node)["bias"]):
         return None
@@ -107,8 +109,8 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
     inner, outer = shape_of(source)[1], shape_of(node)[1]
     if form is None or outer % CHANNELS:
         return None
-    deep, rows, cols = form.step
-    if any(length % step for length, step in zip(shape_of(source)[2:], (deep, rows * ROWS, cols), strict=True)):
+    sides, least = shape_of(source)[2:], min(shape_of(source)[3], shape_of(node)[3])
+    if least < ROWS or any(length % piece for length, piece in zip(sides, form.pieces, strict=True)):
         return None
     return _first(form, source, outer) or (form.op if inner % CHANNELS == 0 else None)
 
