@@ -5,9 +5,18 @@ from tests.compiler.rewriting import called, layers, lowered, own_calls, rewritt
 
 def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
     made = rewritten("dilated")
-    assert own_calls(lowered(made.net)) == ["conv_first", *["conv3x3_dilated"] * 6]
+    assert own_calls(lowered(made.net)) == ["conv_first", "conv1x1", *["conv3x3_dilated"] * 6]
     apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
-    assert apart == {"first": 1, "second.0": 2, "normed.0": 4, "wide.0": 3, "wide.1": 6, "wide.2": 36, "last.0": 2}
+    assert apart == {
+        "first": 1,
+        "mixed": 1,
+        "second.0": 2,
+        "normed.0": 4,
+        "wide.0": 3,
+        "wide.1": 6,
+        "wide.2": 36,
+        "last.0": 2,
+    }
     matched = made.net.matched
     assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
         ["second.0"], ["normed.0"], ["last.0"]

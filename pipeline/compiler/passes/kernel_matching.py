@@ -46,6 +46,8 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     if weight is None or not net.knows(given["bias"]):
         return None
     before, after, window = shape_of(source), shape_of(node), pair(weight.shape[2:])
+    # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
+    dilation = pair([1 if side == 1 else step for side, step in zip(window, pair(given["dilation"]), strict=True)])
     return LayerDescription(
         "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d",
         before[1],
@@ -54,8 +56,8 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
         pair(after[2:]),
         window=window,
         stride=pair(given["stride"]),
-        padding=padding(given["padding"], window, pair(given["dilation"])),
-        dilation=pair(given["dilation"]),
+        padding=padding(given["padding"], window, dilation),
+        dilation=dilation,
         output_padding=pair(given.get("output_padding", [0, 0])),
         groups=given["groups"],
         reads_image=image_of(source) is not None,
@@ -117,7 +119,8 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
     with graph.inserting_before(node):
         seen = uncast(source) if op.reads_image else source
     layer = KernelLayer(name, op, weight, bias)
-    layer.dilation = pair(given.get("dilation", [1]))[0]
+    if "dilation" in op.folds:
+        layer.dilation = pair(given["dilation"])[0]
     put_layer(net, node, layer, [seen])
     return name
 
