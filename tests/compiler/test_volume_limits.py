@@ -135,8 +135,9 @@ def test_a_channel_of_zeros_is_one_in_fp8() -> None:
         assert float((answer - net(batch)).norm() / net(batch).norm()) < 0.2
 
 
-def test_layers_that_the_library_runs_can_be_saved_with_their_sums(tmp_path: Path) -> None:
-    made = rewritten("volumes")
+@pytest.mark.parametrize("name", ["volumes", "volumes of slices far apart", "dilated"])
+def test_layers_that_the_library_runs_can_be_saved_with_their_sums(name: str, tmp_path: Path) -> None:
+    made = rewritten(name)
     graph = lowered(made.net, by_library=list(layers(made.net)))
     save(graph, made.batch, tmp_path / "net")
     with torch.inference_mode():
