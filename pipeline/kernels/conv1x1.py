@@ -25,6 +25,7 @@ from pipeline.kernels.common.kernel_op import (
 )
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import check, check_pixels, descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 FOLDS = frozenset({"slopes", "residual"})
@@ -175,7 +176,7 @@ def launch(
     tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)
     tiles = lines * tiles_image * tiles_out
     box = [1, tile.pixels, tile.out]
-    _conv1x1[min(tiles, multiprocessors(x.device) * tile.programs),](
+    on_grid(_conv1x1, min(tiles, multiprocessors(x.device) * tile.programs))(
         descriptor(seen, [1, tile.pixels, tile.depth]),
         descriptor(weight, [tile.out, tile.depth]),
         descriptor(made, box),

@@ -16,6 +16,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 from pipeline.kernels.conv3x3 import pack, reference
 
@@ -76,7 +77,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
     if inner > MOST_IN or outer > MOST_OUT:
         raise ValueError(f"weight must have at most {MOST_IN} channels in and {MOST_OUT} out, got {list(weight.shape)}")
     tile = tile or next(candidates(x, weight, epilogue))
-    _conv3x3_few[triton.cdiv(width, tile.pixels), height, batch](
+    on_grid(_conv3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, CHANNELS=outer, OUT=next_power_of_two(outer), PIXELS=tile.pixels,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, num_warps=tile.warps,

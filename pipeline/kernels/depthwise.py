@@ -21,6 +21,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, ch
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.common.nhwc import check, check_few_programs
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
 
 FOLDS = frozenset({"slopes", "statistics"})
@@ -171,7 +172,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
     grid = (across * parts, triton.cdiv(shape[1], tile.rows), batch)
-    _depthwise[grid](
+    on_grid(_depthwise, *grid)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics,
         x.stride(0), x.stride(1) // UNIT, x.stride(2) // UNIT,
         out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT,

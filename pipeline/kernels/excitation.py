@@ -18,6 +18,7 @@ from torch.nn import functional
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, merged
 from pipeline.kernels.common.nhwc import check_matrix, check_pixels, check_vector, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 
 GATES = {"sigmoid": functional.sigmoid, "hardsigmoid": functional.hardsigmoid}
 MOST_INNER = 128  # channels of the narrow layer
@@ -123,7 +124,7 @@ def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: E
     padded = max(4, next_power_of_two(inner))
     each = min(next_power_of_two(channels), MOST_WEIGHTS // padded)
     lines = min(next_power_of_two(entries), max(1, MOST_SUMS // each))
-    _excitation[batch,](
+    on_grid(_excitation, batch)(
         statistics, *layers[:4], factors, size[0] // phases, size[1] // phases, entries,
         CHANNELS=channels, INNER=inner, PADDED=padded, PHASES=phases, LINES=lines, EACH=each, ROWS=ROWS, COLS=COLS,
         ACTIVATION=layers.activation.expression, SLOPE=layers.activation.slope, HARD=layers.gate == "hardsigmoid",

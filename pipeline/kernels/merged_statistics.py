@@ -16,6 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
 from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.nhwc import check_matrix, check_pixels, check_vector, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 
 CHANNELS, MOST_ROWS = 8, 1024  # of a program's values
 MOST_ENTRIES, MOST_BANDS = 4096, 64  # of an image that is merged at once, and bands of one that isn't
@@ -195,7 +196,7 @@ def _queue(
     height, width = size
     batch, entries, _, channels = statistics.shape
     lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
-    _merged_statistics[batch, triton.cdiv(channels, CHANNELS)](
+    on_grid(_merged_statistics, batch, triton.cdiv(channels, CHANNELS))(
         statistics, *norm, *out, height // phases, width // phases, entries,
         CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=CHANNELS,
         ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines > 512 else 4,

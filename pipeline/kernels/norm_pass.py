@@ -28,6 +28,7 @@ from pipeline.kernels.common.nhwc import (
     next_power_of_two,
     store,
 )
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 from pipeline.kernels.merged_statistics import Norm, check_norm, factor_and_shift, merged_blocks, norm_factors
 
@@ -133,7 +134,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     wide = max(1, tile.values // each)
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
-    _norm_pass[triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch](
+    on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
         x, out, statistics, *how.norm, first, second, 1.0 / how.scale,
         height // how.phases, width // how.phases, entries, pixels,
         x.stride(0), x.stride(2), out.stride(0), out.stride(2),

@@ -16,6 +16,7 @@ from torch import Tensor
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 from pipeline.kernels.polyphase import polyphase_layers
 
@@ -94,7 +95,7 @@ def transposed3x3_few(
     if outer > MOST_OUT:
         raise ValueError(f"weight must have at most {MOST_OUT} channels out, got {list(weight.shape)}")
     tile = tile or next(candidates(x, weight, epilogue))
-    _transposed3x3_few[triton.cdiv(width, tile.pixels), height, batch](
+    on_grid(_transposed3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, OUT=outer, GROUP=next_power_of_two(outer), PIXELS=tile.pixels, DEPTH=tile.depth,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,

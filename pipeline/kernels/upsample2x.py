@@ -21,6 +21,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
 from pipeline.kernels.common.library import bilinear
 from pipeline.kernels.common.nhwc import check_vector, next_power_of_two, store
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 
 
@@ -121,7 +122,7 @@ def upsample2x(
         check_vector("scale", epilogue.scale, channels)
     wide = min(64, next_power_of_two(channels))
     cols = max(1, min((tile or Tile()).elements // wide, next_power_of_two(2 * width)))
-    _upsample2x[batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide)](
+    on_grid(_upsample2x, batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide))(
         x, out, height, width, channels, *x.stride()[:3], *out.stride()[:3], epilogue.scale,
         (height - 1) / (2 * height - 1), (width - 1) / (2 * width - 1),
         ALIGNED=align_corners, COLS=cols, CHANNELS=wide,

@@ -12,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
-from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
+from pipeline.compiler.fp8_values import fp8_groups, layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.batch import Batch
@@ -70,9 +70,11 @@ def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str
     """The fastest candidate of those in fp16 and in fp8."""
     named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
+    stored: list[dict[str, float]] = [{}]
     if found := sensitivity_or_why(rewritten, images, keep_fp16, budget):
         makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
-    return fastest_or_known(rewritten, makers, kept)
+        stored.append(scales(rewritten.net, found.kept, found.seen))
+    return fastest_or_known(rewritten, makers, kept, stored)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
     seen, kept, gains = (known.get(part) for part in ("seen", "kept", "gains"))
     if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(gains, dict)):
         workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
-        with torch.inference_mode(), untimed_library():
+        everywhere = {value.name: 1.0 for group in fp8_groups(net, []) for value in group}
+        with rewritten.compiling(everywhere), torch.inference_mode(), untimed_library():
             seen = largest(net, for_scales)
             kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
         rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "gains": gains})

@@ -10,7 +10,9 @@ Triton takes target and device from its driver. The one here knows the target al
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import triton
@@ -25,6 +27,7 @@ from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import HOPPER
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
+from pipeline.kernels.common.program import only_noted
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.excitation import Excitation, excitation
@@ -94,6 +97,32 @@ def main() -> None:
             plain_kernels_for(capability)
 
 
+def only_compiled(kernel: JITFunction, grid: Any) -> Any:
+    """What a launch becomes that finds its program, or compiles it."""
+    return partial(kernel.run, grid=grid, warmup=True)
+
+
+def compile_beforehand() -> None:
+    """A kernel that takes descriptors and one that takes addresses, from what is noted of a launch; then the launch."""
+    for name in ("conv3x3", "depthwise"):
+        made = example(BY_NAME[name], HALF, Layer(size=(32, 32), inner=32, outer=32))
+        tile = made.candidates()[-1]
+        with only_noted() as noted:
+            made.run(tile)
+        (program,) = noted.values()
+        kernel = program.kernel
+        assert isinstance(kernel, JITFunction)
+        kernel.device_caches.clear()
+        program.compile()
+        with (
+            patch.object(JITFunction, "__getitem__", only_compiled),
+            patch.object(kernel, "compile", side_effect=AssertionError("compiled twice")),
+        ):
+            made.run(tile)
+        capability = triton.runtime.driver.active.get_current_target().arch
+        sys.stdout.write(f"{capability} {kernel.fn.__name__} beforehand\n")
+
+
 def plain_kernels_for(capability: int) -> None:
     """The plain kernels, as if a GPU of this compute capability were here."""
     found = torch.cuda.is_available, torch.cuda.get_device_capability
@@ -107,6 +136,7 @@ def plain_kernels_for(capability: int) -> None:
 
 def gluon_kernels() -> None:
     """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
+    compile_beforehand()
     leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
     plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
     whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
@@ -135,6 +165,7 @@ def compile_volumes() -> None:
 
 def plain_kernels() -> None:
     """Those that no other file compiles: 3×3, the phases of an up-sampling, depthwise, squeeze-and-excitation."""
+    compile_beforehand()
     for name, slices in (("conv3x3", 1), ("conv3x3x3", 2)):
         made = example(BY_NAME[name], HALF, Layer(size=(32, 32), inner=16, outer=64, slices=slices))
         made.run(made.candidates()[-1])

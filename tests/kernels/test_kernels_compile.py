@@ -11,6 +11,7 @@ from pipeline.kernels.common.capability import reaching_views_barred
 from tests.fork_server import torch_alone
 
 SCRIPT = Path(__file__).with_name("compiled.py")
+BEFOREHAND = " beforehand"
 AMPERE, HOPPER = 80, 90  # compute capabilities, ten times their numbers
 
 
@@ -35,6 +36,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def compiled_for(capability: int, compiled: list[str]) -> list[str]:
     """The kernels of one compute capability, with their matrix products' names."""
+    return [kernel for kernel in lines_of(capability, compiled) if not kernel.endswith(BEFOREHAND)]
+
+
+def lines_of(capability: int, compiled: list[str]) -> list[str]:
+    """What was printed of one compute capability."""
     found = [line.split(maxsplit=1) for line in compiled]
     return [kernel for target, kernel in found if int(target) == capability]
 
@@ -75,3 +81,11 @@ def test_before_hopper_the_plain_kernels_compile(compiled: list[str]) -> None:
         "_excitation none",
     ]
     assert compiled_for(AMPERE, compiled) == [*kernels, "_conv1x1 mma.sync", "_norm_pass none"]
+
+
+@pytest.mark.slow
+def test_a_launch_finds_what_was_compiled_beforehand(compiled: list[str]) -> None:
+    """With nothing but its types and alignments at hand; the process fails where a launch compiles again."""
+    found = {line for target in (AMPERE, HOPPER) for line in lines_of(target, compiled) if line.endswith(BEFOREHAND)}
+    hopper = set() if reaching_views_barred() else {"_conv3x3_gluon"}
+    assert found == {f"{kernel}{BEFOREHAND}" for kernel in {"_conv3x3_triton", "_depthwise"} | hopper}

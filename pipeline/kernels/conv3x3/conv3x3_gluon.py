@@ -32,6 +32,7 @@ from pipeline.kernels.common.gluon_epilogue import (
     write_statistics,
 )
 from pipeline.kernels.common.nhwc import multiprocessors
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.slices import by_slice
 from pipeline.kernels.common.tma import barriers, boxes_of, weight_boxes_of
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
@@ -228,7 +229,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     quarter, small = [1, tile.rows // 4, tile.cols, stored[1]], [1, tile.rows // 2, tile.cols // 2, tile.out]
     written = pooled if out is None else out
     ones = [1] * (source.ndim - 3)
-    _conv3x3_gluon[min(tiles, programs),](
+    on_grid(_conv3x3_gluon, min(tiles, programs))(
         boxes_of(source, [*ones, tile.rows, tile.cols, tile.depth], boxed),
         boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, tile.out, boxed, paired),

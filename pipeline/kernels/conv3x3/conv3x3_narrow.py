@@ -2,9 +2,8 @@
 
 The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
 A program walks down a strip of pixels one input row at a time. A row is read at three horizontal shifts, straight into
-the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the sums of the
-output rows above, here and below, the first of which is then complete. A pixel comes from L2 about once, from L1 three
-times, and never passes through shared memory; weights stay there. Nothing here needs TMA.
+the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the output rows
+above, here and below. A pixel comes from L2 about once, and never passes through shared memory; weights stay there.
 """
 
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_beg
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm, normalised
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.quads import (
     as_operand,
     channel_read,
@@ -248,7 +248,7 @@ def queue(
     strides = (out.stride(0), 0, 0) if planar else (out.stride(0), out.stride(1), out_unit)
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
-    conv3x3_rows[min(tiles, multiprocessors(x.device) * tile.programs),](
+    on_grid(conv3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         statistics, *((None,) * 5 if norm is None else norm[:5]),
         words.stride(0), words.stride(1), words.stride(2) // 4, *strides,

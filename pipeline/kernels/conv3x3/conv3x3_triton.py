@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.slices import by_slice
 from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
@@ -113,7 +114,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     source = operands.source
     ones = [1] * (source.ndim - 3)
     out, residual = by_slice(outputs.out, epilogue.slices), by_slice(epilogue.residual, epilogue.slices)
-    _conv3x3_triton[min(tiles, multiprocessors(x.device) * tile.programs),](
+    on_grid(_conv3x3_triton, min(tiles, multiprocessors(x.device) * tile.programs))(
         descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [1, tile.out, tile.depth]),
         None if out is None else descriptor(out, [1, tile.rows, tile.cols, tile.out]),

@@ -16,6 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.quads import (
     channel_written,
     count_row,
@@ -158,7 +159,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     columns = next_power_of_two(outer)
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
-    _conv_first_gluon[min(tiles, multiprocessors(image.device) * tile.programs),](
+    on_grid(_conv_first_gluon, min(tiles, multiprocessors(image.device) * tile.programs))(
         image, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         statistics, out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
         height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles, operands.slices,

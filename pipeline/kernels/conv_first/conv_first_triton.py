@@ -12,6 +12,7 @@ import triton.language as tl
 
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
 from pipeline.kernels.conv_first.conv_first_operands import Operands, margin
 
@@ -89,7 +90,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     inner, window, span, _ = weight.shape
     tiles_y, tiles_x, tiles_out = -(-out_height // tile.rows), -(-out_width // tile.cols), -(-outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out
-    _conv_first_triton[min(tiles, multiprocessors(image.device) * tile.programs),](
+    on_grid(_conv_first_triton, min(tiles, multiprocessors(image.device) * tile.programs))(
         image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
         statistics, height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
         operands.slices, DEEP=operands.deep, IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window),

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish
 
 
@@ -58,7 +59,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, logits: Tensor, tile: 
     """Queue the convolution of checked x [N, H, W, in] by weight [taps, classes, in] into logits [N, classes, H, W]."""
     batch, height, width, inner = x.shape
     taps, classes, _ = weight.shape
-    _conv_head_triton[triton.cdiv(height * width, tile.pixels), batch](
+    on_grid(_conv_head_triton, triton.cdiv(height * width, tile.pixels), batch)(
         x, weight, logits, epilogue.scale, epilogue.bias, *x.stride()[:3], height, width,
         IN=inner, SIDE=3 if taps == 9 else 1, CLASSES=classes, PIXELS=tile.pixels, DEPTH=tile.depth,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,

@@ -37,6 +37,7 @@ from pipeline.kernels.common.gluon_epilogue import (
     write_statistics,
 )
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
 from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
@@ -235,7 +236,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     part = [1, tile.rows // tile.parts // (2 if split else 1), COLS, 1, 64 // spread]
     boxed = [part[1] * COLS, 64 // spread]
     chunks = [0 if map_ is None else -(-map_.shape[3] // tile.depth) for map_ in (operands.small, operands.full)]
-    _polyphase_gluon[min(tiles, multiprocessors(out.device)),](
+    on_grid(_polyphase_gluon, min(tiles, multiprocessors(out.device)))(
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,

@@ -18,6 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
 from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
 
@@ -108,7 +109,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-operands.outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out * phases
     small, full, weights = operands.small, operands.images, [1, tile.out, tile.depth]
-    _polyphase_triton[min(tiles, multiprocessors(out.device) * tile.programs),](
+    on_grid(_polyphase_triton, min(tiles, multiprocessors(out.device) * tile.programs))(
         None if small is None else descriptor(small, [1, tile.rows, tile.cols, tile.depth]),
         None if operands.small_weight is None else descriptor(operands.small_weight, weights),
         None if full is None else planes(full, tile),

@@ -26,6 +26,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_beg
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.gluon_epilogue import finish, halves_of, load_channels, load_slopes, stage
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box, view, weight_boxes_of
 
 
@@ -164,7 +165,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
     tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * len(weight)
     paired = weight.dtype == torch.float8_e4m3fn and outer % 16 == 0
     boxed = [tile.rows * tile.cols, tile.depth]
-    _upconv2x2_gluon[min(tiles, multiprocessors(x.device)),](
+    on_grid(_upconv2x2_gluon, min(tiles, multiprocessors(x.device)))(
         boxes_of(x.reshape(batch * height, width, inner), [tile.rows, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, 64, boxed, paired),
         shuffled_boxes(out, tile),

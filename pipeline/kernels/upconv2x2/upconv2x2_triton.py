@@ -17,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 
@@ -64,7 +65,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Til
     outer = weight.shape[1]
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // tile.out)
     tiles = -(-batch * height // tile.rows) * tiles_x * tiles_out * (len(weight) // 4)
-    _upconv2x2[min(tiles, multiprocessors(x.device) * tile.programs),](
+    on_grid(_upconv2x2, min(tiles, multiprocessors(x.device) * tile.programs))(
         descriptor(x.reshape(batch * height, width, inner), [tile.rows, tile.cols, tile.depth]),
         descriptor(weight, [4, tile.out, tile.depth]),
         shuffling(out, tile),

@@ -4,7 +4,7 @@ So a build from caches makes that one alone. It is checked as in the first build
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -26,13 +26,16 @@ def without_fp8(rewritten: Rewritten) -> Makers:
     }
 
 
-def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> Runner:
+def fastest_or_known(
+    rewritten: Rewritten, makers: Makers, given: str = "", scales: Sequence[Mapping[str, float]] = ({},)
+) -> Runner:
     """The candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
 
     Args:
         rewritten: the net.
         makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
+        scales: of the candidates by own kernels, whose kernels are compiled beside the first candidate, Inductor's.
     """
     name = f"whole net {digest_of(rewritten, [*makers, rewritten.search, given])}"
     known = rewritten.tuner.known(name)
@@ -43,7 +46,9 @@ def fastest_or_known(rewritten: Rewritten, makers: Makers, given: str = "") -> R
         given_up = known.get("given_up")
         rewritten.refused |= given_up if isinstance(given_up, dict) else {}
         return as_stage(rewritten, found, times)
-    candidates = {maker: make() for maker, make in makers.items()}
+    with rewritten.compiling(*scales):
+        candidates = {INDUCTOR: makers[INDUCTOR]()}
+    candidates |= {maker: make() for maker, make in makers.items() if maker != INDUCTOR}
     stage = fastest(rewritten, list(candidates.values()))
     candidates[SEARCHED] = vars(rewritten).get("by_searching_inductor")
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is stage.run]

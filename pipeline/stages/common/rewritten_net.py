@@ -2,7 +2,8 @@
 
 import copy
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from torch import fx
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import choose, untimed_library
+from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
@@ -19,7 +21,9 @@ from pipeline.compiler.lowering import lower
 from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.upsampled_layer import UpsampledLayer
+from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.common.program import Programs
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts
@@ -80,6 +84,26 @@ class Rewritten:
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
+
+    @contextmanager
+    def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
+        """Compile the kernels of candidates with such scales beside what happens within, and wait for the last.
+
+        What can't be known beforehand is compiled as each layer is measured.
+        """
+        inputs = self.workload.inputs[0]
+        programs: Programs = {}
+        try:
+            with torch.inference_mode():
+                for each in scales if is_cuda(self.net.device.type) else ():
+                    programs |= programs_of(self.net, each, inputs, self.tuner)
+        except Exception as error:  # noqa: BLE001 - a net whose shapes follow from its values, say
+            traceback.print_exc()
+            self.workload.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
+        if programs:
+            self.workload.progress(f"compiling {len(programs)} kernels meanwhile")
+        with compiled_beside(programs):
+            yield
 
     @cached_property
     def by_inductor(self) -> Candidate | None:

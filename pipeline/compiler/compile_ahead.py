@@ -1,0 +1,99 @@
+"""Compiles what choosing tiles will launch before it does: all layers' programs at once, beside other work.
+
+One program takes some 3 s, most of it in Triton's passes and in ptxas, which leave Python's lock; a layer after the
+other, most processors would wait for each layer's slowest.
+"""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import torch
+import triton
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.choose import LIBRARY, MeasuredLayer
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.devices.processors import processors
+from pipeline.kernels.common.program import Programs, only_noted
+from pipeline.measure.batch import Batch, batched
+
+MOST_THREADS = 16  # each compiles in up to 0.3 GB
+
+
+def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:
+    """The programs of every tile that `choose` will measure.
+
+    Args:
+        net: with its layers.
+        scales: of the values in fp8, by their nodes' names; what they are doesn't matter.
+        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
+        tuner: what it knows is compiled already.
+    """
+    with only_noted() as programs:
+        lowered = lower(net, Plan(scales))
+        _Noting(lowered, tuner).propagate(*batched(inputs))  # type: ignore[no-untyped-call]
+    return programs
+
+
+@contextmanager
+def compiled_beside(programs: Programs) -> Iterator[None]:
+    """Compile programs in threads beside what happens within, and wait for the last.
+
+    What fails will fail again when it is measured, which then tells it.
+    """
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=_on, initargs=(device,))
+    done = False
+    try:
+        for program in programs.values():
+            pool.submit(program.compile)
+        yield
+        done = True
+    finally:
+        pool.shutdown(cancel_futures=not done)
+
+
+def _on(device: int | None) -> None:
+    if device is not None:
+        torch.cuda.set_device(device)
+
+
+class _Noting(FakeTensorProp):
+    """Walks through a lowered graph by shapes alone, and launches at each layer all tiles, for `only_noted` to note."""
+
+    def __init__(self, module: fx.GraphModule, tuner: Tuner) -> None:
+        super().__init__(module, FakeTensorMode(allow_non_fake_inputs=True))
+        self.tuner = tuner
+
+    def run_node(self, n: fx.Node) -> object:
+        layer = n.meta.get("layer")
+        if layer is None:
+            return super().run_node(n)
+        (x,), given = self.fetch_args_kwargs_from_env(n)
+        with unset_fake_temporarily():
+            given = {name: memory_of(value) for name, value in {"x": x, **given}.items()}
+            inputs = [given[name] for name in ("x", "second") if given[name] is not None]
+            self._note(MeasuredLayer(layer, inputs, given, []))
+        return None
+
+    def _note(self, measured: MeasuredLayer) -> None:
+        tiles = [choice for choice in measured.candidates() if choice != LIBRARY]
+        if self.tuner.known(measured.key):
+            return
+        for tile in tiles:
+            with suppress(RuntimeError, ValueError, triton.TritonError):
+                measured.run(tile)
+
+
+def memory_of(value: object) -> object:
+    """Memory, of no particular values, for a tensor that is known by its layout; anything else as it is."""
+    if not isinstance(value, FakeTensor):
+        return value
+    elements = value.untyped_storage().nbytes() // value.itemsize
+    flat = torch.empty(elements, dtype=value.dtype, device=value.device)
+    return flat.as_strided(value.shape, value.stride(), value.storage_offset())

@@ -1,0 +1,116 @@
+"""Kernels on their way to the GPU: each is launched by `on_grid`, so that its program can also be compiled beforehand.
+
+A program is a kernel compiled for operands of some types and alignments. Two tiles are two programs; two layers that
+differ in their sizes most often share one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import Field, dataclass, is_dataclass, replace
+from functools import partial
+from typing import ClassVar, Protocol, TypeGuard
+
+import torch
+from torch import Tensor
+
+ALIGNED = 16  # bytes of an address, and what Triton tells sizes apart by: whether they are multiples of it, or 1
+WIDE = 31  # bits; Triton takes a larger number in 64
+
+
+class Kernel(Protocol):
+    """As much of Triton's kernels as a launch needs, or compiling."""
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        """What launches it."""
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> object:
+        """Compile it for such arguments."""
+
+
+class Descriptor(Protocol):
+    """What TMA is told of a tensor, by Triton's class or by Gluon's."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+    base: object
+    block_shape: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A launch that was noted, without the memory that it would read and write.
+
+    Attributes:
+        kernel: of Triton or Gluon.
+        given: the runtime arguments, each tensor as a `StandIn`.
+        grid: of programs.
+        options: the kernel's constants, and how it is compiled.
+    """
+
+    kernel: Kernel
+    given: list[object]
+    grid: tuple[int, ...]
+    options: dict[str, object]
+
+    def compile(self) -> None:
+        """Put it into the kernel's own cache, where a launch of such arguments finds it, and into Triton's on disk."""
+        self.kernel.warmup(*self.given, grid=self.grid, **self.options)
+
+
+Programs = dict[object, Program]
+_noted: ContextVar[Programs | None] = ContextVar("noted programs", default=None)
+
+
+def on_grid(kernel: Kernel, *grid: int) -> Callable[..., object]:
+    """What launches a kernel on a grid of programs; within `only_noted` what notes how its program is compiled."""
+    programs = _noted.get()
+    return kernel[grid] if programs is None else partial(_note, programs, kernel, grid)
+
+
+@contextmanager
+def only_noted() -> Iterator[Programs]:
+    """Within it this thread launches no kernel, and each program is noted once; any thread may compile it."""
+    programs: Programs = {}
+    token = _noted.set(programs)
+    try:
+        yield programs
+    finally:
+        _noted.reset(token)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """As much of a tensor as compiling asks for: its type, and how its address is aligned."""
+
+    dtype: torch.dtype
+    address: int
+
+    def data_ptr(self) -> int:
+        """An address that is aligned as the tensor's."""
+        return self.address
+
+
+def _note(programs: Programs, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
+    given = [_stand_in(value) for value in args]
+    key = (kernel, tuple(map(_told_apart, given)), repr(sorted(options.items())))
+    programs.setdefault(key, Program(kernel, given, grid, options))
+
+
+def _stand_in(value: object) -> object:
+    """A runtime argument without the memory that it names."""
+    if isinstance(value, Tensor):
+        return StandIn(value.dtype, value.data_ptr() % ALIGNED)
+    return replace(value, base=_stand_in(value.base)) if _is_descriptor(value) else value
+
+
+def _told_apart(value: object) -> object:
+    """What of a runtime argument without memory makes another program; it can be hashed."""
+    if _is_descriptor(value):
+        return value.base, tuple(value.block_shape), repr(getattr(value, "layout", None))
+    if isinstance(value, int):
+        return type(value), value == 1, value % ALIGNED == 0, value.bit_length() > WIDE
+    return type(value) if isinstance(value, float) else value
+
+
+def _is_descriptor(value: object) -> TypeGuard[Descriptor]:
+    return is_dataclass(value) and hasattr(value, "block_shape")

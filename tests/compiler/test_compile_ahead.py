@@ -1,0 +1,143 @@
+"""What choosing tiles launches is compiled beforehand, all of it, and nothing else is done for it."""
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from triton.runtime.interpreter import InterpretedFunction
+
+from pipeline.compiler import choose as choosing
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.choose import MeasuredLayer, choose
+from pipeline.compiler.compile_ahead import MOST_THREADS, compiled_beside, programs_of
+from pipeline.compiler.fp8_values import fp8_groups
+from pipeline.compiler.ops import BY_NAME
+from pipeline.kernels.common import program
+from pipeline.kernels.common.program import Program, Programs, only_noted
+from tests.compiler.rewriting import Exported, exported, rewritten_from
+from tests.kernels.examples import HALF, Layer, example
+
+
+@pytest.fixture(scope="module")
+def made() -> Exported:
+    """A net in fp16, as the stages have it."""
+    found = exported("one level, batch 3")
+    return replace(found, net=rewritten_from(found.module, found.batch, torch.float16))
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """The programs that ran since."""
+    found: Programs = {}
+    launches = InterpretedFunction.__getitem__
+
+    def both(kernel: InterpretedFunction, grid: tuple[int, ...]) -> Callable[..., object]:
+        def call(*args: object, **options: object) -> object:
+            program._note(found, kernel, grid, *args, **options)
+            return launches(kernel, grid)(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(InterpretedFunction, "__getitem__", both)
+    return found
+
+
+@pytest.fixture
+def quickest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter takes a second for a tile: of each kernel's the first is run, and nobody asks what it answers."""
+    candidates = MeasuredLayer.candidates
+    monkeypatch.setattr(MeasuredLayer, "candidates", lambda measured: iter([next(candidates(measured))]))
+    monkeypatch.setattr(choosing, "is_right", lambda _: True)
+
+
+def tuner(folder: Path) -> Tuner:
+    """It measures nothing."""
+    return Tuner(folder, lambda _: 1.0)
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.usefixtures("quickest")
+def test_all_that_is_launched_was_noted(made: Exported, launched: Programs, tmp_path: Path, *, fp8: bool) -> None:
+    """In either type; and once it is chosen there is nothing more to compile."""
+    scales = {value.name: 0.5 for group in fp8_groups(made.net, []) if fp8 for value in group}
+    noted = programs_of(made.net, scales, made.batch, tuner(tmp_path))
+    assert not launched
+    plan = choose(made.net, scales, made.batch, tuner(tmp_path), lambda _: None)
+    assert plan.tiles
+    assert launched
+    assert launched.keys() <= noted.keys()
+    assert not programs_of(made.net, scales, made.batch, tuner(tmp_path))
+
+
+def test_layers_of_one_kind_share_their_programs_and_hold_no_memory() -> None:
+    """Sizes of one kind are one program; what is noted would else keep every layer's maps until it is compiled."""
+    with only_noted() as noted:
+        for size in (32, 64):  # both multiples of 16
+            layer = example(BY_NAME["conv3x3_few"], HALF, Layer(size=(size, size), inner=2, outer=2))
+            tile = layer.candidates()[0]
+            layer.run(tile)
+            held = [weakref.ref(part) for part in (layer.x, *layer.buffers)]
+            del layer
+    gc.collect()
+    assert len(noted) == 1
+    assert not any(part() is not None for part in held)
+
+
+class Fake:
+    """A kernel that does something else when it is compiled."""
+
+    def __init__(self, compiles: Callable[[], None]) -> None:
+        self.compiles = compiles
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
+        raise AssertionError(f"launched on {grid}")
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> object:
+        """Compile it."""
+        assert (args, grid, options) == ((), (1,), {})
+        return self.compiles()
+
+
+def programs(*compiles: Callable[[], None]) -> Programs:
+    """Of fakes, each to be compiled."""
+    return {number: Program(Fake(each), [], (1,), {}) for number, each in enumerate(compiles)}
+
+
+def test_what_is_noted_is_compiled_beside() -> None:
+    """In other threads, all of it; what fails is left to who launches it."""
+    here, began = threading.get_ident(), threading.Event()
+    where: list[int] = []
+
+    def compiles() -> None:
+        where.append(threading.get_ident())
+        began.set()
+
+    def fails() -> None:
+        raise ValueError("no such instruction")
+
+    with compiled_beside(programs(fails, compiles, compiles)):
+        assert began.wait(60)
+    assert len(where) == 2
+    assert here not in where
+
+
+def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
+    gate, count = threading.Event(), []
+
+    def waits() -> None:
+        gate.wait(60)
+        count.append(1)
+
+    def beside() -> None:
+        with compiled_beside(programs(*[waits] * 100)):
+            threading.Timer(0.2, gate.set).start()
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        beside()
+    assert len(count) <= MOST_THREADS
