@@ -16,7 +16,6 @@ OWN = {*OPERATIONS, *RUNS, "merged_statistics", "norm_factors", "excitation"}
 FURTHER = frozenset(
     [
         "_assert_tensor_metadata",
-        "_embedding_bag_forward_only",
         "_fft_c2c",
         "_linalg_check_errors",
         "_linalg_det",
@@ -197,9 +196,14 @@ def is_allowed(target: object) -> bool:
 
 
 def computes(name: str, overload: str) -> bool:
-    """Whether an operation of ATen computes on tensors and does nothing else."""
+    """Whether an operation of ATen computes on tensors and does nothing else.
+
+    Gradients' operations don't: some read and write wherever the indices that they are given point.
+    """
     if f"{name}.{overload}" in WRITING:
         return True
+    if "_backward" in name:
+        return False
     found = getattr(getattr(torch.ops.aten, name, None), overload, None)
     if not isinstance(found, OpOverload) or found._schema.is_mutable:
         return False

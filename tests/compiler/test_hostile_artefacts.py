@@ -137,6 +137,10 @@ def test_no_pickle_is_read(members: Members, tmp_path: Path) -> None:
         "torch.ops.prims.device_put.default",
         "torch.os.system",
         "torch.ops.aten.concat.out",
+        # These three read or write beyond their tensors where indices or offsets point there (torch 2.12, on a CPU).
+        "torch.ops.aten._embedding_bag_forward_only.default",
+        "torch.ops.aten.embedding_dense_backward.default",
+        "torch.ops.aten.max_pool2d_with_indices_backward.default",
         "_operator.call",
         "_operator.attrgetter",
         "math.sqrt",
