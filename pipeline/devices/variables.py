@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 # By the name's beginning, or the whole name where "$" ends it.
 READ = re.compile(
-    r"(PY)?TORCH|TRITON_|CUDA_|CUDNN_|CUBLAS|NVIDIA_TF32|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|ONEDNN_|DNNL_|ORT_|MALLOC_"
-    r"|LD_PRELOAD$|TMPDIR$|CC$|CXX$"
+    r"(PY)?TORCH|ATEN_|TRITON_|CUDA_|CUDNN_|CUBLAS|NVIDIA_TF32|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|ONEDNN_|DNNL_|ORT_|OV_"
+    r"|OPENVINO_|TVM_|XLA_|JAX_|MALLOC_|GLIBC_TUNABLES$|LD_PRELOAD$|TMPDIR$|CC$|CXX$"
 )
 # What only says where something lies, which GPUs there are, or what is logged; the record has GPUs and versions anyway.
-NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|DEVICES|VERSION|_OUT)$|CC$|CXX$")
+# Triton has CC compile what begins a kernel, and Inductor has CXX compile a CPU's code itself.
+NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|DEVICES|VERSION|_OUT)$|^CC$")
 
 
 def that_matter(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
