@@ -33,11 +33,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """How far fewer bits may be from full precision; the fields as those of `Spent`."""
+    """How far fewer bits may be from full precision; the fields as those of `Spent`.
+
+    Raises:
+        ValueError: one is negative, which every answer would keep, or no number.
+    """
 
     flips: float
     error: float
     dice: float = math.inf
+
+    def __post_init__(self) -> None:
+        for part in (self.flips, self.error, self.dice):
+            if not part >= 0:
+                raise ValueError(f"a budget must be 0 or more, got {part:g}")
 
     @property
     def of_masks(self) -> bool:
@@ -68,7 +77,15 @@ class Budget:
         """The same of what is known to be spent; `NO_NUMBER` at most, which an answer of NaN or infinities takes."""
         if not math.isfinite(found.error):
             return NO_NUMBER
-        return max(found.flips / self.flips, found.error / self.error, found.dice / self.dice)
+        parts = ((found.flips, self.flips), (found.error, self.error), (found.dice, self.dice))
+        return max(_part(spent, allowed) for spent, allowed in parts)
+
+
+def _part(spent: float, allowed: float) -> float:
+    """What is spent of what is allowed, which may be nothing."""
+    if not spent:
+        return 0.0
+    return min(spent / allowed, NO_NUMBER) if allowed else NO_NUMBER
 
 
 def spent(

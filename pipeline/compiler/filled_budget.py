@@ -49,8 +49,8 @@ def filled(
     for at in [each for each in order if each not in chosen]:
         if now**2 + taken[at] ** 2 <= 1 and (more := used([*chosen, at])) <= 1:
             chosen, now = [*chosen, at], more
-    gains = {name: amount for unit, amount in zip(units, taken, strict=True) for name in unit}
-    return kept([units[at] for at in chosen]), gains
+    alone = {name: amount for unit, amount in zip(units, taken, strict=True) for name in unit}
+    return kept([units[at] for at in chosen]), alone
 
 
 def _fitting(order: Sequence[int], taken: Sequence[float]) -> list[int]:

@@ -50,10 +50,11 @@ def build(
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
-        ValueError: a layer of `keep_fp16` isn't there.
+        ValueError: a layer of `keep_fp16` isn't there, or a budget is negative.
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
+    allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     if why := beyond_kernels(workload):
         return owned_up(by_inductor_alone(workload, why, tuner_in(tuning_folder), inductor_search), "fp8")
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
@@ -62,7 +63,6 @@ def build(
         rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
     except UnsupportedError as error:
         return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
-    allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     return owned_up(fastest_of_both(rewritten, calibration_images, keep_fp16, allowed), "fp8")
 
 
@@ -87,7 +87,7 @@ class Sensitivity:
         chose: whether the others said which layers stay in fp16.
         seen: the largest magnitude of every value, by its node's name.
         kept: the layers that stay in fp16.
-        gains: how much of the budget a layer saved when it was tried in fp16.
+        taken: how much of the budget a layer takes where it alone is in fp8.
     """
 
     given: CalibrationImages
@@ -95,7 +95,7 @@ class Sensitivity:
     chose: bool
     seen: dict[str, float]
     kept: list[str]
-    gains: dict[str, float]
+    taken: dict[str, float]
 
 
 def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
@@ -107,15 +107,15 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
     values = values_digest([*rewritten.plain.state_dict().values(), *looked_at])
     name = f"fp8 {digest_of(rewritten, [values, str(len(for_scales)), str(keep_fp16), str(budget)])}"
     known = rewritten.tuner.known(name)
-    seen, kept, gains = (known.get(part) for part in ("seen", "kept", "gains"))
-    if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(gains, dict)):
+    seen, kept, taken = (known.get(part) for part in ("seen", "kept", "taken"))
+    if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(taken, dict)):
         workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
         everywhere = {value.name: 1.0 for group in fp8_groups(net, []) for value in group}
         with rewritten.compiling(everywhere), torch.inference_mode(), untimed_library():
             seen = largest(net, for_scales)
-            kept, gains = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
-        rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "gains": gains})
-    return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, gains)
+            kept, taken = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
+        rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "taken": taken})
+    return Sensitivity(given, len(for_scales), keep_fp16 == "auto", seen, kept, taken)
 
 
 def sensitivity_or_why(
@@ -135,8 +135,12 @@ def sensitivity_or_why(
         return None
     if layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)):
         return found
-    over = f"no layer can be in fp8 within the {budget.in_words}"
-    rewritten.refused["fp8"] = over if found.chose else "keep_fp16 leaves no layer that could be in it"
+    if not scales(rewritten.net, [], found.seen):
+        rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
+    elif found.chose:
+        rewritten.refused["fp8"] = f"no layer can be in fp8 within the {budget.in_words}"
+    else:
+        rewritten.refused["fp8"] = "keep_fp16 leaves no layer that could be in it"
     return None
 
 
@@ -161,7 +165,7 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
         made.name += f", {len(reading)} layers in fp8"
         made.calibration = calibration(found.given, found.for_scales, chose=found.chose)
         made.left_out = found.given.left_out
-        made.details |= {"kept_fp16": found.kept, "sensitivity": found.gains}
+        made.details |= {"kept_fp16": found.kept, "sensitivity": found.taken}
         made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}
     return made
 

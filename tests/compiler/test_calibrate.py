@@ -75,9 +75,9 @@ def test_where_all_is_kept_nothing_is_in_fp8(trained: Judged) -> None:
 def test_layers_are_kept_until_the_masks_are_within_the_budget(small: Judged) -> None:
     every = small.flips([])
     assert every > 0
-    kept, gains = keep_for(small.net, small.seen, small.batches, Budget(0.6 * every, 1.0))
+    kept, taken = keep_for(small.net, small.seen, small.batches, Budget(0.6 * every, 1.0))
     assert 0 < len(kept) < len(quantisable(small.net))
-    assert set(gains) == set(quantisable(small.net))
+    assert set(taken) == set(quantisable(small.net))
     assert small.flips(kept) <= 0.6 * every * 1.2  # judged by fp16's masks, which are nearly the net's
     assert keep_for(small.net, small.seen, small.batches, Budget(2 * every, 1.0)) == ([], {})
 

@@ -86,6 +86,19 @@ def test_an_answer_that_is_no_number_is_over_every_budget() -> None:
             assert asked.used(lambda batch: batch, [given], [right]) == NO_NUMBER
 
 
+def test_a_budget_of_nothing_takes_an_answer_that_is_the_same_and_no_other() -> None:
+    nothing, right = Budget(0.0, 0.0, 0.0), torch.tensor([[1.0, 2.0], [3.0, 0.0]])[..., None, None]
+    assert nothing.used(lambda given: given, [right], [right]) == 0.0
+    assert nothing.used(lambda given: given + 1e-3, [right], [right]) == NO_NUMBER
+
+
+@pytest.mark.parametrize("parts", [(-1e-3, 0.1, 0.1), (1e-3, math.nan, 0.1), (1e-3, 0.1, -math.inf)])
+def test_a_budget_below_nothing_is_refused(parts: tuple[float, float, float]) -> None:
+    """It was kept by any answer, as a share of it is below 1."""
+    with pytest.raises(ValueError, match=r"^a budget must be 0 or more, got -?(0\.001|nan|inf)$"):
+        Budget(*parts)
+
+
 def test_values_have_no_classes() -> None:
     """Nor need they have an axis for them."""
     right = torch.tensor([3.0, 4.0])

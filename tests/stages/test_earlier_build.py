@@ -83,7 +83,7 @@ def test_scales_and_sensitivity_are_known_for_the_same_weights_and_images(
 
     monkeypatch.setattr(fp8, "largest", unknown)
     again = found(0.0)
-    assert (again.seen, again.kept, again.gains) == (first.seen, ["bottleneck.3"], {})
+    assert (again.seen, again.kept, again.taken) == (first.seen, ["bottleneck.3"], {})
     with pytest.raises(LookupError):
         found(1e-3)
 

@@ -153,3 +153,12 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
     assert stage.details["refused"] == {"fp8": why}
     assert stage.execution is not None
     assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {why}")
+
+
+@pytest.mark.parametrize("keep", ["auto", "none"])
+def test_a_net_whose_values_have_no_scale_says_so(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the budget nor keep_fp16 stands in the way of what is infinite."""
+    monkeypatch.setattr(fp8, "largest", lambda net, _: {node.name: torch.inf for node in net.module.graph.nodes})
+    stage = built(loaded("guided", tmp_path), monkeypatch, keep)
+    why = "all that its layers could read in fp8 is infinite somewhere, or no number"
+    assert stage.details["refused"] == {"fp8": why}

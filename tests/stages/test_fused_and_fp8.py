@@ -58,6 +58,6 @@ def test_layers_are_kept_as_asked(rewritten: Made) -> None:
 def test_no_layer_is_kept_where_the_masks_are_within_the_budget(rewritten: Made) -> None:
     net, seen, batches = rewritten
     assert fp8.layers_to_keep(net, seen, batches[:1], "auto", Budget(1.0, 1.0)) == ([], {})
-    kept, gains = fp8.layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
+    kept, taken = fp8.layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(net))
-    assert all(name in gains for name in kept)
+    assert all(name in taken for name in kept)
