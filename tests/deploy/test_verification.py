@@ -7,12 +7,15 @@ from typing import Unpack
 import pytest
 
 from models.input_contract import InputContract
+from models.one_line import REFUSED
 from pipeline.deploy import bundle_contract, bundle_files, verification
 from pipeline.deploy.bundle_contract import Contract, Measured, TensorRule
 from pipeline.deploy.fresh_process import BundleFails, Said
 from pipeline.deploy.verification import Machine, main
+from pipeline.orchestrate.processor_use import Use
 from pipeline.records.run_record import Tolerance
 
+Captured = pytest.CaptureFixture[str]
 MEASURED = Measured(4.0, "cuda", "NVIDIA H200", "570.1", "13.0", None, {"torch": "2.11.0", "triton": "3.6.0"})
 HERE = Machine("NVIDIA H200", "570.1", {"torch": "2.11.0", "triton": "3.6.0"})
 CONTRACT = Contract(
@@ -74,6 +77,52 @@ def test_what_differs_is_said_with_both_sides(machine: Machine, said: Said, what
     assert line in found[what]
 
 
+ON_CPU = replace(CONTRACT, measured=replace(MEASURED, device="cpu", device_name="a CPU", driver=None, threads=2))
+SLOW: Said = {**ANSWER, "milliseconds": 36.0}
+
+
+@pytest.mark.parametrize(
+    ("others", "why", "last"),
+    [
+        (1.62, "other programs used 1.6 of 2 processors meanwhile: run it again when they rest", "pipeline.verify"),
+        (0.04, "a slower machine, or one that is throttled, as other programs used 0.0 of 2", "pipeline.export"),
+        (None, "a slower machine, one that is throttled, or a busy one", "pipeline.export"),
+    ],
+)
+def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
+    others: float | None, why: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """It differs all the same, and the last line is what to do about it."""
+    (tmp_path / "package.pt2").write_bytes(b"code")
+    bundle_files.write_contract(ON_CPU, tmp_path)
+    used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 10 * (others or 0.0))]
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="a CPU", driver=None))
+    monkeypatch.setattr(verification, "now", lambda _: None if others is None else used.pop(0))
+    monkeypatch.setattr(verification, "ask", lambda *_: SLOW)
+    assert verification.main([str(tmp_path)]) == verification.DIFFERS
+    *_, speed, then = capsys.readouterr().out.splitlines()
+    assert speed.startswith(
+        "differs speed: asked 4 ms and at most 25 % more, found 36 ms: the median calls of the run and "
+    )
+    assert why in speed
+    assert last in then
+
+
+def test_what_else_differs_is_no_busy_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Another processor's answers stay another's when the other programs rest."""
+    (tmp_path / "package.pt2").write_bytes(b"code")
+    bundle_files.write_contract(ON_CPU, tmp_path)
+    used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 16.0)]
+    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="another", driver=None))
+    monkeypatch.setattr(verification, "now", lambda _: used.pop(0))
+    monkeypatch.setattr(verification, "ask", lambda *_: SLOW)
+    assert verification.main([str(tmp_path)]) == verification.DIFFERS
+    assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
+
+
 def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
     """A stage whose bits differ from process to process is held to its tolerance alone."""
     bundle_files.write_contract(replace(CONTRACT, deterministic=False), bundle)
@@ -107,7 +156,7 @@ def test_the_program_ends_with_the_command_that_rebuilds(
     monkeypatch.setattr(verification, "here", lambda _: replace(HERE, driver=None))
     assert verification.main([str(bundle)]) == verification.DIFFERS
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
-    assert verification.main([str(bundle / "nowhere")]) == verification.REFUSED
+    assert verification.main([str(bundle / "nowhere")]) == REFUSED
     assert bundle_contract.FILE in capsys.readouterr().err
 
 
