@@ -40,9 +40,9 @@ def since(run: RunRecord, folder: Path) -> Since | None:
 def _beside(folder: Path) -> Iterator[Path]:
     """The folders of other runs, the newest first."""
     folder = folder.resolve()
-    found = list(folder.parent.glob("*/results.json"))
+    found = list(folder.parent.glob(f"*/{codec.FILE}"))
     if A_DAY.fullmatch(folder.parent.name):
-        found += folder.parent.parent.glob("????-??-??/*/results.json")
+        found += folder.parent.parent.glob(f"????-??-??/*/{codec.FILE}")
     written = {path.parent: _written(path) for path in found if path.parent != folder}
     others = {path: moment for path, moment in written.items() if moment is not None}
     yield from sorted(others, key=lambda path: -others[path])[:MOST_READ]

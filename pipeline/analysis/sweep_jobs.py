@@ -83,7 +83,7 @@ def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = unchanged
 
 
 def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
-    if not (path / "results.json").exists():
+    if not (path / codec.FILE).exists():
         return Job(path, None, None, "it left no record")
     try:
         run = revise(codec.load(path))

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, guarded, leave_unread, show, unforeseen
+from models.one_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
@@ -58,7 +58,6 @@ from pipeline.report.run_text import inputs_at
 from pipeline.report.terminal import first_screen
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-REFUSED = 2
 REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException, yaml.YAMLError)
 NOT_OK = {"failed", "inaccurate", "timeout"}
 

@@ -11,7 +11,6 @@ from models.one_line import INTERRUPTED
 from pipeline.config.request_error import RequestError
 
 ROOT = Path(__file__).resolve().parents[2]
-REFUSED = 2
 SETTLES_IN = 20.0  # seconds in which an interrupted run has saved what it has
 ERROR = "error: "
 

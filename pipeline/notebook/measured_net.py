@@ -20,6 +20,7 @@ from pipeline.config.chosen_stages import LADDER, stage_words
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.notebook.commands import ROOT, command
 from pipeline.notebook.finished_run import Run, load_run
+from pipeline.records import codec
 
 Array = Tensor | np.ndarray
 SAME_ANSWER = 1e-4  # relative L2 between the net and the one that its class and weights make again, both in fp32
@@ -57,7 +58,7 @@ def measure(
     target, options, batches = target_of(net), dict(net_options or {}), batches_of(images)
     check_made_again(net, options, batches[0][:1] if batches else None)
     place = Path(folder) if folder else Path("outputs") / datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
-    if any((place / name).exists() for name in ("results.json", "claimed")):
+    if any((place / name).exists() for name in (codec.FILE, codec.CLAIM)):
         raise RequestError(f"folder={place}: another run's; name a new one")
     given = place / "given"
     given.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,7 @@ def measure(
     asked |= {**data_of(images, batches, given), **labels_of(labels, given), **knobs}
     words = [*(f"{key}={worded(value)}" for key, value in asked.items()), *stages_asked(stages)]
     _, last_line = command("pipeline", words, [home_of(net)])
-    if (place / "results.json").exists():
+    if (place / codec.FILE).exists():
         return load_run(place)
     raise RequestError(last_line)
 

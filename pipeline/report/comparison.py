@@ -6,7 +6,7 @@ Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.one_line import Parser, guarded, show, tell, unforeseen
+from models.one_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
@@ -22,7 +22,7 @@ from pipeline.report.formatting import clean, interval, listed, seconds, times
 from pipeline.report.markdown import escape, table
 from pipeline.report.tables import Cell, Column, names, table_of
 
-REGRESSED, REFUSED = 1, 2
+REGRESSED = 1
 COLUMNS: list[Column[Change]] = [
     names("stage", lambda change: change.stage),
     Column("A", cell=lambda change: Cell(times(change.before))),

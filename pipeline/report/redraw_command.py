@@ -6,7 +6,7 @@ What may be asked anew: report.gpu_hour_price and its kind, objective, subject_t
 from dataclasses import replace
 from pathlib import Path
 
-from models.one_line import Parser, guarded, show, tell, unforeseen
+from models.one_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweep_jobs import job_folders, read_jobs
@@ -16,8 +16,6 @@ from pipeline.report.answer import headline
 from pipeline.report.formatting import clean, visible
 from pipeline.report.redraw_request import KEYS, Asked, split
 from pipeline.report.write import write_report, write_sweep_report
-
-REFUSED = 2
 
 
 def draw(folder: Path, asked: Asked) -> Path:
@@ -31,7 +29,7 @@ def draw(folder: Path, asked: Asked) -> Path:
         RecordError: neither is there, or the record can't be read.
         RequestError: the run can't tell what is asked.
     """
-    if not (folder / "results.json").exists() and job_folders(folder):
+    if not (folder / codec.FILE).exists() and job_folders(folder):
         jobs = read_jobs(folder, asked.of)
         for job in jobs:
             if job.run:  # the sweep's report says which job has no record, and why

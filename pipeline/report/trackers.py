@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from models.one_line import Parser, guarded, show, tell
+from models.one_line import REFUSED, Parser, guarded, show, tell
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
@@ -18,7 +18,6 @@ from pipeline.report.csv_table import header, lines
 from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import clean, visible
 
-REFUSED = 2
 EXPERIMENT = "unet-ladder"
 FILES = (codec.FILE, *DRAWN, "config.yaml")
 MOST_CHARACTERS = 1000  # of what a tracker says where it takes nothing
