@@ -26,7 +26,7 @@ def typed_net(overrides: list[str]) -> DictConfig:
     except (HydraException, OmegaConfBaseException) as error:
         known = ", ".join(sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
         where = nearest_option(overrides, str(error)) or f"model is one of {known}"
-        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}; {where}") from None
+        raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0].rstrip('.')}; {where}") from None
     if not config.model.target:
         raise ModelError("model.target names no class; give one, such as my_package.MyNet")
     found: DictConfig = config.model
@@ -42,4 +42,7 @@ def nearest_option(overrides: list[str], said: str) -> str:
     with initialize_config_dir(str(CONF), version_base=None):
         known = list(compose("config", net).model.options)
     near = difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5)
-    return f"did you mean model.options.{near[0]}?" if near else f"its options are {', '.join(known)}"
+    if near:
+        return f"did you mean model.options.{near[0]}?"
+    added = f"write +model.options.{missing[1]}=… for an option that its file doesn't have"
+    return f"its options are {', '.join(known)}; {added}" if known else added
