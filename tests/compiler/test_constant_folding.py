@@ -172,6 +172,29 @@ def test_a_grid_in_the_types_of_the_image_is_exact_until_it_is_rounded() -> None
     assert torch.equal(found, torch.arange(4) / 3)
 
 
+def biased(net: Written, x: Tensor) -> Tensor:
+    """Attention among an image's rows, with a bias for each pair that is looked up in a table, as Swin has it."""
+    bias = net.kernel.reshape(27, 3)[torch.arange(64) % 27].reshape(8, 8, 3).permute(2, 0, 1).contiguous()[None]
+    return functional.scaled_dot_product_attention(x, x, x, attn_mask=bias)
+
+
+def test_what_is_computed_once_lies_as_its_readers_want_it() -> None:
+    """A mask of attention with its heads side by side would be copied at each call; a weight has its channels so.
+
+    And so has what is added to a map that has.
+    """
+    made = folded(Written(biased), image(1, 3, 8, 8))
+    (bias,) = [part for part in made.module.buffers() if part.shape == (1, 3, 8, 8)]
+    assert bias.is_contiguous()
+    made = folded(Written(lambda net, x: functional.conv2d(x, (net.kernel * 2).contiguous())), image(1, 3, 8, 8))
+    assert made.matched["fold_constants"]
+    (weight,) = [part for part in made.module.buffers() if part.shape == (3, 3, 3, 3)]
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    made = folded(Written(lambda net, x: x + (net.kernel * 2).contiguous()), image(3, 3, 3, 3))
+    (added,) = [part for part in made.module.buffers() if part.shape == (3, 3, 3, 3)]
+    assert added.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_what_torch_cannot_compute_once_stays_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     net = export(Written(lambda net, x: x * net.vector.exp()[:, None, None]).eval(), image(1, 3, 4, 4), torch.float16)
     (exp,) = [node for node in net.module.graph.nodes if str(node.target) == "aten.exp.default"]

@@ -24,7 +24,7 @@ def test_a_net_goes_by_the_names_of_the_configuration() -> None:
     ("overrides", "said"),
     [
         (["model=unet", "model.options.bse=3"], r"'model\.options\.bse'; did you mean model\.options\.base\?"),
-        (["model=custom", "model.target=a.B", "model.options.base=8"], r"'; write \+model\.options\.base=… for an option"),
+        (["model=custom", "model.target=a.B", "model.options.base=8"], r"'; write \+model\.options\.base=… for"),
         (["model=unet", "model.options.qqqq=3"], "its options are .*base"),
         (["model=unett"], "model is one of bottleneck_compute, .*custom, .*unet_small"),
         (["model=custom"], "model.target names no class"),

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import add_constant, arguments, is_call, module_of, replace
-from pipeline.measure.memory_formats import laid_out
+from pipeline.measure.memory_formats import CHANNELS_LAST, laid_out
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
 GROWTH, FREE_BYTES = 4, 2**20
@@ -49,7 +49,8 @@ def fold_constants(net: ExportedNet) -> list[str]:
         matched.append(module_of(node))
         dtype = node.meta["val"].dtype
         with net.module.graph.inserting_before(node):
-            constant = add_constant(net.module, f"{module_of(node)}.{node.name}", laid_out(found.value.to(dtype)))
+            value = _laid_out(found.value.to(dtype), node)
+            constant = add_constant(net.module, f"{module_of(node)}.{node.name}", value)
         if dtype == net.dtype:
             net.exact = {**net.exact, str(constant.target): found.value}
         replace(node, constant)
@@ -62,6 +63,23 @@ def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool
     if any(is_call(user, *BY_STORAGE) for user in readers):
         return False
     return bool(readers) if found.computed else any(_as_weight(user, node) for user in readers)
+
+
+def _laid_out(value: Tensor, node: fx.Node) -> Tensor:
+    """Images and volumes in channels_last for a layer whose weight they are, and for what gives values that lie so.
+
+    A mask of attention, [1, heads, rows, rows], would be copied at each call if its heads lay side by side.
+    """
+    if value.dim() not in CHANNELS_LAST or any(_as_weight(user, node) or _lies_so(user) for user in node.users):
+        return laid_out(value)
+    return value.contiguous()
+
+
+def _lies_so(user: fx.Node) -> bool:
+    made = user.meta.get("val")
+    if not isinstance(made, Tensor) or made.dim() not in CHANNELS_LAST or made.is_contiguous():
+        return False
+    return made.is_contiguous(memory_format=CHANNELS_LAST[made.dim()])
 
 
 def _as_weight(user: fx.Node, node: fx.Node) -> bool:
