@@ -97,13 +97,14 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
     if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
         return  # the earlier run ended before it had measured anything
     found = [part for part in machine_differences(old.environment, record.environment) if part.what not in NO_VERSION]
+    told = codec.without_secrets(record).environment  # as the earlier record has its variables
     weights = (old.reference.weights_sha256, record.reference.weights_sha256)
     earlier.refuse_where_it_differs(
         {
             "weights": _changed("the weights", *weights),
             "device": _lines(part for part in found if part.what in ON_DEVICE),
             "versions": _lines(part for part in found if part.what not in ON_DEVICE),
-            "environment": _lines(variable_differences(old.environment, record.environment)),
+            "environment": _lines(variable_differences(old.environment, told)),
         }
     )
 

@@ -257,7 +257,7 @@ OF_RUNS = [
     Guard(
         "a run resumed where a variable of the environment is another",
         "pipeline/orchestrate/resume.py",
-        '"environment": _lines(variable_differences(old.environment, record.environment)),',
+        '"environment": _lines(variable_differences(old.environment, told)),',
         '"environment": [],',
         "tests/orchestrate/test_lost_and_found.py::test_another_question_is_not_resumed_unless_told",
     ),
