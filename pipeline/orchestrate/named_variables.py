@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pipeline.devices.variables import READ
 
-LEAST_LETTERS = 2  # of a value: a 0 or 1 stands in many an error
+TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that doesn't stand in many an error, as a number does
 
 
 def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -19,7 +19,7 @@ def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> s
     found = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
-        if READ.match(name) and len(value) >= LEAST_LETTERS and name not in said and quotes(said, value)
+        if READ.match(name) and TELLING.fullmatch(value) and name not in said and quotes(said, value)
     ]
     return f"; {', '.join(found)} {'is' if len(found) == 1 else 'are'} set" if found else ""
 

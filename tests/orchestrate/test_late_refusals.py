@@ -58,6 +58,7 @@ def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
         ("/dev/null/x: junk", "; TORCHINDUCTOR_CACHE_DIR=/dev/null/x, TORCH_LOGS=junk are set"),
         ("/mnt/dev/null/x and /dev/null/xy, junky, abcd", ""),
         ("1 of 8, plain", ""),
+        ("16 channels for 24, 1.5 times", ""),
         ("TORCH_LOGS: junk is no setting", ""),
     ],
 )
@@ -70,6 +71,8 @@ def test_a_variable_whose_value_ended_the_run_is_named(
         "TORCHINDUCTOR_COMPILE_THREADS": "abc",
         "TORCHINDUCTOR_CACHE_DIR": "/dev/null/x",
         "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "16",
+        "KMP_BLOCKTIME": "1.5",
         "SOME_OTHER": "plain",
     }.items():
         monkeypatch.setenv(name, value)
