@@ -18,7 +18,7 @@ from pipeline.kernels.common.capability import supported
 from pipeline.measure.batch import Batch
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
-from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
@@ -101,7 +101,7 @@ class Sensitivity:
 def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Sensitivity:
     """Measured on calibration images, or known from an earlier build with the same weights, images and options."""
     net, workload = rewritten.net, rewritten.workload
-    given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
+    given = images_given(workload, images)
     for_scales, for_choice = apart(given.batches)
     looked_at = [part for batch in given.batches for part in batch]
     values = values_digest([*rewritten.plain.state_dict().values(), *looked_at])

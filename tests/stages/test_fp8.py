@@ -17,7 +17,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
-from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration, images_given
 from pipeline.stages.common.net_candidate import Candidate
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
@@ -116,6 +116,12 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     assert named is not None
     assert named.calibration is not None
     assert named.calibration.choice is None
+
+
+def test_fewer_images_than_none_are_refused(tmp_path: Path) -> None:
+    """The choice's would have been given to the scales, or none at all."""
+    with pytest.raises(ValueError, match=r"^calibration_images=-4: expected an integer ≥ 0$"):
+        images_given(workload(small_unet(), tmp_path), -4)
 
 
 def test_one_batch_serves_both_and_it_is_said() -> None:

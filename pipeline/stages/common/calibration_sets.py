@@ -2,9 +2,20 @@
 
 from pipeline.measure.batch import Batch
 from pipeline.records.samples import Calibration
-from pipeline.stages.api import CalibrationImages
+from pipeline.stages.api import CalibrationImages, Workload
 
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole net on each
+
+
+def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
+    """So many images for the scales, or a few more, and some for the choice of layers behind them.
+
+    Raises:
+        ValueError: fewer than none are asked for.
+    """
+    if for_scales < 0:
+        raise ValueError(f"calibration_images={for_scales}: expected an integer ≥ 0")
+    return workload.calibration(for_scales + JUDGED_BATCHES * workload.shape[0])
 
 
 def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:

@@ -12,7 +12,7 @@ from pipeline.config.request_error import nearest
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import StageError, Workload
-from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration
+from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def judges(workload: Workload, images: int, keep: str | list[str], budget: Budge
 
     The net has one input. A stage that scales each batch by itself asks for none; all images are then for the choice.
     """
-    given = workload.calibration(images + JUDGED_BATCHES * workload.shape[0])
+    given = images_given(workload, images)
     workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
     sets = apart(given.batches) if images else ([], given.batches)
     for_scales, for_choice = ([batch.first for batch in part] for part in sets)
