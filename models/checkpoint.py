@@ -244,10 +244,11 @@ def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
     state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     held = {name: part.cpu().contiguous() for name, part in state.items()}
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+    place = path.resolve()  # what a link leads to
+    scratch = place.with_name(f"{place.name}.{os.getpid()}.part")
     try:
         scratch.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that its user alone may read
-        scratch.replace(path)
+        scratch.replace(place)
     finally:
         scratch.unlink(missing_ok=True)
 
