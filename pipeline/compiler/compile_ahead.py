@@ -4,9 +4,11 @@ One program takes some 3 s, most of it in Triton's passes and in ptxas, which le
 other, most processors would wait for each layer's slowest.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -17,7 +19,9 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
 from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.own_norms import launches_of_pass, put_passes
 from pipeline.devices.processors import processors
 from pipeline.kernels.common.program import Programs, only_noted
 from pipeline.measure.batch import Batch, batched
@@ -26,7 +30,7 @@ MOST_THREADS = 16  # each compiles in up to 0.3 GB
 
 
 def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:
-    """The programs of every tile that `choose` will measure.
+    """The programs of every tile that `choose` and `put_own_norms` will measure.
 
     Args:
         net: with its layers.
@@ -36,7 +40,8 @@ def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | 
     """
     with only_noted() as programs:
         lowered = lower(net, Plan(scales))
-        _Noting(lowered, tuner).propagate(*batched(inputs))  # type: ignore[no-untyped-call]
+        walk = _Noting(lowered, put_passes(lowered), tuner)
+        walk.propagate(*batched(inputs))  # type: ignore[no-untyped-call]
     return programs
 
 
@@ -64,30 +69,29 @@ def _on(device: int | None) -> None:
 
 
 class _Noting(FakeTensorProp):
-    """Walks through a lowered graph by shapes alone, and launches at each layer all tiles, for `only_noted` to note."""
+    """Walks through a lowered graph by shapes alone, and launches each layer and norm by all tiles, to be noted."""
 
-    def __init__(self, module: fx.GraphModule, tuner: Tuner) -> None:
+    def __init__(self, module: fx.GraphModule, passes: Collection[fx.Node], tuner: Tuner) -> None:
         super().__init__(module, FakeTensorMode(allow_non_fake_inputs=True))
-        self.tuner = tuner
+        self.passes, self.tuner = passes, tuner
 
     def run_node(self, n: fx.Node) -> object:
         layer = n.meta.get("layer")
-        if layer is None:
+        if layer is None and n not in self.passes:
             return super().run_node(n)
         (x,), given = self.fetch_args_kwargs_from_env(n)
         with unset_fake_temporarily():
             given = {name: memory_of(value) for name, value in {"x": x, **given}.items()}
-            inputs = [given[name] for name in ("x", "second") if given[name] is not None]
-            self._note(MeasuredLayer(layer, inputs, given, []))
+            for launch in launches_of_pass(given, self.tuner) if layer is None else self._launches(layer, given):
+                with suppress(RuntimeError, ValueError, triton.TritonError):
+                    launch()
         return None
 
-    def _note(self, measured: MeasuredLayer) -> None:
-        tiles = [choice for choice in measured.candidates() if choice != LIBRARY]
-        if self.tuner.known(measured.key):
-            return
-        for tile in tiles:
-            with suppress(RuntimeError, ValueError, triton.TritonError):
-                measured.run(tile)
+    def _launches(self, layer: KernelLayer, given: dict[str, Any]) -> list[Callable[[], None]]:
+        inputs = [given[name] for name in ("x", "second") if given[name] is not None]
+        measured = MeasuredLayer(layer, inputs, given, [])
+        tiles = [] if self.tuner.known(measured.key) else measured.candidates()
+        return [partial(measured.run, tile) for tile in tiles if tile != LIBRARY]
 
 
 def memory_of(value: object) -> object:

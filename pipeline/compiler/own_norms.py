@@ -4,6 +4,8 @@ Tiles, and which of the two, are measured; whether the whole is faster than with
 at full load.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, fx
@@ -38,10 +40,7 @@ def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner)
     Raises:
         NothingRunsError: a norm has no kernel that runs and is right.
     """
-    calls = [put_pass(found) for found in found_passes(lowered.graph)]
-    if calls:
-        lowered.graph.lint()
-        lowered.recompile()
+    if calls := put_passes(lowered):
         walk = _Measuring(lowered, calls, tuner)
         walk.run(*batched(inputs))
         for call, tile in walk.tiles.items():
@@ -52,6 +51,21 @@ def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner)
         lowered.recompile()
         return {IN_A_PASS: len(calls) - len(walk.when_read), WHEN_READ: len(walk.when_read)}
     return {}
+
+
+def put_passes(lowered: fx.GraphModule) -> list[fx.Node]:
+    """Put the operation of a pass in every norm's place, without a tile yet; their nodes."""
+    calls = [put_pass(found) for found in found_passes(lowered.graph)]
+    if calls:
+        lowered.graph.lint()
+        lowered.recompile()
+    return calls
+
+
+def launches_of_pass(given: dict[str, Any], tuner: Tuner) -> list[Callable[[], None]]:
+    """The launches that `put_own_norms` will measure for a pass with these arguments; none where its tile is known."""
+    tiles = [] if tuner.known(_key("normalised", given)) else norm_pass.candidates(given["counted"])
+    return [partial(RUNS["normalised"], given, tile) for tile in tiles]
 
 
 class _Measuring(fx.Interpreter):

@@ -12,14 +12,19 @@ import torch
 from triton.runtime.interpreter import InterpretedFunction
 
 from pipeline.compiler import choose as choosing
+from pipeline.compiler import own_norms
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
 from pipeline.compiler.compile_ahead import MOST_THREADS, compiled_beside, programs_of
 from pipeline.compiler.fp8_values import fp8_groups
+from pipeline.compiler.lowering import lower
 from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.own_norms import put_own_norms
 from pipeline.kernels.common import program
 from pipeline.kernels.common.program import Program, Programs, only_noted
 from tests.compiler.rewriting import Exported, exported, rewritten_from
+from tests.compiler.test_own_norms import BATCH
+from tests.compiler.test_own_norms import exported as normed
 from tests.kernels.examples import HALF, Layer, example
 
 
@@ -53,6 +58,7 @@ def quickest(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = MeasuredLayer.candidates
     monkeypatch.setattr(MeasuredLayer, "candidates", lambda measured: iter([next(candidates(measured))]))
     monkeypatch.setattr(choosing, "is_right", lambda _: True)
+    monkeypatch.setattr(own_norms, "_right", lambda *_: True)
 
 
 def tuner(folder: Path) -> Tuner:
@@ -72,6 +78,19 @@ def test_all_that_is_launched_was_noted(made: Exported, launched: Programs, tmp_
     assert launched
     assert launched.keys() <= noted.keys()
     assert not programs_of(made.net, scales, made.batch, tuner(tmp_path))
+
+
+@pytest.mark.usefixtures("quickest")
+def test_norms_by_own_kernels_were_noted_too(launched: Programs, tmp_path: Path) -> None:
+    """The passes by each tile; and none once their tiles are known."""
+    net = normed()
+    noted = programs_of(net, {}, BATCH, tuner(tmp_path))
+    plan = choose(net, {}, BATCH, tuner(tmp_path), lambda _: None)
+    lowered, before = lower(net, plan), set(launched)
+    assert put_own_norms(lowered, BATCH, tuner(tmp_path))
+    assert launched.keys() - before
+    assert launched.keys() <= noted.keys()
+    assert not programs_of(net, {}, BATCH, tuner(tmp_path))
 
 
 def test_layers_of_one_kind_share_their_programs_and_hold_no_memory() -> None:
