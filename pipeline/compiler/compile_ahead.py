@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
 
 import torch
 import triton
@@ -19,7 +18,6 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import launches_of_pass, put_passes
 from pipeline.devices.processors import processors
@@ -82,14 +80,17 @@ class _Noting(FakeTensorProp):
         (x,), given = self.fetch_args_kwargs_from_env(n)
         with unset_fake_temporarily():
             given = {name: memory_of(value) for name, value in {"x": x, **given}.items()}
-            for launch in launches_of_pass(given, self.tuner) if layer is None else self._launches(layer, given):
+            if layer is None:
+                launches = launches_of_pass(given, self.tuner)
+            else:
+                inputs = [given[name] for name in ("x", "second") if given[name] is not None]
+                launches = self._launches(MeasuredLayer(layer, inputs, given, []))
+            for launch in launches:
                 with suppress(RuntimeError, ValueError, triton.TritonError):
                     launch()
         return None
 
-    def _launches(self, layer: KernelLayer, given: dict[str, Any]) -> list[Callable[[], None]]:
-        inputs = [given[name] for name in ("x", "second") if given[name] is not None]
-        measured = MeasuredLayer(layer, inputs, given, [])
+    def _launches(self, measured: MeasuredLayer) -> list[Callable[[], None]]:
         tiles = [] if self.tuner.known(measured.key) else measured.candidates()
         return [partial(measured.run, tile) for tile in tiles if tile != LIBRARY]
 

@@ -129,16 +129,6 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
     assert checkpoint.notes(tmp_path / "net.safetensors") == {"labels": "none"}
 
 
-def test_weights_are_saved_where_a_link_leads(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    real, link = tmp_path / "disk" / "net.safetensors", tmp_path / "latest.safetensors"
-    link.symlink_to(real)
-    checkpoint.save(net(), link, {"labels": "none"})
-    assert link.is_symlink()
-    assert checkpoint.notes(real) == {"labels": "none"}
-    assert list((tmp_path / "disk").iterdir()) == [real]
-
-
 @pytest.mark.filterwarnings("ignore:.*[Ss]parse (tensor )?invariant")
 @pytest.mark.parametrize(
     ("value", "said"),

@@ -10,6 +10,7 @@ from torch import nn
 from models import checkpoint, train, training
 from models.errors import ModelError
 from models.typed_net import typed_net
+from models.unet import UNet
 
 
 def test_a_net_goes_by_the_names_of_the_configuration() -> None:
@@ -114,3 +115,13 @@ def test_a_seed_that_torch_cannot_take_is_refused(
     with pytest.raises(SystemExit, match="2"):
         train.main()
     assert f"--seed: {seed}: expected an integer from 0 to" in capsys.readouterr().err
+
+
+def test_weights_are_saved_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    real, link = tmp_path / "disk" / "net.safetensors", tmp_path / "latest.safetensors"
+    link.symlink_to(real)
+    checkpoint.save(UNet(base=4, depth=2), link, {"labels": "none"})
+    assert link.is_symlink()
+    assert checkpoint.notes(real) == {"labels": "none"}
+    assert list((tmp_path / "disk").iterdir()) == [real]
