@@ -16,11 +16,11 @@ from pipeline.deploy.bundle_contract import LOADER, Contract
 from pipeline.deploy.bundle_sums import write_sums
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import PACKAGES, Kind
-from pipeline.stages.common import aot_loading
+from pipeline.stages.common import aot_loading, input_forms
 
 GOLDEN = "golden.safetensors"
 SUPPORT, CHECK, SHAPE = "support.py", "golden_check.py", "image_shape.py"
-LOADING = "aot_loading.py"
+LOADING, FORMS = "aot_loading.py", "input_forms.py"
 CARRIED = Path(carried.__file__).parent
 README = """# {stage}, exported by unet-ladder
 
@@ -48,6 +48,7 @@ def write_loader(kind: Kind, folder: Path) -> None:
         shutil.copyfile(CARRIED / name, folder / name)
     if kind == "aot_inductor":
         shutil.copyfile(aot_loading.__file__, folder / LOADING)
+        shutil.copyfile(input_forms.__file__, folder / FORMS)
 
 
 def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:

@@ -124,7 +124,11 @@ def _package(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
     side = f"{size}, {size}" if isinstance(size, int) else size
     lines = ["import torch", f'net = torch._inductor.aoti_load_package("RUN/{file.path}")']
     return "\n".join(
-        [*lines, *_called("batch"), f"# batch: [{batch}, channels, {side}], fp32, on the device of the run"]
+        [
+            *lines,
+            *_called("batch"),
+            f"# batch: [{batch}, channels, {side}], fp32, contiguous, on the run's device; torch checks none of it",
+        ]
     )
 
 

@@ -15,6 +15,7 @@ from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffi
 from pipeline.stages.common.aot_package import build_package, cold_start, load_package
 from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
+from pipeline.stages.common.input_forms import for_these_alone, form_of
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
 
 PACKAGE = "package.pt2"
@@ -52,7 +53,7 @@ def build(
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
-        load_package(path),
+        for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
         description=description(precision, frozen, max_autotune),
         execution=execution(precision, dtype == "fp32", device),
         details=details | {"package_bytes": path.stat().st_size},

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from models.input_contract import NAMED, InputContract
 from pipeline.deploy import artefacts, bundle_files, recorded_stage
 from pipeline.records import codec
 from pipeline.stages import torchscript
+from pipeline.stages.common import input_forms
 from tests.deploy.recorded import run_folder, stage
 
 
@@ -152,3 +154,40 @@ def test_a_loader_times_for_a_number_of_seconds(word: str, tmp_path: Path) -> No
     """0 was passed over in silence, and less than none was taken."""
     with pytest.raises(argparse.ArgumentTypeError, match=rf"^{word}: expected a number of seconds above 0"):
         loader_in(tmp_path, "golden_check.py")["seconds"](word)
+
+
+def test_a_session_that_reads_the_same_memory_takes_no_other_type(tmp_path: Path) -> None:
+    """ONNX Runtime would take the bits of a float64 for those of a float32."""
+    rule = {"name": "image", "shape": [2, 3], "dtype": "float32"}
+    replayed = loader_in(tmp_path, "support_onnx.py", input=rule)["replayed"]
+    bound: dict[str, Any] = {}
+    binding = SimpleNamespace(bind_ortvalue_input=bound.__setitem__, bind_ortvalue_output=bound.__setitem__)
+    given = SimpleNamespace(name="image", shape=[2, 3], type="tensor(float)")
+    answer = SimpleNamespace(name="logits", shape=[2, 3], type="tensor(float)")
+    run = replayed(
+        SimpleNamespace(
+            get_inputs=lambda: [given],
+            get_outputs=lambda: [answer],
+            io_binding=lambda: binding,
+            run_with_iobinding=lambda _: bound["logits"].update_inplace(bound["image"].numpy()),
+        )
+    )
+    np.testing.assert_array_equal(run(np.ones((2, 3), np.float32)), np.ones((2, 3)))
+    for other, said in ((np.ones((2, 3)), r"\[2, 3\] float64"), (np.ones((3, 2), np.float32), r"\[3, 2\] float32")):
+        with pytest.raises(ValueError, match=rf"a batch of {said}; this net takes \[2, 3\] float32"):
+            run(other)
+
+
+def test_a_package_takes_what_it_was_built_for_alone(tmp_path: Path) -> None:
+    """It would read other memory, for an image in the place of two; the shapes and types are the contract's."""
+    step = {"name": "step", "shape": [2], "dtype": "int64"}
+    rule = {"name": "image", "shape": [2, 3, 4, 5], "dtype": "float32"}
+    place = loader_in(tmp_path, "support_torch.py", input=rule, others=[step])
+    (tmp_path / "aot_loading.py").write_text("load_package = lambda path: lambda image, step: image + step.sum()")
+    shutil.copyfile(input_forms.__file__, tmp_path / bundle_files.FORMS)
+    run = place["packaged"](tmp_path / "package.pt2")
+    assert run(torch.zeros(2, 3, 4, 5), torch.ones(2, dtype=torch.int64)).max() == 2
+    with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and .* for \[2, 3, 4, 5\] "):
+        run(torch.zeros(1, 3, 4, 5), torch.ones(2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"input 1 is \[2\] float32 on cpu, and this net was built for \[2\] int64"):
+        run(torch.zeros(2, 3, 4, 5), torch.ones(2))

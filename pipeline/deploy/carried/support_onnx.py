@@ -64,8 +64,10 @@ def replayed(session: Any) -> Callable[..., np.ndarray]:
 
     def run(*batch: np.ndarray) -> np.ndarray:
         for part, rule, value in zip(batch, rules, there, strict=True):
-            if list(part.shape) != rule["shape"]:
-                raise ValueError(f"a batch of shape {list(part.shape)}; this net takes {rule['shape']}")
+            if list(part.shape) != rule["shape"] or part.dtype != rule["dtype"]:  # whose bits would be taken
+                raise ValueError(
+                    f"a batch of {list(part.shape)} {part.dtype}; this net takes {rule['shape']} {rule['dtype']}"
+                )
             value.update_inplace(part)
         session.run_with_iobinding(binding)
         answer: np.ndarray = answer_there.numpy()

@@ -59,9 +59,15 @@ def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
 
 
 def packaged(path: Path) -> Callable[[Tensor], Tensor]:
-    """A package of AOTInductor, by the file beside it, which loads it faster than torch alone."""
-    loaded: Callable[[Tensor], Tensor] = runpy.run_path(str(HERE / "aot_loading.py"))["load_package"](path)
-    return loaded
+    """A package of AOTInductor, by the file beside it, which loads it faster than torch alone.
+
+    A package asks nothing of its inputs: what it wasn't built for is refused here.
+    """
+    loaded = runpy.run_path(str(HERE / "aot_loading.py"))["load_package"](path)
+    place, rules = torch.empty(0, device=DEVICE).device, [CONTRACT["input"], *CONTRACT.get("others", [])]
+    forms = [(torch.Size(rule["shape"]), getattr(torch, rule["dtype"]), place) for rule in rules]
+    call: Callable[..., Tensor] = runpy.run_path(str(HERE / "input_forms.py"))["for_these_alone"](loaded, forms)
+    return call
 
 
 BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {

@@ -45,7 +45,8 @@ def build_package(
 
     Args:
         model: in eval mode.
-        inputs: of one call, of any shape; the package takes these shapes alone, on this device.
+        inputs: of one call, of any shape; the package takes these shapes and types alone, contiguous, on this device,
+            and asks nothing of what it is given.
         path: of the package; ends in .pt2.
         freezing: fold what depends on weights alone, and pack them as oneDNN likes them.
         max_autotune: time the candidates of matrix products and convolutions.
@@ -61,7 +62,8 @@ def build_package(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(model, tuple(part.clone() for part in inputs))
+        contiguous = [part.clone(memory_format=torch.contiguous_format) for part in inputs]
+        program = torch.export.export(model, tuple(contiguous))
         # One program a package: to compile its headers beforehand would cost a minute and save nothing.
         configs: dict[str, object] = {
             "freezing": freezing,

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pipeline.stages.common.input_forms import check_forms, form_of
+
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
 
 
@@ -17,6 +19,7 @@ class Captured:
     def __init__(self, model: Callable[..., Tensor], *inputs: Tensor) -> None:
         self.model = model
         self.fixed = tuple(part.clone() for part in inputs)
+        self.forms = [form_of(part) for part in self.fixed]
         self.graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -28,7 +31,12 @@ class Captured:
             self.logits = model(*self.fixed)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """The logits [batch, classes, height, width] of such inputs; the next call overwrites them."""
+        """The logits [batch, classes, height, width] of such inputs; the next call overwrites them.
+
+        Raises:
+            ValueError: an input's shape, type or device is another than that of the capture.
+        """
+        check_forms(inputs, self.forms)
         for fixed, part in zip(self.fixed, inputs, strict=True):
             fixed.copy_(part)
         self.graph.replay()

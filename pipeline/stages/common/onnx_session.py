@@ -12,6 +12,7 @@ from torch import Tensor
 from pipeline.measure.batch import Batch, batched
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import StageError
+from pipeline.stages.common.input_forms import Form, check_forms, form_of
 from pipeline.stages.common.onnx_export import OUTPUT
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -87,17 +88,23 @@ def bound(
     return fixed, logits, lambda: session.run_with_iobinding(binding, unsynchronised)
 
 
-def fill(fixed: Batch, inputs: Sequence[Tensor]) -> None:
-    """Copy a call's inputs, of any shape, into the fixed ones."""
+def fill(fixed: Batch, forms: list[Form], inputs: Sequence[Tensor]) -> None:
+    """Copy a call's inputs, of any shape, into the fixed ones, which are of these forms.
+
+    Raises:
+        ValueError: an input's shape, type or device is another than that of the fixed one.
+    """
+    check_forms(inputs, forms)
     for part, given in zip(fixed.tensors, inputs, strict=True):
         part.copy_(given)
 
 
 def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callable[..., Tensor]:
-    """A call on the CPU: from the net's inputs to logits [batch, classes, height, width]."""
+    """A call on the CPU: from the net's inputs to logits [batch, classes, height, width]; it raises as `fill`."""
+    forms = [form_of(part) for part in fixed]
 
     def run(*inputs: Tensor) -> Tensor:
-        fill(fixed, inputs)
+        fill(fixed, forms, inputs)
         replay()
         return logits
 
@@ -109,14 +116,15 @@ def on_stream(
 ) -> Callable[..., Tensor]:
     """A call on the session's stream, which waits for the caller's and is waited for by it.
 
-    From the net's inputs to logits [batch, classes, height, width].
+    From the net's inputs to logits [batch, classes, height, width]; it raises as `fill`.
     """
+    forms = [form_of(part) for part in fixed]
 
     def run(*inputs: Tensor) -> Tensor:
         caller = torch.cuda.current_stream()
         stream.wait_stream(caller)
         with torch.cuda.stream(stream):
-            fill(fixed, inputs)
+            fill(fixed, forms, inputs)
             replay()
         caller.wait_stream(stream)
         return logits
