@@ -20,6 +20,14 @@ MOST_CHARACTERS = 300  # of an error's text
 LOG = "traceback.txt"
 
 
+class OneLineError(Exception):
+    """An error of a user's, whose text is the one line to be read; a notebook shows that line alone, too."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it."""
+        return [f"{type(self).__name__}: {self}"]
+
+
 def guarded(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code; no error, closed terminal or odd encoding ends it worse.
 

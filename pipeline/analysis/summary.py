@@ -74,6 +74,9 @@ class StageSummary:
         """The stage's."""
         return self.stage.name
 
+    def __repr__(self) -> str:
+        return f"StageSummary({self.name!r}: {self.stage.status})"
+
     @property
     def ratio(self) -> Ratio | None:
         """To the headline baseline: autocast on a GPU, eager on a CPU."""
@@ -138,6 +141,9 @@ class RunSummary:
     best_for_service: str | None
     since: Since | None = None  # an earlier run; None where none is known
     choice: Choice | None = None  # by what the winner was chosen, where more was asked for than speed
+
+    def __repr__(self) -> str:
+        return f"RunSummary({', '.join(stage.name for stage in self.stages)}; winner {self.ranking.winner})"
 
     def stage(self, name: str | None) -> StageSummary | None:
         """The stage called `name`; None for a baseline that was no stage of its own."""

@@ -1,5 +1,6 @@
 """What a person sees while a run is on its way: a live line on a terminal, plain lines elsewhere."""
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -16,6 +17,10 @@ from pipeline.report.formatting import clean, visible
 from pipeline.report.terminal import outcome_line
 
 NARROWEST, WIDEST = 20, 400  # columns: nothing fits in fewer, and lines are filled up to as many as there are
+
+# Of what a cell of Jupyter starts, on a terminal that keeps every line; FORCE_COLOR, which Jupyter sets, makes rich
+# take a pipe for one as well.
+IN_A_NOTEBOOK = "JPY_PARENT_PID"
 
 
 class SteadyConsole(Console):
@@ -49,7 +54,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         """Begin the live line, where there is a terminal."""
-        if self.console.is_terminal:
+        if self.console.is_terminal and self.console.file.isatty() and IN_A_NOTEBOOK not in os.environ:
             self.status = self.console.status("starting")
             self.status.start()
         return self

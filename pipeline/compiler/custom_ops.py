@@ -7,6 +7,7 @@ so.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +40,7 @@ SCHEMA = (
     "str activation, float slope, str layer, str tile, int slices, int dilation, "
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
+GRADIENTS = torch.library.Library(NAMESPACE, "FRAGMENT")  # what autograd is told of the operations
 NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
 
 
@@ -112,6 +114,12 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
     return KernelCall(seen, NO_WEIGHT if weight is None else weight, epilogue, outputs, second)
 
 
+def operation(name: str) -> OpOverload:
+    """A kernel's operation as a graph calls it."""
+    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return found
+
+
 def register(op: KernelOp) -> CustomOpDef:
     """Make a kernel an operation of torch, with a fake for tracing."""
 
@@ -128,7 +136,31 @@ def register(op: KernelOp) -> CustomOpDef:
 
     registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
     registered.register_fake(lambda *_, **__: None)
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        GRADIENTS.impl(op.name, partial(without_gradients, operation(op.name)), key, with_keyset=True)
     return registered
+
+
+def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
+    """An operation that writes into what it is given: torch can't hang a backward on it, and would cut gradients off.
+
+    Raises:
+        RuntimeError: gradients of what it reads, of any shape, are wanted.
+    """
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, *named.values()):
+        raise no_gradient(op)
+    with torch._C._AutoDispatchBelowAutograd():
+        op.redispatch(keys & torch._C._after_autograd_keyset, *given, **named)
+
+
+def no_gradient(op: object) -> RuntimeError:
+    """What tells that an operation's gradients were asked for."""
+    return RuntimeError(f"{op}: no gradient is defined; call it within torch.no_grad(), or detach its inputs")
+
+
+def refuse_backward(name: str, *_: object) -> None:
+    """The backward of an operation that gives new tensors."""
+    raise no_gradient(f"{NAMESPACE}.{name}")
 
 
 KNOWN: dict[str, Tile] = {}  # tiles by what tells one call's operands from another's, in this process
@@ -231,10 +263,8 @@ def _(statistics: Tensor, weights: list[Tensor], *_: object) -> Tensor:
     return weights[0].new_empty(statistics.shape[0], statistics.shape[3])
 
 
-def operation(name: str) -> OpOverload:
-    """A kernel's operation as a graph calls it."""
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+for name, known in (("merged_statistics", merge), ("norm_factors", norm), ("excitation", excite)):
+    known.register_autograd(partial(refuse_backward, name))
 
 
 # What the operations without tiles compute, by torch's own, of the same arguments.

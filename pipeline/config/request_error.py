@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from models.one_line import OneLineError
 
-class RequestError(Exception):
+
+class RequestError(OneLineError):
     """The request was wrong; the text is the one line that the user reads. Exit code 2."""
 
 

@@ -54,7 +54,8 @@ class Run:
     def table(self) -> str:
         """The ladder as the terminal shows it, in 80 columns of plain text."""
         out = io.StringIO()
-        Console(file=out, width=WIDTH, color_system=None, force_terminal=False).print(ladder(self.summary))
+        plain = Console(file=out, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
+        plain.print(ladder(self.summary))
         return out.getvalue()
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from models.one_line import OneLineError
 from pipeline.records.atomic_json import json_text, write_text
 from pipeline.records.cross_checks import check_command, check_figures, check_settings
 from pipeline.records.error_line import first_line, shortened
@@ -30,7 +31,7 @@ CHANGEABLE = (NoneType, dict, list)  # what is or may hold a null
 Kind = TypeVar("Kind")
 
 
-class RecordError(Exception):
+class RecordError(OneLineError):
     """A file that can't be read as a record; the text is one line."""
 
 

@@ -121,6 +121,34 @@ def test_torch_finds_no_fault_with_what_merges_statistics() -> None:
         torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2))
 
 
+def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> None:
+    """What it writes into has none: a net that was trained through it would stand still without a word."""
+    for call in {call.name: call for call in of_each_kind}.values():
+        said = f"^unet_ladder.{call.name}.default: no gradient is defined; call it within torch.no_grad\\(\\), or detach "
+        for name, part in (("x", call.inputs[0]), ("weight", call.given["weight"])):
+            if part is not None and part.is_floating_point():
+                wanted = {"x": call.inputs[0], **call.given, name: part.detach().clone().requires_grad_()}
+                with pytest.raises(RuntimeError, match=said):
+                    operation(call.name)(**wanted)
+                with torch.no_grad():
+                    operation(call.name)(**wanted)
+
+
+def test_a_backward_through_what_merges_statistics_is_refused_in_one_line() -> None:
+    """It gives new tensors, which ask for gradients as any others do."""
+    counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
+    layers = [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
+    answers = {
+        "merged_statistics": lambda given: merge(given, 16, 36, 2)[0],
+        "norm_factors": lambda given: norm(given, None, None, 1e-5, [16, 36], 2)[0],
+        "excitation": lambda given: custom_ops.excite(given, layers, "relu", 0.0, "sigmoid", [16, 36], 2),
+    }
+    for name, answer in answers.items():
+        total = answer(counted.clone().requires_grad_()).sum()
+        with pytest.raises(RuntimeError, match=f"^unet_ladder.{name}: no gradient is defined; call it within "):
+            total.backward()
+
+
 @torch.no_grad()
 def test_an_operation_gives_its_layer_s_answer(of_each_kind: list[Call]) -> None:
     for call in of_each_kind:

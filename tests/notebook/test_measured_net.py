@@ -1,5 +1,6 @@
 """A net that lives in a notebook is measured as the command line would, or is refused with what mends it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pipeline.measure.accuracy
 from models.datasets import folder_images, to_batch
 from models.input_contract import InputContract, LabelRules
 from models.unet import UNet
+from pipeline.config.request_error import RequestError
 from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended
 from pipeline.records import codec
+from pipeline.records.codec import RecordError
 from tests.deploy.made_up_runs import OPTIONS, stages
 from tests.fake_machine import run_record
 
@@ -31,6 +34,25 @@ class Asked(dict[str, Any]):
         self.update({str(part.input_line).partition("=")[0]: part.value() for part in parsed})
         codec.save(run_record(stages()), Path(self["hydra.run.dir"]))
         return Ended(0, "")
+
+
+def test_a_table_is_text_in_jupyter_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There rich displays what it prints, whatever file it was given."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    codec.save(run_record(stages()), tmp_path)
+    assert "half" in pipeline.load_run(tmp_path).table()
+
+
+def test_jupyter_shows_a_refusal_in_one_line(tmp_path: Path) -> None:
+    """By the method that IPython asks an exception for: no traceback of this program's own functions."""
+    for refused, said in (
+        (lambda: pipeline.load_run(tmp_path), "RecordError: .*results.json: no such file; name the folder of a run"),
+        (lambda: measured_net.stages_asked(["halff"]), "RequestError: stages: no such stage 'halff'; did you mean "),
+    ):
+        with pytest.raises((RecordError, RequestError)) as caught:
+            refused()
+        (line,) = caught.value._render_traceback_()
+        assert re.match(said, line)
 
 
 @pytest.fixture
@@ -53,6 +75,8 @@ def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
     assert repr(run) == 'Run("it\'s": eager, half, fp8, torchscript; winner half)'
     assert "half" in run.table()
     assert run.stages["fp8"].status == "failed"
+    assert repr(run.stages["half"]) == "StageSummary('half': ok)"
+    assert repr(run.summary) == "RunSummary(eager, half, fp8, torchscript; winner half)"
     assert (asked["model.target"], asked["measure"], asked["data.batch_size"]) == ("models.unet.UNet", "smoke", 2)
     assert asked["+model.options.base"] == 4
     assert {"~stage.rungs.eager", "~stage.rungs.fp8"} <= asked.keys()
