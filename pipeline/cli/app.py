@@ -39,6 +39,7 @@ from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
 from pipeline.config.plan import for_every_device
 from pipeline.config.plans_note import check_regions, plans_note
+from pipeline.config.threads_request import omp_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, RunConfig
 from pipeline.config.yaml_size import check_sizes
@@ -187,7 +188,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     with Progress(len(request.stages)) as progress:
         progress.say(opening(request))
         progress.say(f"the run is kept in {invocation.folder}")
-        for note in filter(None, (plans_note(request), points_note(request.accuracy))):
+        for note in filter(None, (plans_note(request), points_note(request.accuracy), omp_note())):
             progress.say(note)
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):

@@ -1,8 +1,29 @@
 """How many threads a run on a CPU may have."""
 
+import os
+import re
+from collections.abc import Mapping
+
 from pipeline.config.request_error import RequestError
 from pipeline.devices.processors import cpu_quota, processors, seen_processors
 from pipeline.records.run_record import RunWarning
+
+
+OMP = "OMP_NUM_THREADS"
+NUMBER = r"\s*\+?0*[1-9]\d{0,8}\s*"
+TAKEN_BY_OMP = re.compile(f"{NUMBER}(,{NUMBER})*")  # a number, or one for each level of nested threads
+
+
+def omp_note(environment: Mapping[str, str] = os.environ) -> str:
+    """A line where libgomp takes nothing of its variable, and says so in the workers' logs alone; empty else.
+
+    Args:
+        environment: variables and their values.
+    """
+    value = environment.get(OMP)
+    if value is None or TAKEN_BY_OMP.fullmatch(value):
+        return ""
+    return f"note: {OMP}={value}: expected an integer ≥ 1; it is as if it weren't set, and threads=N asks for a number"
 
 
 def check_threads(threads: int | None) -> None:

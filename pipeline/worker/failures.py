@@ -1,6 +1,7 @@
 """Any error as the kind of failure that it is and one line: where its type is known, and nowhere else."""
 
 import errno
+import os
 from collections.abc import Iterator
 from typing import get_args
 
@@ -33,6 +34,8 @@ ALLOCATION_FAILED = (
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 
+WARNINGS = "PYTHONWARNINGS"  # which makes errors of warnings
+
 # What ends a process at once: its exit code, or its signal, then says more than a line could.
 ENDINGS = (SystemExit, KeyboardInterrupt)
 KINDS = get_args(FailureKind)
@@ -46,11 +49,17 @@ def failure_of(error: BaseException) -> tuple[FailureKind, str]:
         own = error.kind if error.kind in KINDS else UNKNOWN
         telling = TELLING if own == UNKNOWN else TELLING[:1]
         kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), own)
-        return kind, _placed(first_line(error), error)
+        return kind, _placed(f"{_made_an_error(error)}{first_line(error)}", error)
     kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
     if kind == "out of memory":
         return kind, f"out of memory: {first_line(error)}"
-    return kind, _placed(typed_line(error), error)
+    return kind, _placed(f"{_made_an_error(error)}{typed_line(error)}", error)
+
+
+def _made_an_error(error: BaseException) -> str:
+    """The variable by which a warning is an error, as the head of a reason; empty for what isn't of a warning."""
+    asked, warned = os.environ.get(WARNINGS), any(isinstance(part, Warning) for part in _causes(error))
+    return f"{WARNINGS}={asked} makes errors of warnings: " if asked and warned else ""
 
 
 def _placed(reason: str, error: BaseException) -> str:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.config.threads_request import check_threads
+from pipeline.config.threads_request import OMP, check_threads, omp_note
 from pipeline.devices.processors import processors
 
 
@@ -32,3 +32,15 @@ def test_where_the_system_has_no_affinity_the_machine_s_count(monkeypatch: pytes
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert processors() == 6
+
+
+@pytest.mark.parametrize("value", ["abc", "", "0", "-1", "1.5", "2,", "2x", "9" * 20])
+def test_what_openmp_takes_no_number_from_is_noted(value: str) -> None:
+    """Its library says so in the workers' logs, and takes as many threads as it likes."""
+    said = f"note: {OMP}={value}: expected an integer ≥ 1; it is as if it weren't set, and threads=N asks for a number"
+    assert omp_note({OMP: value}) == said
+
+
+@pytest.mark.parametrize("value", ["1", " 2 ", "+3", "007", "2, 1"])
+def test_what_openmp_takes_is_not(value: str) -> None:
+    assert omp_note({OMP: value}) == omp_note({}) == ""

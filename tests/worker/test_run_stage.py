@@ -149,6 +149,21 @@ class CompilationError(Exception):
         self.inner_exception = inner
 
 
+def test_a_warning_that_became_an_error_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is a library's advice, as Inductor's own imports give; whoever set the variable reads what it did."""
+    error = RuntimeError("backend raised")
+    error.__cause__ = DeprecationWarning("`torch.jit.script_method` is deprecated.")
+    told = "DeprecationWarning: `torch.jit.script_method` is deprecated."
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    assert failure_of(error.__cause__) == ("error", told)
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+    head = "PYTHONWARNINGS=error makes errors of warnings: "
+    assert failure_of(error.__cause__) == ("error", f"{head}{told}")
+    assert failure_of(error)[1].startswith(f"{head}RuntimeError: ")
+    assert failure_of(RuntimeError("backend raised")) == ("error", "RuntimeError: backend raised")
+
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
