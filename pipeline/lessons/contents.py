@@ -1,40 +1,58 @@
-"""The lessons, in the order in which they are read: memory, arithmetic, access, then overhead and fusion."""
+"""The lessons, in the order in which they are read: memory, arithmetic, access, then overhead and fusion.
 
-from pipeline.lessons.experiments import (
-    batches,
-    chain,
-    contiguous,
-    cuda_context,
-    eight_bits,
-    gelu,
-    in_place,
-    launches,
-    many_tensors,
-    optimizers,
-    precisions,
-    sizes,
-    sparsity,
-    start_up,
-    strides,
-    transfers,
-)
-from pipeline.lessons.lesson import Lesson
+Their names are known without torch, which the experiments import.
+"""
 
-CONTENTS: tuple[Lesson, ...] = (
-    cuda_context.LESSON,
-    transfers.LESSON,
-    precisions.LESSON,
-    eight_bits.LESSON,
-    sparsity.LESSON,
-    sizes.LESSON,
-    batches.LESSON,
-    in_place.LESSON,
-    strides.LESSON,
-    contiguous.LESSON,
-    chain.LESSON,
-    gelu.LESSON,
-    launches.LESSON,
-    many_tensors.LESSON,
-    optimizers.LESSON,
-    start_up.LESSON,
-)
+from collections.abc import Collection
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pipeline.config.request_error import RequestError, nearest
+
+if TYPE_CHECKING:
+    from pipeline.lessons.lesson import Lesson
+
+EXPERIMENTS = {  # what `--only` takes, and the file in experiments/
+    "context": "cuda_context",
+    "transfers": "transfers",
+    "precisions": "precisions",
+    "eight-bits": "eight_bits",
+    "sparsity": "sparsity",
+    "sizes": "sizes",
+    "batches": "batches",
+    "in-place": "in_place",
+    "strides": "strides",
+    "contiguous": "contiguous",
+    "chain": "chain",
+    "gelu": "gelu",
+    "launches": "launches",
+    "many-tensors": "many_tensors",
+    "optimizers": "optimizers",
+    "start-up": "start_up",
+}
+
+
+def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> list[str]:
+    """The lessons named, in the order of the contents; all where `only` is None.
+
+    Raises:
+        RequestError: it names none, or there is no lesson of that name.
+    """
+    if only is None:
+        return list(known)
+    names = [part.strip() for part in only.split(",") if part.strip()]
+    if not names:
+        raise RequestError(f"--only {only!r}: names no lesson; choose of: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise RequestError(f"--only {name}: no such lesson; {nearest(name, known)}")
+    return [name for name in known if name in names]
+
+
+@cache
+def lesson_of(name: str) -> "Lesson":
+    """The lesson of that name."""
+    lesson: Lesson = import_module(f"pipeline.lessons.experiments.{EXPERIMENTS[name]}").LESSON
+    return replace(lesson, name=name)

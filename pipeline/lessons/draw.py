@@ -7,7 +7,8 @@ from markupsafe import Markup
 
 from models.one_line import plural
 from pipeline.lessons.claims import Claim, Judged, judged_all
-from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons.contents import EXPERIMENTS
+from pipeline.lessons.contents import lesson_of as known_lesson
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, has_interval, shown, value
@@ -41,7 +42,7 @@ def draw(record: LessonsRecord, folder: Path) -> Path:
 
 def lesson_of(part: LessonRecord) -> Lesson | None:
     """What the record's lesson is; None where this version has none of that name."""
-    return next((lesson for lesson in CONTENTS if lesson.name == part.name), None)
+    return known_lesson(part.name) if part.name in EXPERIMENTS else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ class Lesson:
     """One experiment.
 
     Attributes:
-        name: what `--only` takes.
         title: as a question.
         how: what is done, in one sentence.
         unit: of the chart.
@@ -27,9 +26,9 @@ class Lesson:
         says: what else the rows say that table and chart don't show.
         axis: of a chart of lines; empty for bars.
         gpu_only: why there is nothing to do on a CPU; empty where there is.
+        name: what `--only` takes, by the contents.
     """
 
-    name: str
     title: str
     how: str
     unit: Unit
@@ -38,3 +37,4 @@ class Lesson:
     says: Callable[[Rows], list[str]] = nothing_more
     axis: str = ""
     gpu_only: str = ""
+    name: str = ""

@@ -12,6 +12,7 @@ from pipeline.cli.progress import print_error
 from pipeline.config.request_error import RequestError
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
+from pipeline.lessons.contents import chosen
 from pipeline.lessons.lesson_records import load
 from pipeline.records.codec import RecordError
 
@@ -54,10 +55,11 @@ def answered(arguments: list[str] | None) -> int:
 
             show(f"{draw(record, asked.draw)}\n")
             return 0
+        names = chosen(asked.only)
         device = choose_device(asked.device or "auto", accelerators(), "--device ")
         from pipeline.lessons.session import run  # likewise
 
-        return run(asked.only, device, asked.out or FOLDER)
+        return run(names, device, asked.out or FOLDER)
     except BrokenPipeError:
         raise
     except (RequestError, InputError, RecordError) as error:

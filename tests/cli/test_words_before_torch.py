@@ -21,6 +21,7 @@ ASKED = {  # words that are wrong by what is on the disk, and what is said of th
     "models.train": (["model=unett", "--out", "a.safetensors"], "model is one of "),
     "models.made_inputs": (["a=3", "--out", f"{NOWHERE}/a.safetensors"], f"there is no folder {NOWHERE}"),
 }
+MISSPELT = (["--only", "chian"], "--only chian: no such lesson; did you mean 'chain'?")  # of the lessons, as well
 # Of each command line its exit code and what it wrote, from one process in which torch can't be imported.
 PROGRAM = """
 import contextlib, io, json, runpy, sys
@@ -43,6 +44,7 @@ print(json.dumps(said))
 def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
     """Nor does who asks for help; a folder that isn't there, or a misspelt net, is told as soon."""
     asked = [(module, words) for module, (wrong, _) in ASKED.items() for words in (["--help"], ["--hlep"], wrong)]
+    asked.append(("pipeline.lessons", MISSPELT[0]))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps(asked),
@@ -60,3 +62,4 @@ def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
         assert flag.startswith("error: --hlep: no such flag")
         assert line in told
         assert told.count("\n") == 1
+    assert next(found) == [2, f"error: {MISSPELT[1]}\n"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lessons.contents import CONTENTS
+from pipeline.lessons import contents
+from pipeline.lessons.contents import EXPERIMENTS, lesson_of
 from pipeline.lessons.draw import markdown
 from pipeline.lessons.experiments.launches import EAGER, GRAPH
 from pipeline.lessons.experiments.launches import row_of as launch
@@ -16,7 +17,7 @@ from tests.lessons.made_up_lessons import held, record, timed
 
 RATES: tuple[Unit, ...] = ("TFLOP/s", "GB/s")
 DOCS = Path(__file__).parents[2] / "docs"
-LESSONS = {lesson.name: lesson for lesson in CONTENTS}
+LESSONS = {name: lesson_of(name) for name in EXPERIMENTS}
 ISSUE = {
     "context", "transfers", "precisions", "batches", "in-place", "sizes", "strides", "contiguous", "chain", "launches",
     "many-tensors", "gelu", "eight-bits", "sparsity", "optimizers", "start-up",
@@ -37,14 +38,16 @@ def shaken(name: str, seconds: float) -> Row:
 
 def test_the_contents_hold_every_lesson_once() -> None:
     assert set(LESSONS) == ISSUE
-    assert len(CONTENTS) == len(ISSUE)
+    files = {path.stem for path in Path(contents.__file__).with_name("experiments").glob("[a-z]*.py")}
+    assert sorted(EXPERIMENTS.values()) == sorted(files)
+    assert [lesson.name for lesson in LESSONS.values()] == list(EXPERIMENTS)
 
 
 def test_the_docs_name_every_lesson_and_link_to_what_an_h200_showed() -> None:
     """A link's anchor is the heading of the lesson in the record."""
     page = (DOCS / "lessons.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\| `([a-z-]+)` \|", page)) == set(LESSONS)
-    titles = {lesson.title: lesson.name for lesson in CONTENTS}
+    titles = {lesson.title: lesson.name for lesson in LESSONS.values()}
     recorded = set()
     for told in (DOCS / "h200").rglob("lessons.md"):
         for heading in re.findall(r"^## (.*)$", told.read_text(encoding="utf-8"), re.MULTILINE):

@@ -61,7 +61,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="batches",
     title="One large batch, or many small ones?",
     how="1,024 samples through one linear layer, 1,024 wide on a GPU and 256 on a CPU, in batches of 1 to 1,024.",
     unit="time",

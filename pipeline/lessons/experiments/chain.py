@@ -92,7 +92,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="chain",
     title="What does fusing a chain of pointwise operators win?",
     how="Nine pointwise operators in a row on one large fp32 tensor; the answers are checked against eager's.",
     unit="time",

@@ -71,7 +71,6 @@ def lead(rows: Rows) -> str:
 
 
 LESSON = Lesson(
-    name="contiguous",
     title="Does .contiguous() pay?",
     how="A transposed fp32 matrix is added to another once or ten times, or multiplied, as it lies or after "
     ".contiguous(), whose own time counts.",

@@ -63,7 +63,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="context",
     title="What does a CUDA context cost in memory?",
     how="A fresh process asks NVML before its first tensor, after it, after a matmul and after a convolution; what "
     "torch's own pool holds is taken off.",

@@ -91,7 +91,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="eight-bits",
     title="int8 or fp8?",
     how="The same square matmul with 8 bits a number; and a million normal numbers rounded with one scale, as they are "
     "or every 1,024th of them 50 times as large, the error being that of the others.",

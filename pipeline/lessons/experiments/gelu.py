@@ -43,7 +43,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="gelu",
     title="GELU spelt out: what does a compiler make of it?",
     how="The tanh form of GELU in nine pointwise operators on one large fp32 tensor.",
     unit="time",

@@ -36,7 +36,6 @@ def lead(rows: Rows) -> str:
 
 
 LESSON = Lesson(
-    name="in-place",
     title="In place, or new?",
     how="ReLU of one large fp32 tensor, three ways.",
     unit="time",

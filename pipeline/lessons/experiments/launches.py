@@ -82,7 +82,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="launches",
     title="What does a launch cost, and what does a CUDA graph remove?",
     how="Twenty kernels that add one to a tensor of 1,024 to 16 million numbers; times are of one kernel.",
     unit="time",

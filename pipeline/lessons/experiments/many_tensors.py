@@ -49,7 +49,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="many-tensors",
     title="Many small tensors: one by one, foreach, or compiled?",
     how="64 tensors of 4,096 fp32 numbers, each multiplied by a number, as an optimizer's step does.",
     unit="time",

@@ -94,7 +94,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="optimizers",
     title="An optimizer's step: one tensor at a time, foreach, or fused?",
     how="AdamW over 512 tensors of 4,096 fp32 numbers on a GPU, 64 on a CPU, with gradients that stay.",
     unit="time",

@@ -88,7 +88,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="precisions",
     title="How fast is a matmul in each precision?",
     how="The same large square matmul of random numbers in each format; fp32 is IEEE arithmetic, without TF32.",
     unit="TFLOP/s",

@@ -47,7 +47,6 @@ def lead(rows: Rows) -> str:
 
 
 LESSON = Lesson(
-    name="sizes",
     title="Which sizes suit the matrix units?",
     how="Square matmuls whose sides are divisible by many twos, by few, or odd: fp16 on a GPU, where tensor cores want "
     "multiples of 8, and fp32 on a CPU, which has vectors but no tensor cores.",

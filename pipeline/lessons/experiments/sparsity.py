@@ -125,7 +125,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="sparsity",
     title="What does 2:4 sparsity win?",
     how="fp16 and fp8 weights, dense and with the two largest of every four kept, times dense values; the answer is "
     "checked against the dense product of the pruned weights, and the library's fastest algorithm is taken.",

@@ -88,7 +88,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="start-up",
     title="What does a cache of compiled code save at start-up?",
     how="torch.compile of two convolutions and a GELU with the first call, in a new cache and again in the same one; "
     "the compiler's memory is cleared before each, and imports are not counted.",

@@ -62,7 +62,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="strides",
     title="Does it matter where the numbers lie?",
     how="The same count of fp32 numbers, a stride apart in a large tensor, copied into a dense one.",
     unit="GB/s",

@@ -57,7 +57,6 @@ def says(rows: Rows) -> list[str]:
 
 
 LESSON = Lesson(
-    name="transfers",
     title="What does it cost to bring data to the device?",
     how="64 MiB of fp32 numbers, made in place or copied from the host's memory; where the host is the device, from "
     "one buffer to another.",
