@@ -13,7 +13,7 @@ from rich.status import Status
 from models.one_line import tell
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.formatting import clean, visible
+from pipeline.report.formatting import clean, elapsed, visible
 from pipeline.report.terminal import outcome_line
 
 NARROWEST, WIDEST = 20, 400  # columns: nothing fits in fewer, and lines are filled up to as many as there are
@@ -88,8 +88,7 @@ class Progress:
 
     def _elapsed(self) -> str:
         """Minutes and seconds since the run began, as 1:05."""
-        minutes, seconds = divmod(int(time.monotonic() - self.began), 60)
-        return f"{minutes}:{seconds:02d}"
+        return elapsed(time.monotonic() - self.began)
 
 
 def print_error(text: str) -> None:

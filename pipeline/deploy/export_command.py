@@ -12,6 +12,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.deploy.bundle_contract import Contract, ContractError, Dynamic
 from pipeline.deploy.export_request import Asked, Ends, ExportError, recorded
 from pipeline.deploy.fresh_process import BundleFails
+from pipeline.deploy.steps import steps
 from pipeline.records import codec
 from pipeline.report.formatting import clean
 
@@ -61,4 +62,4 @@ def bundle(asked: Asked) -> Contract:
     run, stage = recorded(asked)
     from pipeline.deploy.exporting import export  # and so torch, for which no refused request waits
 
-    return export(asked, run, stage)
+    return export(asked, run, stage, steps())

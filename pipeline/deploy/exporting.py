@@ -19,17 +19,24 @@ from pipeline.deploy.fresh_process import BundleFails, Said, ask
 from pipeline.deploy.judged_answers import golden_limits, judged
 from pipeline.deploy.moved_ends import classes
 from pipeline.deploy.recorded_stage import RecordedStage, check_weights, opened
+from pipeline.deploy.steps import Say
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import Skip, StageError, silent
 from pipeline.stages.common.onnx_export import OUTPUT
 from pipeline.stages.common.precision import allow_tf32
 
 ANSWER = "answer.bin"  # gone before the bundle is done
 
 
-def export(asked: Asked, run: RunRecord, stage: StageRecord) -> Contract:
+def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
     """Write the bundle, and have a fresh process check it before it takes its name; what fails leaves no folder.
+
+    Args:
+        asked: of the command.
+        run: the run's record.
+        stage: of the run.
+        step: is told what it is at.
 
     Raises:
         ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
@@ -44,9 +51,10 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord) -> Contract:
     try:
         folder = scratch / "bundle"
         folder.mkdir()
+        step(f"opening {stage.name} of {asked.run}: its net and its {run.words.samples}")
         recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
         check_ends(recorded)
-        contract = written(recorded, asked, weights, folder)
+        contract = written(recorded, asked, weights, folder, step)
         folder.rename(asked.to)
     except (Skip, StageError) as error:
         raise BundleFails(str(error)) from error
@@ -78,16 +86,18 @@ def check_ends(recorded: RecordedStage) -> None:
         raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 
-def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path) -> Contract:
+def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path, step: Say) -> Contract:
     """The bundle in a folder, checked; errors as of `export`."""
     check_dynamic(recorded, asked.dynamic)
     golden = references(recorded, asked.dynamic)
+    step(f"writing the bundle's net, as {recorded.kind}")
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
     bundle_files.write_loader(made.kind, folder)
     bundle_files.write_requirements(made.kind, folder)
     bundle_files.write_golden(golden, recorded.images, folder)
     bundle_files.write_contract(contract, folder)
+    step("asking the bundle for an answer, in a process without this program")
     answer = ask(folder, "--answer", str(folder.parent / ANSWER))
     if answer["shape"] != contract.output.shape:
         raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
@@ -95,13 +105,14 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     contract = replace(
         contract,
         output=replace(contract.output, dtype=answer["dtype"]),
-        judged=judged(recorded, folder, folder.parent, ask),  # of the files that its digests name
+        judged=judged(recorded, folder, folder.parent, ask, step),  # of the files that its digests name
         golden=golden_limits(
             torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.settings.task
         ),
     )
     bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
     bundle_files.write_contract(contract, folder)
+    step("asking it once more, for the golden batch")
     found = ask(folder, "--check")
     if not found["right"]:
         raise BundleFails(wrong(found, contract))

@@ -16,12 +16,13 @@ from pipeline.deploy.bundle_contract import GoldenLimits, Judged
 from pipeline.deploy.carried.golden_check import FURTHER
 from pipeline.deploy.fresh_process import BundleFails, Said
 from pipeline.deploy.recorded_stage import RecordedStage
+from pipeline.deploy.steps import Say
 from pipeline.measure.accuracy import WrongShape, compare
 from pipeline.records.accuracy_check import judge
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task
-from pipeline.stages.api import Workload
+from pipeline.stages.api import Workload, silent
 from pipeline.stages.common.precision import without_tf32
 from pipeline.worker.calibration_share import given_away
 from pipeline.worker.recorded_run import data_spec
@@ -33,7 +34,7 @@ MARGIN = 1.25  # by which another machine may be further off on one batch: it ro
 Asker = Callable[..., Said]  # such as `fresh_process.ask`
 
 
-def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker) -> Judged:
+def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, step: Say = silent) -> Judged:
     """How far the bundle in a folder is from the fp32 net over the run's evaluation images, which its rule lets pass.
 
     Args:
@@ -41,6 +42,7 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker) -> 
         folder: the bundle's.
         scratch: for batches and answers, a few at a time.
         ask: its loader.
+        step: is told what it is at.
 
     Raises:
         BundleFails: it gives no answer, or one that the run would have called inaccurate; its reason.
@@ -56,11 +58,12 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker) -> 
     images = judged_images(work, sizes, left_out)
     labels = None if work.labels is None else torch.from_numpy(work.labels[images])
     labels = labels if work.targets is None else work.targets[images]
+    step(f"judging it: the fp32 net's answers to {work.words.counted(len(images))}")
     began = time.monotonic()
     expected = [reference(work, number)[: sizes[number]] for number in numbers]
     chunk = chunk_of((time.monotonic() - began) / max(1, len(numbers)))
     chunks = [numbers[start : start + chunk] for start in range(0, len(numbers), chunk)]
-    found = answers(recorded, work, chunks, folder, scratch, ask)
+    found = answers(recorded, work, chunks, folder, scratch, ask, step)
     try:
         answered = (part[: sizes[number]] for number, part in zip(numbers, found, strict=True))
         accuracy = compare(map(as_logits, answered, expected), expected, labels, run.settings.task)
@@ -119,11 +122,18 @@ def chunk_of(seconds: float) -> int:
 
 
 def answers(
-    recorded: RecordedStage, work: Workload, chunks: list[list[int]], folder: Path, scratch: Path, ask: Asker
+    recorded: RecordedStage,
+    work: Workload,
+    chunks: list[list[int]],
+    folder: Path,
+    scratch: Path,
+    ask: Asker,
+    step: Say,
 ) -> Iterator[Tensor]:
     """The bundle's own answer [batch, …] to each evaluation batch, in order, from a process without us a chunk."""
     batches = scratch / "batches"
     for numbers in chunks:
+        step(f"judging it: its own answers to batches {numbers[0] + 1} to {numbers[-1] + 1} of {chunks[-1][-1] + 1}")
         batches.mkdir()
         for number in numbers:
             first, *others = inputs_of(work, number)

@@ -49,6 +49,12 @@ def spoken(stage: str | None) -> str:
     return SPOKEN.get(str(stage), clean(stage))
 
 
+def elapsed(seconds: float) -> str:
+    """Minutes and seconds, as 1:05."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02d}"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """So many significant digits, with thousands separators, and no exponent from 0.001 up."""
     if not math.isfinite(value):

@@ -109,6 +109,23 @@ def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
         judged(run, tmp_path, flipped({4: 3}))
 
 
+def test_each_chunk_of_batches_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what takes minutes."""
+    monkeypatch.setattr(judged_answers, "CHUNK", 2)
+    run, told = labelled_run(tmp_path / "run"), []
+    record = codec.load(run)
+    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    (tmp_path / "scratch").mkdir()
+    ask = answering(run, flipped({}))
+    judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask, told.append)
+    assert told == [
+        f"judging it: the fp32 net's answers to {IMAGES} images",
+        "judging it: its own answers to batches 1 to 2 of 5",
+        "judging it: its own answers to batches 3 to 4 of 5",
+        "judging it: its own answers to batches 5 to 5 of 5",
+    ]
+
+
 def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
     """By its own Dice against the labels, whatever the tolerance lets pass."""
     run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))
