@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,24 +32,25 @@ from pipeline.cli.progress import Progress, SteadyConsole, print_error
 from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.cli.sweep_size import check_sweep
+from pipeline.cli.ways_on import UnderWay, drawn_elsewhere, end_at_once, interrupted
 from pipeline.config import load
 from pipeline.config.chosen_stages import with_chosen_stages
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
 from pipeline.config.plan import for_every_device
 from pipeline.config.plans_note import check_regions, plans_note
-from pipeline.config.threads_request import omp_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.schema import DataSpec, RunConfig
+from pipeline.config.threads_request import omp_note
 from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import interruption
 from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
+from pipeline.records.elsewhere import elsewhere
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
@@ -97,13 +97,13 @@ def guard(answer: Callable[[], None]) -> int:
             check_sweep(sys.argv[1:])
             check_sizes([CONF, *preset.config_folders(sys.argv[1:])])
             check_targets(sys.argv[1:], preset.config_folders(sys.argv[1:]))
-            with interruption.heeded(kill_all), refused_before_it_began():
+            with interruption.heeded(end_at_once), refused_before_it_began():
                 answer()
         except REFUSALS as error:
             print_error(one_line(error, CONF))
             return REFUSED
         except KeyboardInterrupt:
-            print_error("interrupted; what was finished is saved")
+            print_error(interrupted())
             return INTERRUPTED
         return 0
 
@@ -139,6 +139,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
     launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
     invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
     Invocation.begun += 1
+    UnderWay.folder = Path(hydra.sweep.dir) if of_a_sweep else folder
     try:
         yield invocation
     except KeyboardInterrupt:
@@ -214,8 +215,8 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     try:
         path = write_report(summary, invocation.folder)
     except OSError as error:
-        print_error(f"{invocation.folder}: {error.strerror or error}; the report is drawn elsewhere")
-        path = write_report(summary, Path(tempfile.mkdtemp(prefix="unet-ladder-")))
+        print_error(drawn_elsewhere(invocation.folder, error))
+        path = write_report(summary, elsewhere(invocation.folder))
         invocation.code = FAILED
     console = SteadyConsole(highlight=False)
     console.print(first_screen(summary), crop=False)

@@ -8,7 +8,6 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.processors import cpu_quota, processors, seen_processors
 from pipeline.records.run_record import RunWarning
 
-
 OMP = "OMP_NUM_THREADS"
 NUMBER = r"\s*\+?0*[1-9]\d{0,8}\s*"
 TAKEN_BY_OMP = re.compile(f"{NUMBER}(,{NUMBER})*")  # a number, or one for each level of nested threads

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
 from pipeline.records import codec
+from pipeline.records.elsewhere import elsewhere
 from pipeline.records.error_line import first_line
 from pipeline.records.file_mark import FileMark
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
@@ -90,9 +90,10 @@ class RunContext:
         if not self.unsaved:
             return
         with suppress(OSError):
-            place = Path(tempfile.mkdtemp(prefix="unet-ladder-"))
+            place = elsewhere(self.folder)
             codec.save(self.record, place)
-            self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}")
+            goes_on = f"python -m pipeline resume={place} goes on from it"
+            self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}; {goes_on}")
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know about the whole run."""

@@ -153,7 +153,8 @@ def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
     app.report(MEASURED, invocation)
     shown = capsys.readouterr()
     assert invocation.code == 1
-    assert "No space left on device; the report is drawn elsewhere" in shown.err
+    again = f"the report is drawn elsewhere; python -m pipeline.report {tmp_path / 'run'} draws it again"
+    assert f"No space left on device; {again}" in shown.err
     assert Path(shown.out.splitlines()[-1]).exists()
 
 

@@ -124,7 +124,9 @@ def test_torch_finds_no_fault_with_what_merges_statistics() -> None:
 def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> None:
     """What it writes into has none: a net that was trained through it would stand still without a word."""
     for call in {call.name: call for call in of_each_kind}.values():
-        said = f"^unet_ladder.{call.name}.default: no gradient is defined; call it within torch.no_grad\\(\\), or detach "
+        said = (
+            f"^unet_ladder.{call.name}.default: no gradient is defined; call it within torch.no_grad\\(\\), or detach "
+        )
         for name, part in (("x", call.inputs[0]), ("weight", call.given["weight"])):
             if part is not None and part.is_floating_point():
                 wanted = {"x": call.inputs[0], **call.given, name: part.detach().clone().requires_grad_()}

@@ -86,9 +86,7 @@ def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said,
     assert bundle_contract.load(tmp_path / "out").labels == rules
 
 
-def test_what_is_at_hand_is_told_a_line_a_step(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_at_hand_is_told_a_line_a_step(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On stderr, with the time since the command began; stdout has the bundle's folder alone."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0

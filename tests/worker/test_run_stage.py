@@ -163,7 +163,6 @@ def test_a_warning_that_became_an_error_names_the_variable(monkeypatch: pytest.M
     assert failure_of(RuntimeError("backend raised")) == ("error", "RuntimeError: backend raised")
 
 
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
