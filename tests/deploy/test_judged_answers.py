@@ -112,7 +112,8 @@ def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
 def test_each_chunk_of_batches_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what takes minutes."""
     monkeypatch.setattr(judged_answers, "CHUNK", 2)
-    run, told = labelled_run(tmp_path / "run"), []
+    told: list[str] = []
+    run = labelled_run(tmp_path / "run")
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
     (tmp_path / "scratch").mkdir()
