@@ -1,7 +1,7 @@
 """The kernels as operations of torch: what torch demands of them holds, and each gives its layer's answer."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +140,7 @@ def test_a_backward_through_what_merges_statistics_is_refused_in_one_line() -> N
     """It gives new tensors, which ask for gradients as any others do."""
     counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
     layers = [torch.zeros(4, 8), torch.zeros(4), torch.zeros(4, 8), torch.zeros(8)]
-    answers = {
+    answers: dict[str, Callable[[Tensor], Tensor]] = {
         "merged_statistics": lambda given: merge(given, 16, 36, 2)[0],
         "norm_factors": lambda given: norm(given, None, None, 1e-5, [16, 36], 2)[0],
         "excitation": lambda given: custom_ops.excite(given, layers, "relu", 0.0, "sigmoid", [16, 36], 2),
