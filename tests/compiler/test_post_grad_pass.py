@@ -154,6 +154,23 @@ def test_a_training_step_has_the_gradients_of_torch_s_own_operations() -> None:
         assert float((got - want).norm() / want.norm()) < 5e-3
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("switched_on")
+def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
+    """Called outside no_grad with weights that want gradients: the operation, which refuses them, runs all the same."""
+
+    class Classes(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).argmax(1)
+
+    torch.manual_seed(0)
+    net, x = Classes(16, 8, 3, padding=1).half().to(memory_format=torch.channels_last), half_image(1, 16, 8, 8)  # type: ignore[call-overload, unused-ignore]
+    torch._dynamo.reset()
+    got, programs = run_and_get_code(torch.compile(net), x)
+    assert [program.count("torch.ops.unet_ladder.conv3x3.default(") for program in programs] == [1]
+    assert float((got == net(x)).float().mean()) > 0.95
+
+
 def test_what_it_does_not_take_stays_as_it_was() -> None:
     graph = convolution(stride=2).graph
     before = str(graph)
