@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import ITSELF, Ratio, latency, seconds_per_call
+from pipeline.stats.intervals import ITSELF, Estimate, Ratio, latency, seconds_per_call
 from pipeline.stats.outcomes import Outcome, Unresolved
 from pipeline.stats.ranking import Ranking, rankable
 from pipeline.stats.warnings import energy_seconds
@@ -123,3 +123,9 @@ def _on_gpu(run: RunRecord) -> bool:
 
 def _at_full_load(stage: StageRecord) -> bool:
     return any(pair.blocks for pair in stage.pairs) and all(pair.sustained for pair in stage.pairs if pair.blocks)
+
+
+def baseline_seconds(run: RunRecord, order: Ranking) -> Estimate | None:
+    """The time per call of the baseline that stages were interleaved with, over the samples of every ranked stage."""
+    pairs = [pair for stage in run.stages if is_ranked(stage, order) for pair in stage.pairs]
+    return seconds_per_call(pairs, "baseline") if pairs else None

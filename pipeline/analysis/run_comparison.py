@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from pipeline.analysis.summary import baseline_seconds
+from pipeline.analysis.headline import baseline_seconds
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio

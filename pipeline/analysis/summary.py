@@ -238,12 +238,6 @@ def doubt_of_all(run: RunRecord, order: Ranking) -> Doubt | None:
     return None if order.winner else "not resolved"
 
 
-def baseline_seconds(run: RunRecord, order: Ranking) -> Estimate | None:
-    """The time per call of the baseline that stages were interleaved with, over the samples of every ranked stage."""
-    pairs = [pair for stage in run.stages if is_ranked(stage, order) for pair in stage.pairs]
-    return seconds_per_call(pairs, "baseline") if pairs else None
-
-
 def _stage(
     run: RunRecord, stage: StageRecord, order: Ranking, comparison: Compared, lines: dict[str, Line]
 ) -> StageSummary:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipeline.analysis.summary import RunSummary, StageSummary, baseline_seconds, summarize
+from pipeline.analysis.headline import baseline_seconds
+from pipeline.analysis.summary import RunSummary, StageSummary, summarize
 from pipeline.records import codec
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord

@@ -86,21 +86,6 @@ def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said,
     assert bundle_contract.load(tmp_path / "out").labels == rules
 
 
-def test_what_is_at_hand_is_told_a_line_a_step(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, with the time since the command began; stdout has the bundle's folder alone."""
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    said = capsys.readouterr()
-    assert said.out == f"{tmp_path / 'out'}\n"
-    told = [line for line in said.err.splitlines() if line.startswith("[0:")]
-    assert [line.partition("] ")[2] for line in told] == [
-        f"opening eager of {run}: its net and its images",
-        "writing the bundle's net, as exported",
-        "asking the bundle for an answer, in a process without this program",
-        "asking it once more, for the golden batch",
-    ]
-
-
 def test_random_weights_are_exported_with_a_warning(
     small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
