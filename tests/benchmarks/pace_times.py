@@ -12,19 +12,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
 
 import torch
 
-from pipeline.config.schema import DataSpec, ModelSpec
 from pipeline.devices.nvml import Gpu
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.atomic_json import write_json
 from pipeline.worker.workload import load
-from tests.worker.jobs import EAGER, job
+from tests.benchmarks.build_times import classic
 
 WINDOW = 0.1  # seconds
 SAMPLE = 0.5  # seconds, as a run's samples are
@@ -78,13 +77,7 @@ def main() -> None:
 def call_of(stage: str, asked: argparse.Namespace) -> Callable[[], object]:
     """A call of a stage on real images, of two batches in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        given = replace(
-            job(EAGER, Path(folder)),
-            model=ModelSpec("unet", "models.unet.UNet", {}, asked.checkpoint),
-            data=DataSpec("stain", None, None, size=asked.size, batch_size=asked.batch, batches=2),
-            device="cuda",
-        )
-        work = load(given, None)
+        work = load(classic(asked, Path(folder)), None)
     runner = import_module(f"pipeline.stages.{stage}").build(work)
     batches = cycle(work.inputs)
 
