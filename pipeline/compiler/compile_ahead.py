@@ -53,6 +53,8 @@ def compiled_beside(programs: Programs) -> Iterator[None]:
     pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=_on, initargs=(device,))
     done = False
     try:
+        if programs:  # threads that meet no driver build one each, into the same object
+            pool.submit(lambda: triton.runtime.driver.active).exception()
         for program in programs.values():
             pool.submit(program.compile)
         yield

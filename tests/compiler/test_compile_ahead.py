@@ -1,7 +1,9 @@
 """What choosing tiles launches is compiled beforehand, all of it, and nothing else is done for it."""
 
 import gc
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import triton
 from triton.runtime.interpreter import InterpretedFunction
 
 from pipeline.compiler import choose as choosing
-from pipeline.compiler import own_norms
+from pipeline.compiler import compile_ahead, own_norms
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
 from pipeline.compiler.compile_ahead import MOST_THREADS, compiled_beside, programs_of
@@ -143,6 +146,25 @@ def test_what_is_noted_is_compiled_beside() -> None:
         assert began.wait(60)
     assert len(where) == 2
     assert here not in where
+
+
+def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton builds its driver for who asks first; asked by several at once it builds several into one object."""
+    built: list[int] = []
+
+    def build() -> object:
+        built.append(threading.get_ident())
+        time.sleep(0.2)  # as a compiler's run
+        return object()
+
+    config = triton.runtime.driver
+    monkeypatch.setattr(config, "_default", None)
+    monkeypatch.setattr(config, "_active", None)
+    monkeypatch.setattr(sys.modules["triton.runtime.driver"], "_create_driver", build)
+    monkeypatch.setattr(compile_ahead, "processors", lambda: 4)
+    with compiled_beside(programs(*[lambda: config.active] * 4)):
+        assert config.active
+    assert len(built) == 1
 
 
 def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
