@@ -23,12 +23,13 @@ from pipeline.compiler.own_norms import launches_of_pass, put_passes
 from pipeline.devices.processors import processors
 from pipeline.kernels.common.program import Programs, only_noted
 from pipeline.measure.batch import Batch, batched
+from pipeline.records.error_line import typed_line
 
 MOST_THREADS = 16  # each compiles in up to 0.3 GB
 
 
 def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:
-    """The programs of every tile that `choose` and `put_own_norms` will measure.
+    """The programs of every tile that `choose` will measure, and of the norms' passes of `put_own_norms`.
 
     Args:
         net: with its layers.
@@ -44,10 +45,10 @@ def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | 
 
 
 @contextmanager
-def compiled_beside(programs: Programs) -> Iterator[None]:
+def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[None]:
     """Compile programs in threads beside what happens within, and wait for the last.
 
-    What fails will fail again when it is measured, which then tells it.
+    What fails is told in a line, and will fail again when it is measured.
     """
     device = torch.cuda.current_device() if torch.cuda.is_available() else None
     pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=_on, initargs=(device,))
@@ -55,12 +56,14 @@ def compiled_beside(programs: Programs) -> Iterator[None]:
     try:
         if programs:  # threads that meet no driver build one each, into the same object
             pool.submit(lambda: triton.runtime.driver.active).exception()
-        for program in programs.values():
-            pool.submit(program.compile)
+        tasks = [pool.submit(program.compile) for program in programs.values()]
         yield
         done = True
     finally:
         pool.shutdown(cancel_futures=not done)
+    failed = [error for task in tasks if (error := task.exception()) is not None]
+    if failed:
+        say(f"{len(failed)} of {len(tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
 
 
 def _on(device: int | None) -> None:

@@ -131,9 +131,10 @@ def programs(*compiles: Callable[[], None]) -> Programs:
 
 
 def test_what_is_noted_is_compiled_beside() -> None:
-    """In other threads, all of it; what fails is left to who launches it."""
+    """In other threads, all of it; what fails is told, and left to who launches it."""
     here, began = threading.get_ident(), threading.Event()
     where: list[int] = []
+    said: list[str] = []
 
     def compiles() -> None:
         where.append(threading.get_ident())
@@ -142,10 +143,11 @@ def test_what_is_noted_is_compiled_beside() -> None:
     def fails() -> None:
         raise ValueError("no such instruction")
 
-    with compiled_beside(programs(fails, compiles, compiles)):
+    with compiled_beside(programs(fails, compiles, compiles), said.append):
         assert began.wait(60)
     assert len(where) == 2
     assert here not in where
+    assert said == ["1 of 3 kernels could not be compiled ahead: ValueError: no such instruction"]
 
 
 def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,7 @@ def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "_active", None)
     monkeypatch.setattr(sys.modules["triton.runtime.driver"], "_create_driver", build)
     monkeypatch.setattr(compile_ahead, "processors", lambda: 4)
-    with compiled_beside(programs(*[lambda: config.active] * 4)):
+    with compiled_beside(programs(*[lambda: config.active] * 4), pytest.fail):
         assert config.active
     assert len(built) == 1
 
@@ -175,7 +177,7 @@ def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
         count.append(1)
 
     def beside() -> None:
-        with compiled_beside(programs(*[waits] * 100)):
+        with compiled_beside(programs(*[waits] * 100), pytest.fail):
             threading.Timer(0.2, gate.set).start()
             raise RuntimeError("interrupted")
 

@@ -9,7 +9,7 @@ import torch
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.stages.api import Runner
-from pipeline.stages.common import inductor_search, net_candidate
+from pipeline.stages.common import inductor_search, net_candidate, rewritten_net
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import net_digest
@@ -45,6 +45,19 @@ def built(folder: Path, said: list[str]) -> Runner:
     """The stage of a net that the kernels take."""
     rewritten = Rewritten(workload(small_unet(), folder, said.append), Tuner(folder), None)
     return fastest_or_known(rewritten, without_fp8(rewritten))
+
+
+def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, for which this takes the CPU, whose interpreter has nothing to compile."""
+    monkeypatch.setattr(rewritten_net, "is_cuda", lambda _: True)
+    times(monkeypatch, 1.0, 0.5)
+    said: list[str] = []
+    assert built(tmp_path, said).execution is not None
+    begun = next(at for at, line in enumerate(said) if line.startswith("compiling ") and line.endswith(" meanwhile"))
+    count = int(said[begun].split()[1])
+    assert count > 0
+    assert said[begun + 1] == "all of it by Inductor"
+    assert not [line for line in said if "could not be compiled ahead" in line or "at its turn" in line]
 
 
 def test_the_faster_mode_runs_and_a_second_build_makes_it_alone(

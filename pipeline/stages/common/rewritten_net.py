@@ -102,7 +102,7 @@ class Rewritten:
             self.workload.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
         if programs:
             self.workload.progress(f"compiling {len(programs)} kernels meanwhile")
-        with compiled_beside(programs):
+        with compiled_beside(programs, self.workload.progress):
             yield
 
     @cached_property
