@@ -28,6 +28,7 @@ Candidate = TypeVar("Candidate")
 
 FORMAT = 3  # of the file and of the tiles' fields; a change makes old choices unknown
 MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
+MOST_THREADS = 16  # each compiles in up to 0.3 GB
 ROOMS = ("kernels", "compiler")  # whose sources decide which tile is fastest
 HOME = Path("~/.cache/unet-ladder")
 
@@ -132,13 +133,22 @@ class Tuner:
 
 def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
     """Call each once, in threads: the compiler releases Python's lock. What fails will fail again when it is timed."""
-    device = torch.cuda.current_device()
 
     def build(call: Callable[[], object]) -> None:
-        torch.cuda.set_device(device)
         with suppress(RuntimeError, ValueError, triton.TritonError):
             call()
 
-    with ThreadPoolExecutor(max_workers=min(8, processors())) as pool:
+    with compiling_threads() as pool:
         list(pool.map(build, calls))
     torch.cuda.synchronize()
+
+
+def compiling_threads() -> ThreadPoolExecutor:
+    """Threads that compile kernels for the current device.
+
+    Triton has its driver before the first of them asks: those that meet none build one each, into the same object.
+    """
+    on_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
+    pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=on_device)
+    pool.submit(lambda: triton.runtime.driver.active).exception()
+    return pool

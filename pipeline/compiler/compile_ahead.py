@@ -5,7 +5,6 @@ other, most processors would wait for each layer's slowest.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -15,17 +14,14 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.autotune import Tuner, compiling_threads
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import launches_of_pass, put_passes
-from pipeline.devices.processors import processors
 from pipeline.kernels.common.program import Programs, only_noted
 from pipeline.measure.batch import Batch, batched
 from pipeline.records.error_line import typed_line
-
-MOST_THREADS = 16  # each compiles in up to 0.3 GB
 
 
 def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:
@@ -50,12 +46,11 @@ def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[
 
     What fails is told in a line, and will fail again when it is measured.
     """
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
-    pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=_on, initargs=(device,))
-    done = False
+    if not programs:
+        yield
+        return
+    pool, done = compiling_threads(), False
     try:
-        if programs:  # threads that meet no driver build one each, into the same object
-            pool.submit(lambda: triton.runtime.driver.active).exception()
         tasks = [pool.submit(program.compile) for program in programs.values()]
         yield
         done = True
@@ -64,11 +59,6 @@ def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[
     failed = [error for task in tasks if (error := task.exception()) is not None]
     if failed:
         say(f"{len(failed)} of {len(tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
-
-
-def _on(device: int | None) -> None:
-    if device is not None:
-        torch.cuda.set_device(device)
 
 
 class _Noting(FakeTensorProp):

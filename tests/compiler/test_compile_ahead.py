@@ -14,11 +14,11 @@ import torch
 import triton
 from triton.runtime.interpreter import InterpretedFunction
 
+from pipeline.compiler import autotune, own_norms
 from pipeline.compiler import choose as choosing
-from pipeline.compiler import compile_ahead, own_norms
-from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.autotune import MOST_THREADS, Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
-from pipeline.compiler.compile_ahead import MOST_THREADS, compiled_beside, programs_of
+from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import lower
 from pipeline.compiler.ops import BY_NAME
@@ -163,7 +163,7 @@ def test_the_threads_share_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "_default", None)
     monkeypatch.setattr(config, "_active", None)
     monkeypatch.setattr(sys.modules["triton.runtime.driver"], "_create_driver", build)
-    monkeypatch.setattr(compile_ahead, "processors", lambda: 4)
+    monkeypatch.setattr(autotune, "processors", lambda: 4)
     with compiled_beside(programs(*[lambda: config.active] * 4), pytest.fail):
         assert config.active
     assert len(built) == 1

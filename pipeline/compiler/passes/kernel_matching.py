@@ -56,7 +56,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
         pair(after[2:]),
         window=window,
         stride=pair(given["stride"]),
-        padding=padding(given["padding"], window, dilation),
+        padding=pair(padding(given["padding"], window, dilation)),
         dilation=dilation,
         output_padding=pair(given.get("output_padding", [0, 0])),
         groups=given["groups"],
@@ -64,14 +64,19 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     )
 
 
-def padding(given: str | Sequence[int], window: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> tuple[int, int]:
-    """The padding of a convolution on each side, where its argument may be a word; (-1, -1) where the sides differ."""
+def padding(
+    given: str | Sequence[int], window: Sequence[int], dilation: Sequence[int] | None = None
+) -> tuple[int, ...]:
+    """The padding of a convolution along each axis, where its argument may be a word; -1 for all where sides differ."""
     if not isinstance(given, str):
-        return pair(given)
+        return each_axis(given, len(window))
     if given == "valid":
-        return 0, 0
-    height, width = (step * (side - 1) for side, step in zip(window, dilation, strict=True))
-    return (-1, -1) if height % 2 or width % 2 else (height // 2, width // 2)
+        return (0,) * len(window)
+    steps = dilation or (1,) * len(window)
+    reach = [step * (side - 1) for side, step in zip(window, steps, strict=True)]
+    if any(length % 2 for length in reach):
+        return (-1,) * len(window)
+    return tuple(length // 2 for length in reach)
 
 
 def by_its_sizes(node: fx.Node) -> bool:
@@ -93,6 +98,11 @@ def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:
 def pair(values: Sequence[int]) -> tuple[int, int]:
     """Height's and width's value, where one may stand for both."""
     return int(values[0]), int(values[-1])
+
+
+def each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
+    """A number for each axis, where one may stand for all."""
+    return tuple(values) if len(values) == axes else (values[0],) * axes
 
 
 def image_of(node: fx.Node) -> fx.Node | None:

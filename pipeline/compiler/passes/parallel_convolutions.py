@@ -17,6 +17,7 @@ from pipeline.compiler.batch_norm import fold
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, module_of, only_user, replace, shape_of
 from pipeline.compiler.passes.batch_norm_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
+from pipeline.compiler.passes.kernel_matching import each_axis, padding
 
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 
@@ -136,18 +137,12 @@ def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
     if weight is None or not net.knows(given["bias"]) or conv.meta["val"].dtype != net.dtype:
         return None
     size = weight.shape[2:]
-    stride, dilation = _each(given["stride"], len(size)), _each(given["dilation"], len(size))
-    if isinstance(given["padding"], str):
-        reach = [
-            step * (side - 1) if given["padding"] == "same" else 0 for side, step in zip(size, dilation, strict=True)
-        ]
-        if any(length % 2 for length in reach):
-            return None
-        padding = tuple(length // 2 for length in reach)
-    else:
-        padding = _each(given["padding"], len(size))
+    stride, dilation = each_axis(given["stride"], len(size)), each_axis(given["dilation"], len(size))
+    around = padding(given["padding"], size, dilation)
+    if -1 in around:
+        return None
     bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return Branch(weight, bias, Walk(stride, padding, dilation, given["groups"]))
+    return Branch(weight, bias, Walk(stride, around, dilation, given["groups"]))
 
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:
@@ -180,8 +175,3 @@ def _taps(conv: fx.Node) -> int:
     """How many taps a convolution's window has."""
     weight = arguments(conv)["weight"]
     return int(torch.Size(shape_of(weight)[2:]).numel())
-
-
-def _each(values: list[int], axes: int) -> tuple[int, ...]:
-    """A number for each axis, where one may stand for all."""
-    return tuple(values) if len(values) == axes else (values[0],) * axes

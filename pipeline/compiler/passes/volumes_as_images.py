@@ -27,7 +27,7 @@ from pipeline.compiler.fx_graph import (
 )
 from pipeline.compiler.layer_nodes import put_layer
 from pipeline.compiler.passes.kernel_folding import CAST, MULTIPLICATION, RECOGNISABLE, TO
-from pipeline.compiler.passes.kernel_matching import image_of, uncast
+from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
 from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
 from pipeline.compiler.volume_layer import VolumeLayer
 from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, upconv2x2x2
@@ -132,8 +132,7 @@ def _axes(given: str | int | Sequence[int]) -> Axes | str:
     """An argument that has a number for each axis, or one for all, as three; a word as it is."""
     if isinstance(given, str):
         return given
-    values = [given] if isinstance(given, int) else list(given)
-    depth, height, width = values if len(values) == 3 else values * 3
+    depth, height, width = each_axis([given] if isinstance(given, int) else given, 3)
     return depth, height, width
 
 
