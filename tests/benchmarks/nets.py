@@ -36,6 +36,14 @@ DENOISER = partial(
     down_block_types=BLOCKS,
     up_block_types=tuple(block.replace("Down", "Up") for block in reversed(BLOCKS)),
 )
+FLAT, ROUND = [1, 3, 3], [3, 3, 3]  # windows within a slice, and across slices
+THICK_SLICES = partial(
+    nnunet_net,
+    configuration="3d_fullres",
+    input_channels=1,
+    kernel_sizes=[FLAT, FLAT, *[ROUND] * 4],
+    strides=[[1, 1, 1], [1, 2, 2], [1, 2, 2], *[[2, 2, 2]] * 3],
+)
 NETS: dict[str, NetCase] = {
     "classic": NetCase(UNet, LARGE),
     "classic, batch 1": NetCase(UNet, (1, *LARGE[1:])),
@@ -51,9 +59,13 @@ NETS: dict[str, NetCase] = {
     "smp FPN, ResNet-34, 480×640": NetCase(partial(smp_net, "FPN"), (4, 3, 480, 640)),
     "MONAI AttentionUnet": NetCase(partial(monai_net, "AttentionUnet", channels=WIDTHS, strides=HALVINGS), LARGE),
     "MONAI SegResNet": NetCase(partial(monai_net, "SegResNet", init_filters=16), LARGE),
+    "smp DeepLabV3Plus, ResNet-34": NetCase(partial(smp_net, "DeepLabV3Plus"), LARGE),
+    "smp Unet, MobileOne-s0": NetCase(partial(smp_net, "Unet", "mobileone_s0"), LARGE),
+    "smp Unet, MiT-b0": NetCase(partial(smp_net, "Unet", "mit_b0"), LARGE),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
     "classic, base 24": NetCase(partial(UNet, base=24), LARGE),
     "nnU-Net plain, volumes": NetCase(partial(nnunet_net, configuration="3d_fullres", input_channels=1), VOLUMES),
+    "nnU-Net plain, thick slices": NetCase(THICK_SLICES, (2, 1, 32, 256, 256)),
     "MONAI UNet, volumes": NetCase(
         partial(monai_net, spatial_dims=3, in_channels=1, channels=WIDTHS, strides=HALVINGS, num_res_units=2), VOLUMES
     ),
