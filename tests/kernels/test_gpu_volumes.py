@@ -13,7 +13,7 @@ from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_dilated
 from pipeline.kernels.polyphase import candidates, polyphase
-from tests.kernels.examples import HALF, Layer, example, for_kernel
+from tests.kernels.examples import FP8, HALF, Layer, example, for_kernel
 from tests.kernels.polyphase_examples import Phases, check, operands
 from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
 from tests.kernels.test_volume_kernels import SLICED, check_slices, of_two_slices
@@ -51,6 +51,8 @@ def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None
     """Also stored in the other type, where fp8 is read."""
     if reason := reaching_views_barred():
         pytest.skip(reason)
+    if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
+        layer = replace(layer, outer=-(-layer.outer // 16) * 16)
     for stored in {dtype, HALF}:
         made = of_two_slices(example(conv3x3x3.OP, dtype, replace(layer, stored_as=stored)))
         check_all([(made, tile) for tile in made.candidates()])

@@ -33,13 +33,23 @@ def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = 
     return None
 
 
+def this_gpu() -> tuple[int, int]:
+    """This machine's compute capability; on one without a GPU, where kernels may be compiled, Hopper's."""
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0)
+
+
+def has_bulk_copies(capability: tuple[int, int] | None = None) -> bool:
+    """Whether a GPU of this compute capability, or this machine's, loads and stores boxes by itself (TMA)."""
+    return (capability or this_gpu())[0] >= HOPPER
+
+
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
     """Why the Gluon kernels can't run on a GPU of this compute capability, or None where they can.
 
     Args:
-        capability: this machine's without; on one without a GPU, where they may be compiled, Hopper's.
+        capability: this machine's without.
     """
-    here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
+    here = capability or this_gpu()
     if here[0] == HOPPER:
         return None
     return f"the Gluon kernels are written for Hopper (compute capability 9.0), and this GPU has {here[0]}.{here[1]}"

@@ -12,6 +12,7 @@ from pipeline.devices.kinds import is_cuda
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
 MOST_PIXELS = 2**31 - 2**12  # numbered in 32 bits, those of a last tile that isn't full among them
+HOPPER_SHARED_BYTES = 227 * 1024  # of compute capability 9.0, for one program
 MOST_PROGRAMS = 65535  # of a grid along its second and its third axis
 
 
@@ -118,6 +119,14 @@ def multiprocessors(device: torch.device) -> int:
     if not is_cuda(device.type):
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@cache
+def shared_bytes(device: torch.device) -> int:
+    """How much shared memory one program may have; what an H100 gives where there is no GPU."""
+    if not is_cuda(device.type):
+        return HOPPER_SHARED_BYTES
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
 
 
 def interpreted() -> bool:

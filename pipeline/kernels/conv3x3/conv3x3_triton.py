@@ -6,18 +6,21 @@ arithmetic. One program per multiprocessor walks over the tiles; sums are fp32.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.capability import has_bulk_copies
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.slices import by_slice
 from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
+
+RESERVED_BYTES = 1024  # of shared memory: barriers
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,22 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first."""
+    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+
+    Each with as many stages as shared memory holds; one that has no room for two is left out. Bulk copies store from
+    there, beside the boxes; before Hopper, where there are none, sums in fp32 may pass through it after them.
+    """
+    room, size, bulk = shared_bytes(x.device) - RESERVED_BYTES, x.element_size(), has_bulk_copies()
+    for tile in _shapes(x, outer, head=head, statistics=statistics):
+        pixels = tile.rows * tile.cols
+        beside = pixels * tile.out * 2 * 5 // 4 if bulk else 0  # bytes of an output in fp16 and of its pooled quarter
+        after = 0 if bulk else pixels * tile.out * 4
+        fitting = (room - beside) // ((pixels + tile.out) * tile.depth * size)
+        if fitting >= 2 and after <= room:
+            yield replace(tile, stages=min(tile.stages, fitting))
+
+
+def _shapes(x: Tensor, outer: int, *, head: bool, statistics: bool) -> Iterator[Tile]:
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     if outer <= 64 or head:
