@@ -1,10 +1,12 @@
 """Compiles what choosing tiles will launch before it does: all layers' programs at once, beside other work.
 
-One program takes some 3 s, most of it in Triton's passes and in ptxas, which leave Python's lock; a layer after the
-other, most processors would wait for each layer's slowest.
+One program takes some 3 s; a layer after the other, most processors would wait for each layer's slowest.
 """
 
+import pickle
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -16,10 +18,11 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pipeline.compiler.autotune import Tuner, compiling_threads
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
+from pipeline.compiler.compile_processes import CompilingProcesses, worth_processes
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import launches_of_pass, put_passes
-from pipeline.kernels.common.program import Programs, only_noted
+from pipeline.kernels.common.program import Program, Programs, only_noted
 from pipeline.measure.batch import Batch, batched
 from pipeline.records.error_line import typed_line
 
@@ -42,23 +45,63 @@ def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | 
 
 @contextmanager
 def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[None]:
-    """Compile programs in threads beside what happens within, and wait for the last.
+    """Compile programs beside what happens within, in processes where they gain time, and wait for the last.
 
     What fails is told in a line, and will fail again when it is measured.
     """
     if not programs:
         yield
         return
-    pool, done = compiling_threads(), False
+    ahead = _Ahead(list(programs.values()), say)
     try:
-        tasks = [pool.submit(program.compile) for program in programs.values()]
         yield
-        done = True
+        ahead.finish()
     finally:
-        pool.shutdown(cancel_futures=not done)
-    failed = [error for task in tasks if (error := task.exception()) is not None]
+        ahead.end()
+    failed = [error for task in ahead.tasks if (error := task.exception()) is not None]
     if failed:
-        say(f"{len(failed)} of {len(tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
+        say(f"{len(failed)} of {len(ahead.tasks)} kernels could not be compiled ahead: {typed_line(failed[0])}")
+
+
+class _Ahead:
+    """Programs on their way into the kernels' own caches, by threads, which read what processes have compiled."""
+
+    def __init__(self, programs: list[Program], say: Callable[[str], None]) -> None:
+        self.programs, self.pool, self.elsewhere = programs, compiling_threads(), None
+        self.tasks: list[Future[None]] = []
+        self.ended = False
+        if worth_processes(programs):
+            try:
+                self.elsewhere = CompilingProcesses(programs)
+            except (OSError, RuntimeError, TypeError, AttributeError, pickle.PicklingError) as error:
+                say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
+        self.feeder = threading.Thread(target=self._feed)
+        self.feeder.start()
+
+    def _feed(self) -> None:
+        left = dict(enumerate(self.programs))
+        for number in self.elsewhere.finished() if self.elsewhere else ():
+            if number in left:
+                self._take(left.pop(number))
+        for program in left.values():
+            self._take(program)
+
+    def _take(self, program: Program) -> None:
+        if not self.ended:
+            self.tasks.append(self.pool.submit(program.compile))
+
+    def finish(self) -> None:
+        """Wait until all are compiled."""
+        self.feeder.join()
+        wait(self.tasks)
+
+    def end(self) -> None:
+        """Leave what isn't compiled yet."""
+        self.ended = True
+        if self.elsewhere:
+            self.elsewhere.stop()
+        self.feeder.join()
+        self.pool.shutdown(cancel_futures=True)
 
 
 class _Noting(FakeTensorProp):

@@ -5,20 +5,24 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import triton
+from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
 
-from pipeline.compiler import autotune, own_norms
+from pipeline.compiler import autotune, compile_ahead, compile_processes, own_norms
 from pipeline.compiler import choose as choosing
 from pipeline.compiler.autotune import MOST_THREADS, Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
 from pipeline.compiler.compile_ahead import compiled_beside, programs_of
+from pipeline.compiler.compile_processes import TargetAlone, worth_processes
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import lower
 from pipeline.compiler.ops import BY_NAME
@@ -184,3 +188,70 @@ def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
     with pytest.raises(RuntimeError, match="interrupted"):
         beside()
     assert len(count) <= MOST_THREADS
+
+
+class Elsewhere:
+    """Processes that are through with the second program and the first, and end; or wait until they are stopped."""
+
+    def __init__(self, given: list[Program], *, waits: bool = False) -> None:
+        self.given, self.waits, self.stopped = given, waits, threading.Event()
+
+    def finished(self) -> Iterator[int]:
+        """Numbers of programs."""
+        if self.waits:
+            assert self.stopped.wait(60)
+            return
+        yield from (1, 0)
+
+    def stop(self) -> None:
+        """From now on no more."""
+        self.stopped.set()
+
+
+def test_what_processes_leave_is_compiled_here_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that they are through with first, which are read from Triton's cache, each once."""
+    order: list[int] = []
+    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(compile_ahead, "CompilingProcesses", Elsewhere)
+    monkeypatch.setattr(autotune, "processors", lambda: 1)
+    with compiled_beside(programs(*(partial(order.append, number) for number in range(4))), pytest.fail):
+        pass
+    assert order == [1, 0, 2, 3]
+
+
+def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    count: list[int] = []
+    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(compile_ahead, "CompilingProcesses", partial(Elsewhere, waits=True))
+
+    def beside() -> None:
+        with compiled_beside(programs(*[partial(count.append, 1)] * 4), pytest.fail):
+            raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        beside()
+    assert not count
+
+
+def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fakes have no name that another process finds them by."""
+    said, compiled = list[str](), list[int]()
+    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", TargetAlone(GPUTarget("cuda", 90, 32)))
+    with compiled_beside(programs(lambda: compiled.append(1)), said.append):
+        pass
+    assert compiled == [1]
+    (line,) = said
+    assert line.startswith("kernels are compiled in threads, as no process does it: ")
+
+
+def test_few_programs_or_processors_are_compiled_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what the interpreter runs is, of which there is nothing to compile."""
+    kernel = object.__new__(JITFunction)
+    many = [Program(kernel, [], (1,), {})] * compile_processes.FEWEST_PROGRAMS
+    monkeypatch.setattr(compile_processes, "processors", lambda: compile_processes.FEWEST_PROCESSORS)
+    assert worth_processes(many)
+    assert not worth_processes(many[1:])
+    assert not worth_processes([*many, *programs(lambda: None).values()])
+    monkeypatch.setattr(compile_processes, "processors", lambda: compile_processes.FEWEST_PROCESSORS - 1)
+    assert not worth_processes(many)

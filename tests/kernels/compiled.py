@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
+from pipeline.compiler.compile_processes import CompilingProcesses, TargetAlone
 from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
@@ -35,29 +36,6 @@ from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.polyphase import Operands, candidates, polyphase
 from tests.kernels import polyphase_examples as phases
 from tests.kernels.examples import FP8, HALF, Layer, example
-
-
-class TargetAlone:
-    """As much of a driver as compiling asks for."""
-
-    def __init__(self, capability: int) -> None:
-        self.capability = capability
-
-    def get_current_target(self) -> GPUTarget:
-        """A GPU of this compute capability, ten times its number."""
-        return GPUTarget("cuda", self.capability, 32)
-
-    def get_current_device(self) -> int:
-        """The first."""
-        return 0
-
-    def get_current_stream(self, _: int | None = None) -> int:
-        """The default one."""
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        """Where the operands are."""
-        return torch.device("cpu")
 
 
 def compile_instead(kernel: JITFunction, grid: Any) -> Any:
@@ -88,13 +66,19 @@ def main() -> None:
     """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
     # The cache is this process's alone, and needs no digest of all of Triton, which takes seconds.
-    cache.triton_key = lambda: "this one"
-    for capability in map(int, sys.argv[1:]):
-        triton.runtime.driver.set_active(TargetAlone(capability))
-        if capability // 10 == HOPPER:
-            gluon_kernels()
-        else:
-            plain_kernels_for(capability)
+    with patch.object(cache, "triton_key", lambda: "this one"):
+        for capability in map(int, sys.argv[1:]):
+            all_kernels(capability)
+    compile_elsewhere()
+
+
+def all_kernels(capability: int) -> None:
+    """Those of one compute capability, ten times its number."""
+    triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", capability, 32)))
+    if capability // 10 == HOPPER:
+        gluon_kernels()
+    else:
+        plain_kernels_for(capability)
 
 
 def only_compiled(kernel: JITFunction, grid: Any) -> Any:
@@ -121,6 +105,25 @@ def compile_beforehand() -> None:
             made.run(tile)
         capability = triton.runtime.driver.active.get_current_target().arch
         sys.stdout.write(f"{capability} {kernel.fn.__name__} beforehand\n")
+
+
+def compile_elsewhere() -> None:
+    """A kernel and one that can't be compiled, in processes; the kernel is then read from the cache."""
+    made = example(BY_NAME["depthwise"], HALF, Layer(size=(32, 32), inner=32, outer=32))
+    with only_noted() as noted:
+        made.run(made.candidates()[0])
+    (program,) = noted.values()
+    kernel, said = program.kernel, list[bool]()
+    assert isinstance(kernel, JITFunction)
+    kernel.device_caches.clear()
+    wrong = replace(program, options={**program.options, "no_such_option": 1})
+    finished = list(CompilingProcesses([wrong, program]).finished())
+    assert sorted(finished) == [0, 1], finished
+    with patch.object(triton.knobs.compilation, "listener", lambda **told: said.append(told["cache_hit"])):
+        program.compile()
+    assert said == [True], said
+    capability = triton.runtime.driver.active.get_current_target().arch
+    sys.stdout.write(f"{capability} {kernel.fn.__name__} elsewhere\n")
 
 
 def plain_kernels_for(capability: int) -> None:

@@ -11,7 +11,7 @@ from pipeline.kernels.common.capability import reaching_views_barred
 from tests.fork_server import torch_alone
 
 SCRIPT = Path(__file__).with_name("compiled.py")
-BEFOREHAND = " beforehand"
+BEFOREHAND, ELSEWHERE = " beforehand", " elsewhere"
 AMPERE, HOPPER = 80, 90  # compute capabilities, ten times their numbers
 
 
@@ -36,7 +36,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def compiled_for(capability: int, compiled: list[str]) -> list[str]:
     """The kernels of one compute capability, with their matrix products' names."""
-    return [kernel for kernel in lines_of(capability, compiled) if not kernel.endswith(BEFOREHAND)]
+    return [kernel for kernel in lines_of(capability, compiled) if not kernel.endswith((BEFOREHAND, ELSEWHERE))]
 
 
 def lines_of(capability: int, compiled: list[str]) -> list[str]:
@@ -89,3 +89,10 @@ def test_a_launch_finds_what_was_compiled_beforehand(compiled: list[str]) -> Non
     found = {line for target in (AMPERE, HOPPER) for line in lines_of(target, compiled) if line.endswith(BEFOREHAND)}
     hopper = set() if reaching_views_barred() else {"_conv3x3_gluon"}
     assert found == {f"{kernel}{BEFOREHAND}" for kernel in {"_conv3x3_triton", "_depthwise"} | hopper}
+
+
+@pytest.mark.slow
+def test_a_program_compiled_in_another_process_is_read_here(compiled: list[str]) -> None:
+    """And one that can't be compiled keeps nobody waiting; the process fails where the first is compiled again."""
+    found = [line for target in (AMPERE, HOPPER) for line in lines_of(target, compiled) if line.endswith(ELSEWHERE)]
+    assert found == [f"_depthwise{ELSEWHERE}"]

@@ -17,16 +17,18 @@ import pytest
 import torch
 import triton
 from torch import fx
+from triton.backends.compiler import GPUTarget
 from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
+from pipeline.compiler.compile_processes import TargetAlone
 from pipeline.compiler.custom_ops import kernel_call
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.kernels.common.kernel_op import Tile
 from pipeline.measure.batch import Batch
 from tests import quick_exports
-from tests.kernels.compiled import TargetAlone, compile_instead
+from tests.kernels.compiled import compile_instead
 from tests.random_nets.draw import Draw
 from tests.random_nets.net import random_net
 from tests.random_nets.trial import rewritten
@@ -90,7 +92,7 @@ def main() -> int:
     quick_exports.install(pytest.MonkeyPatch())
     JITFunction.__getitem__ = compile_instead
     cache.triton_key = lambda: "this one"  # the cache is this process's alone
-    triton.runtime.driver.set_active(TargetAlone(HOPPER))
+    triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", HOPPER, 32)))
     done: set[str] = set()
     failed = sum(compile_net(seed, tiles, done) for seed in range(first, last + 1))
     sys.stdout.write(f"Triton {triton.__version__}: {len(done)} programs, {failed} failed\n")

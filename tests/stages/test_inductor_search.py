@@ -1,5 +1,6 @@
 """Inductor times its choices too where the project's kernels don't clearly beat its defaults."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.stages.api import Runner
 from pipeline.stages.common import inductor_search, net_candidate, rewritten_net
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
+from pipeline.stages.common.inductor import one_triton_cache
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import net_digest
 from pipeline.stages.common.not_rewritten import by_inductor_alone
@@ -47,12 +49,27 @@ def built(folder: Path, said: list[str]) -> Runner:
     return fastest_or_known(rewritten, without_fp8(rewritten))
 
 
+@pytest.mark.parametrize("named", [None, "mine"])
+def test_triton_s_folder_is_named_before_anything_is_compiled(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Inductor would name it later, but for a user who has."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", named or "")
+    if named is None:
+        monkeypatch.delenv("TRITON_CACHE_DIR")
+    one_triton_cache(torch.device("cuda:1"))
+    assert os.environ["TRITON_CACHE_DIR"] == (named or str(tmp_path / "triton" / "1"))
+
+
 def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, for which this takes the CPU, whose interpreter has nothing to compile."""
     monkeypatch.setattr(rewritten_net, "is_cuda", lambda _: True)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     times(monkeypatch, 1.0, 0.5)
     said: list[str] = []
     assert built(tmp_path, said).execution is not None
+    assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton" / "0")  # where Inductor's kernels are, too
     begun = next(at for at, line in enumerate(said) if line.startswith("compiling ") and line.endswith(" meanwhile"))
     count = int(said[begun].split()[1])
     assert count > 0

@@ -126,7 +126,7 @@ def shared_bytes(device: torch.device) -> int:
     """How much shared memory one program may have; what an H100 gives where there is no GPU."""
     if not is_cuda(device.type):
         return HOPPER_SHARED_BYTES
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def interpreted() -> bool:

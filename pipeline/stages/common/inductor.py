@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.cpu_vec_isa import VecISA
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
 from pipeline.stages.api import Skip, StageError
 from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
@@ -64,6 +65,15 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     believe_the_processor()
     keep_the_pool_cold()
     return cache
+
+
+def one_triton_cache(device: torch.device) -> None:
+    """Name the folder that Triton keeps programs in, unless TRITON_CACHE_DIR does.
+
+    Inductor names it where it first has a kernel. What was compiled before then would lie in Triton's own folder, and a
+    later build, which launches kernels before or after, would look for some of it in the other.
+    """
+    os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
 
 
 def believe_the_processor() -> None:

@@ -1,0 +1,147 @@
+"""Compiles noted programs in processes of their own, from where they get into Triton's cache on disk.
+
+Of the time that a program takes about a third holds Python's lock, in which Triton walks through the kernel's source. A
+hundred programs in threads hold it for half a minute, and Inductor, beside them, gets on at a fraction of its pace.
+"""
+
+import io
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from pipeline.devices.processors import processors
+from pipeline.kernels.common.program import Program
+
+MOST_PROCESSES = 16  # each takes up to 0.3 GB
+FEWEST_PROGRAMS = 8  # fewer are compiled before the processes, which import torch, have begun
+FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, and in Inductor's
+
+
+class TargetAlone:
+    """As much of Triton's driver as compiling asks for, without the GPU that it is for.
+
+    Args:
+        target: of the programs.
+    """
+
+    def __init__(self, target: GPUTarget) -> None:
+        self.target = target
+
+    def get_current_target(self) -> GPUTarget:
+        """What is compiled for."""
+        return self.target
+
+    def get_current_device(self) -> int:
+        """The first."""
+        return 0
+
+    def get_current_stream(self, _: int | None = None) -> int:
+        """The default one."""
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        """Where the operands are."""
+        return torch.device("cpu")
+
+
+class CompilingProcesses:
+    """A process that compiles programs in others, and says which it is through with.
+
+    Args:
+        programs: of kernels that their modules have by name.
+
+    Raises:
+        OSError: the system starts no further process.
+        pickle.PicklingError: an argument can't be handed to another process.
+    """
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.given = _pickled((triton.runtime.driver.active.get_current_target(), list(programs)))
+        path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
+        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-P", "-m", __name__]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def finished(self) -> Iterator[int]:
+        """The numbers of programs, as they are in the cache or have failed; it ends early where the process does."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with self.process.stdout as numbers:
+            with suppress(BrokenPipeError), self.process.stdin as given:
+                given.write(self.given)
+            yield from (int(line) for line in numbers if line.strip().isdigit())
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it, with what it is at; whoever reads `finished` comes to its end."""
+        self.process.terminate()
+
+
+def worth_processes(programs: Sequence[Program]) -> bool:
+    """Whether compiling in processes is faster than in threads, and possible: the interpreter compiles nothing."""
+    enough = len(programs) >= FEWEST_PROGRAMS and processors() >= FEWEST_PROCESSORS
+    return enough and all(isinstance(program.kernel, JITFunction) for program in programs)
+
+
+class _ByName(pickle.Pickler):
+    """Names kernels, and the functions within them, by their modules, which hold them in place of what they wrap."""
+
+    def reducer_override(self, obj: object) -> Any:
+        if isinstance(obj, JITFunction):
+            return _named, (obj.fn.__module__, obj.fn.__name__)
+        return NotImplemented
+
+
+def _pickled(value: object) -> bytes:
+    buffer = io.BytesIO()
+    _ByName(buffer).dump(value)
+    return buffer.getvalue()
+
+
+def _named(module: str, name: str) -> object:
+    return getattr(import_module(module), name)
+
+
+def main() -> None:
+    """Compile what the standard input has; each program's number as a line, once it is compiled or has failed."""
+    target, programs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
+    triton.runtime.driver.set_active(TargetAlone(target))
+    count, at_work = min(MOST_PROCESSES, processors()), dict[int, int]()
+    for number, program in enumerate(programs):
+        if len(at_work) == count:
+            _tell_next(at_work)
+        hash(program.kernel)  # of its whole source, which each process would else reckon again
+        at_work[_in_a_process(program)] = number
+    while at_work:
+        _tell_next(at_work)
+
+
+def _in_a_process(program: Program) -> int:
+    """The number of the process that compiles one program and ends; what fails will fail again when it is launched."""
+    if child := os.fork():
+        return child
+    try:
+        program.compile()
+    finally:
+        os._exit(0)
+
+
+def _tell_next(at_work: dict[int, int]) -> None:
+    child, _ = os.wait()
+    sys.stdout.write(f"{at_work.pop(child)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
