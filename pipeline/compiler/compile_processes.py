@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 import triton
@@ -97,7 +96,7 @@ def worth_processes(programs: Sequence[Program]) -> bool:
 class _ByName(pickle.Pickler):
     """Names kernels, and the functions within them, by their modules, which hold them in place of what they wrap."""
 
-    def reducer_override(self, obj: object) -> Any:
+    def reducer_override(self, obj: object) -> object:  # type: ignore[override]
         if isinstance(obj, JITFunction):
             return _named, (obj.fn.__module__, obj.fn.__name__)
         return NotImplemented

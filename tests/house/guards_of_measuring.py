@@ -41,9 +41,9 @@ OF_MEASURING = [
     ),
     Guard(
         "an earlier build's winner that is wrong now",
-        "pipeline/stages/common/rewritten_net.py",
-        "if error > AGREES[found.execution.precision]:",
-        "if False:",
+        "pipeline/stages/common/agreement.py",
+        "if error <= AGREES[precision]:",
+        "if True:",
         "tests/stages/test_earlier_build.py::test_a_winner_that_is_wrong_now_is_not_taken",
     ),
     Guard(

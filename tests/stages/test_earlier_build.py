@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.stages import fp8
-from pipeline.stages.common import rewritten_net
+from pipeline.stages.common import agreement, rewritten_net
 from pipeline.stages.common.earlier_build import fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.compiler.rewriting import copied
@@ -61,7 +62,8 @@ def test_a_winner_that_is_wrong_now_is_not_taken(tmp_path: Path, monkeypatch: py
     times(monkeypatch, 2.0, 1.0)
     build(tmp_path, [])
     times(monkeypatch)
-    monkeypatch.setattr(rewritten_net, "distance", lambda *_: 0.9)
+    distances = cycle([0.9, 0.9, 0.01])  # from the plain net, from fp32, and the plain net's own
+    monkeypatch.setattr(agreement, "distance", lambda *_: next(distances))
     details = build(tmp_path, [])
     assert "known" not in details
     assert "0.9 off those of the net by Inductor" in str(details["refused"])

@@ -24,11 +24,11 @@ from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.program import Programs
-from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.agreement import check_agreement
 from pipeline.stages.common.inductor import one_triton_cache
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
@@ -42,14 +42,6 @@ from pipeline.stages.common.net_candidate import (
 from pipeline.stages.common.not_rewritten import half_instead
 from pipeline.stages.common.precision import without_tf32
 from pipeline.stages.common.time_limit import TooLongError
-
-# How far a candidate may be from the net by Inductor (relative L2): a wrong kernel is off by more, whatever the net.
-# How right a stage must be is its tolerance, against fp32.
-AGREES: dict[PrecisionName | None, float] = {"fp16": 0.1, "fp8": 0.5}
-
-
-class WrongAnswerError(Exception):
-    """A candidate that doesn't compute the net."""
 
 
 class Rewritten:
@@ -160,16 +152,15 @@ class Rewritten:
         return found
 
     def _check(self, found: Candidate) -> None:
-        """Raise WrongAnswerError where a candidate isn't finite where the plain net is, or is far from it.
+        """Raise WrongAnswerError where a candidate doesn't answer as the plain net does.
 
         That is Inductor's, if it is built; else torch's own, operation by operation.
         """
         inputs, built = self.workload.inputs[0], vars(self).get("by_inductor")
         by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
-        with torch.inference_mode(), untimed_library():
-            error = distance(found.captured(*inputs), run(*inputs))
-        if error > AGREES[found.execution.precision]:
-            raise WrongAnswerError(f"its logits are {error:.3g} off those of the net by {by} (relative L2)")
+        with torch.inference_mode(), untimed_library(), without_tf32():
+            answer, plain = found.captured(*inputs), run(*inputs)
+            check_agreement(answer, plain, lambda: self.workload.model(*inputs), found.execution.precision, by)
 
     def _candidate(
         self, scales: Mapping[str, float], precision: PrecisionName, kept: list[str], *, own_norms: bool

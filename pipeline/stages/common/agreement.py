@@ -1,0 +1,48 @@
+"""Whether a candidate computes the net: a wrong kernel is refused before anything is timed."""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor
+
+from pipeline.measure.accuracy import distance
+from pipeline.records.run_record import Precision
+
+# How far a candidate may be from the same net without our kernels (relative L2): a wrong kernel is off by more in most
+# nets. How right a stage must be is its tolerance, against fp32.
+AGREES: dict[Precision | None, float] = {"fp16": 0.1, "fp8": 0.5}
+# A net that multiplies its roundings is further from itself than that: smp's Unet with an untrained MobileOne is 0.38
+# from fp32 in fp16, whoever computes it. There a candidate may be as far from fp32 as the plain net is, with this for
+# the difference of two such draws.
+AS_NEAR = 1.5
+
+
+class WrongAnswerError(Exception):
+    """A candidate that doesn't compute the net."""
+
+
+def check_agreement(
+    answer: Tensor, plain: Tensor, in_fp32: Callable[[], Tensor], precision: Precision | None, by: str
+) -> None:
+    """Compare a candidate's answer with the plain net's, and where they are far apart both with fp32's.
+
+    Args:
+        answer: of the candidate, of any shape.
+        plain: of the net without our kernels, of the same.
+        in_fp32: gives the net's own answer, where it is asked for.
+        precision: of the candidate.
+        by: what computed the plain net's.
+
+    Raises:
+        WrongAnswerError: the candidate isn't finite where the plain net is, or is far from it and further from fp32.
+    """
+    error = distance(answer, plain)
+    if error <= AGREES[precision]:
+        return
+    wrong = f"its logits are {error:.3g} off those of the net by {by} (relative L2)"
+    if math.isinf(error):
+        raise WrongAnswerError(wrong)
+    exact = in_fp32()
+    ours, theirs = distance(answer, exact), distance(plain, exact)
+    if not ours <= AS_NEAR * theirs:
+        raise WrongAnswerError(f"{wrong}, and {ours:.3g} off those in fp32, from which {by}'s are {theirs:.3g}")
