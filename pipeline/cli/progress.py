@@ -18,6 +18,8 @@ from pipeline.report.terminal import outcome_line
 
 NARROWEST, WIDEST = 20, 400  # columns: nothing fits in fewer, and lines are filled up to as many as there are
 
+SILENCE = 30.0  # seconds, after which a log of lines is told how far a phase is
+
 # Of what a cell of Jupyter starts, on a terminal that keeps every line; FORCE_COLOR, which Jupyter sets, makes rich
 # take a pipe for one as well.
 IN_A_NOTEBOOK = "JPY_PARENT_PID"
@@ -49,7 +51,7 @@ class Progress:
         self.stages = stages
         self.number = 0
         self.began = time.monotonic()
-        self.last = ""
+        self.last, self.said = "", self.began
         self.status: Status | None = None
 
     def __enter__(self) -> Self:
@@ -66,6 +68,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays; a terminal that is gone costs no measurement."""
+        self.said = time.monotonic()
         self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
@@ -74,12 +77,14 @@ class Progress:
         self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
 
     def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
-        """A stage enters a phase, or is so far in it; the detail is shown on a terminal alone."""
+        """A stage enters a phase, or is so far in it; without a terminal that is told after half a minute of silence."""
         line = f"{title}: {phase}"
         if self.status:
             self.status.update(escape(visible(f"[{self._elapsed()}] {line} {detail}")))
         elif line != self.last:
             self.say(f"[{self._elapsed()}]   {line}")
+        elif detail and time.monotonic() - self.said >= SILENCE:
+            self.say(f"[{self._elapsed()}]   {line}: {detail}")
         self.last = line
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:

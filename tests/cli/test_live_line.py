@@ -1,6 +1,7 @@
 """Progress is a live line on a terminal alone: elsewhere each of its redrawings would stay."""
 
 import io
+import time
 
 import pytest
 
@@ -40,3 +41,19 @@ def test_a_line_is_live_where_it_can_be_redrawn(
         assert (progress.status is not None) == live
     assert ("half: build\n" in stream.getvalue()) == (not live)
     assert ("\x1b[2K" in stream.getvalue()) == live
+
+
+def test_a_log_is_told_how_far_a_long_phase_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not of every step: after half a minute without a line."""
+    stream, now = Stream(terminal=False), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Progress(1, SteadyConsole(file=stream, width=120)) as progress:
+        progress.phase_entered("fused", "build")
+        for second in range(1, 71):
+            now[0] = float(second)
+            progress.phase_entered("fused", "build", f"tiles of layer {second}")
+    assert [line.strip() for line in stream.getvalue().splitlines()] == [
+        "[0:00]   fused: build",
+        "[0:30]   fused: build: tiles of layer 30",
+        "[1:00]   fused: build: tiles of layer 60",
+    ]
