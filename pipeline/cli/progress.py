@@ -77,7 +77,7 @@ class Progress:
         self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
 
     def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
-        """A stage enters a phase, or is so far in it; without a terminal that is told after half a minute of silence."""
+        """A stage enters a phase, or is so far in it; a log is told the latter after half a minute of silence."""
         line = f"{title}: {phase}"
         if self.status:
             self.status.update(escape(visible(f"[{self._elapsed()}] {line} {detail}")))
