@@ -21,12 +21,13 @@ from pipeline.kernels import (
     upsample2x,
 )
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
-from pipeline.kernels.conv3x3 import conv3x3_dilated
+from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_grouped
 from pipeline.kernels.polyphase import polyphase_layers
 
 KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP,
     conv3x3_dilated.OP,
+    conv3x3_grouped.OP,
     conv3x3x3.OP,
     conv_by_slice.OP,
     conv_by_slice.FIRST_OP,

@@ -1,4 +1,4 @@
-"""Further small nets: of two answers, a block with a stride, windows whose taps lie apart."""
+"""Further small nets: of two answers, a block with a stride, windows whose taps lie apart, windows in groups."""
 
 import torch
 from torch import Tensor, nn
@@ -52,8 +52,30 @@ class Dilated(nn.Module):
         return logits
 
 
+class Grouped(nn.Module):
+    """As in ResNeXt and RegNet: windows in groups of several channels, added, before a norm, pooled, in odd groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 128, 3, padding=1)
+        self.narrow = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, groups=32, bias=False), nn.BatchNorm2d(128))
+        self.normed = nn.Sequential(nn.Conv2d(128, 128, 3, padding=1, groups=16), nn.InstanceNorm2d(128))
+        self.wide = nn.Conv2d(128, 128, 3, padding=1, groups=2)
+        self.down = nn.Conv2d(128, 128, 3, 2, 1, groups=4)
+        self.short, self.odd = nn.Conv2d(128, 96, 1), nn.Conv2d(96, 96, 3, padding="same", groups=4)
+        self.last = nn.Conv2d(96, 3, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        first = functional.relu(self.first(image))
+        value = functional.silu(self.normed(functional.relu(self.narrow(first) + first)))
+        pooled = functional.max_pool2d(functional.relu(self.wide(value)), 2)
+        logits: Tensor = self.last(functional.relu(self.odd(functional.relu(self.short(pooled + self.down(value))))))
+        return logits
+
+
 FURTHER = {
     "two answers": (Halves, (1, 3, 16, 16)),
     "strided shortcut": (Shortcut, (2, 3, 16, 12)),
     "dilated": (Dilated, (2, 3, 17, 22)),
+    "grouped": (Grouped, (2, 3, 14, 22)),
 }

@@ -28,6 +28,7 @@ NETS = (
     "residual",
     "strided shortcut",
     "dilated",
+    "grouped",
     "transposed with norm",
     "squeeze and excitation",
     "residuals, sums for norms, slopes",

@@ -1,4 +1,4 @@
-"""Windows of one slice of a volume, and windows whose taps lie apart, are layers as any other."""
+"""Windows of one slice of a volume, windows whose taps lie apart, and windows in groups are layers as any other."""
 
 from tests.compiler.rewriting import called, layers, lowered, own_calls, rewritten
 
@@ -20,6 +20,18 @@ def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
     matched = made.net.matched
     assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
         ["second.0"], ["normed.0"], ["last.0"]
+    ]  # fmt: skip
+
+
+def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
+    """But with a stride, or of 24 channels a group, of which no block of 64 is made."""
+    made = rewritten("grouped")
+    graph = lowered(made.net)
+    assert own_calls(graph) == ["conv_first", *["conv3x3_grouped"] * 3, "conv1x1"]
+    matched = made.net.matched
+    assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide"]
+    assert [matched[name] for name in ("fold_residual", "sum_where_made", "pool_where_it_is_made")] == [
+        ["narrow.0"], ["normed.0"], ["wide"]
     ]  # fmt: skip
 
 

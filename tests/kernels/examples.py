@@ -214,7 +214,7 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
         layer,
         size=(-(-height // rows) * rows, width),
         inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
-        outer=layer.inner if op.by_channel else min(layer.outer, outer or layer.outer),
+        outer=layer.inner if op.same_channels else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,

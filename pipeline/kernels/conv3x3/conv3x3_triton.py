@@ -46,14 +46,15 @@ def _conv3x3_triton(
     x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
     slopes, residual_boxes, residual_scale, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
-    DEEP: tl.constexpr,
+    DEEP: tl.constexpr, GROUPED: tl.constexpr,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
     With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. The
-    taps of an image's window are `dilation` pixels apart.
+    taps of an image's window are `dilation` pixels apart. GROUPED, x is [N, H, W, channels], in blocks of IN: a tile
+    reads the block that its channels are in.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
@@ -65,13 +66,14 @@ def _conv3x3_triton(
         x0 = place % tiles_x * COLS
         y0 = place // tiles_x % tiles_y * ROWS
         image = place // tiles_x // tiles_y
+        block = o0 // IN * IN if GROUPED else 0
         acc = tl.zeros((OUT, PIXELS) if SWAP else (PIXELS, OUT), tl.float32)
         for step in tl.range(9 * DEEP * STEPS):
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             if DEEP == 1:
                 y, x = y0 + (tap // 3 - 1) * dilation, x0 + (tap % 3 - 1) * dilation
-                box = x_boxes.load([image, y, x, c0]).reshape(PIXELS, DEPTH)
+                box = x_boxes.load([image, y, x, block + c0]).reshape(PIXELS, DEPTH)
             else:
                 z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
                 box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
@@ -140,7 +142,8 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.slices,
         epilogue.dilation,
         DEEP=operands.deep,
-        IN=x.shape[3],
+        GROUPED=weight.shape[2] != x.shape[3],
+        IN=weight.shape[2],
         ROWS=tile.rows,
         COLS=tile.cols,
         OUT=tile.out,
