@@ -60,6 +60,7 @@ NETS: dict[str, NetCase] = {
     "MONAI AttentionUnet": NetCase(partial(monai_net, "AttentionUnet", channels=WIDTHS, strides=HALVINGS), LARGE),
     "MONAI SegResNet": NetCase(partial(monai_net, "SegResNet", init_filters=16), LARGE),
     "smp DeepLabV3Plus, ResNet-34": NetCase(partial(smp_net, "DeepLabV3Plus"), LARGE),
+    "smp Unet, ResNeXt-50": NetCase(partial(smp_net, "Unet", "resnext50_32x4d"), LARGE),
     "smp Unet, MobileOne-s0": NetCase(partial(smp_net, "Unet", "mobileone_s0"), LARGE),
     "smp Unet, MiT-b0": NetCase(partial(smp_net, "Unet", "mit_b0"), LARGE),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
