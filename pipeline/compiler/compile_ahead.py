@@ -54,6 +54,7 @@ def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[
         return
     ahead = _Ahead(list(programs.values()), say)
     try:
+        ahead.begin()
         yield
         ahead.finish()
     finally:
@@ -67,15 +68,20 @@ class _Ahead:
     """Programs on their way into the kernels' own caches, by threads, which read what processes have compiled."""
 
     def __init__(self, programs: list[Program], say: Callable[[str], None]) -> None:
-        self.programs, self.pool, self.elsewhere = programs, compiling_threads(), None
-        self.tasks: list[Future[None]] = []
-        self.ended = False
-        if worth_processes(programs):
-            try:
-                self.elsewhere = CompilingProcesses(programs)
-            except (OSError, RuntimeError, TypeError, AttributeError, pickle.PicklingError) as error:
-                say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
+        self.programs, self.say = programs, say
+        self.pool = compiling_threads()
+        self.elsewhere: CompilingProcesses | None = None
         self.feeder = threading.Thread(target=self._feed)
+        self.tasks: list[Future[None]] = []
+        self.ended, self.left_over = False, 0
+
+    def begin(self) -> None:
+        """Compile from now on."""
+        if worth_processes(self.programs):
+            try:
+                self.elsewhere = CompilingProcesses(self.programs)
+            except (OSError, RuntimeError, TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
+                self.say(f"kernels are compiled in threads, as no process does it: {typed_line(error)}")
         self.feeder.start()
 
     def _feed(self) -> None:
@@ -83,6 +89,7 @@ class _Ahead:
         for number in self.elsewhere.finished() if self.elsewhere else ():
             if number in left:
                 self._take(left.pop(number))
+        self.left_over = len(left) if self.elsewhere else 0
         for program in left.values():
             self._take(program)
 
@@ -91,16 +98,19 @@ class _Ahead:
             self.tasks.append(self.pool.submit(program.compile))
 
     def finish(self) -> None:
-        """Wait until all are compiled."""
+        """Wait until all are compiled; say what the processes left to threads."""
         self.feeder.join()
         wait(self.tasks)
+        if self.left_over:
+            self.say(f"the processes that compile ended, and threads compiled {self.left_over} kernels")
 
     def end(self) -> None:
         """Leave what isn't compiled yet."""
         self.ended = True
         if self.elsewhere:
             self.elsewhere.stop()
-        self.feeder.join()
+        if self.feeder.ident is not None:  # it was started
+            self.feeder.join()
         self.pool.shutdown(cancel_futures=True)
 
 

@@ -24,6 +24,7 @@ from pipeline.kernels.common.program import Program
 
 MOST_PROCESSES = 16  # each takes up to 0.3 GB
 FEWEST_PROGRAMS = 8  # fewer are compiled before the processes, which import torch, have begun
+DIGITS = 10  # of a number's line; what else is printed is none
 FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, and in Inductor's
 
 
@@ -79,11 +80,11 @@ class CompilingProcesses:
         with self.process.stdout as numbers:
             with suppress(BrokenPipeError), self.process.stdin as given:
                 given.write(self.given)
-            yield from (int(line) for line in numbers if line.strip().isdigit())
+            yield from (int(line) for line in numbers if len(line) <= DIGITS and line.strip().isdigit())
         self.process.wait()
 
     def stop(self) -> None:
-        """End it, with what it is at; whoever reads `finished` comes to its end."""
+        """Have it begin no further program; `finished` comes to its end once those at work are through."""
         self.process.terminate()
 
 

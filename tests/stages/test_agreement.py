@@ -47,3 +47,14 @@ def test_what_is_not_finite_is_refused(value: float) -> None:
     spoilt[0, 0, 0, 0] = value
     with pytest.raises(WrongAnswerError, match=r"^its logits are inf off those of the net by torch \(relative L2\)$"):
         check_agreement(spoilt, EXACT, never, "fp16", "torch")
+
+
+@pytest.mark.parametrize("answer", [0 * EXACT, -EXACT, 1000 * EXACT])
+def test_nothing_is_near_where_the_plain_net_is_as_far_off_as_zeros(answer: Tensor) -> None:
+    """Nor where it overflows: with the same pixel infinite any answer would be as near."""
+    with pytest.raises(WrongAnswerError):
+        check_agreement(answer, off(1.0, 1), lambda: EXACT, "fp16", "torch")
+    plain, spoilt = EXACT.clone(), answer.clone()
+    plain[0, 0, 0, 0] = spoilt[0, 0, 0, 0] = math.inf
+    with pytest.raises(WrongAnswerError):
+        check_agreement(spoilt, plain, lambda: EXACT, "fp16", "torch")

@@ -38,9 +38,9 @@ def this_gpu() -> tuple[int, int]:
     return torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0)
 
 
-def has_bulk_copies(capability: tuple[int, int] | None = None) -> bool:
-    """Whether a GPU of this compute capability, or this machine's, loads and stores boxes by itself (TMA)."""
-    return (capability or this_gpu())[0] >= HOPPER
+def on_hopper() -> bool:
+    """Whether this machine's GPU is one of Hopper's, or there is none, where kernels may be compiled for it."""
+    return this_gpu()[0] == HOPPER
 
 
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:

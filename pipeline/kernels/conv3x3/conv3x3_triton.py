@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.kernels.common.capability import has_bulk_copies
+from pipeline.kernels.common.capability import on_hopper
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.slices import by_slice
@@ -160,17 +160,15 @@ def launch(operands: Operands, tile: Tile) -> None:
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
 
-    Each with as many stages as shared memory holds; one that has no room for two is left out. Bulk copies store from
-    there, beside the boxes; before Hopper, where there are none, sums in fp32 may pass through it after them.
+    Each with as many stages as shared memory holds, two at the least: what takes more all the same, the tuner finds. On
+    Hopper an output, and its pooled quarter, lie there beside the boxes until they are stored.
     """
-    room, size, bulk = shared_bytes(x.device) - RESERVED_BYTES, x.element_size(), has_bulk_copies()
+    room, size = shared_bytes(x.device) - RESERVED_BYTES, x.element_size()
     for tile in _shapes(x, outer, head=head, statistics=statistics):
         pixels = tile.rows * tile.cols
-        beside = pixels * tile.out * 2 * 5 // 4 if bulk else 0  # bytes of an output in fp16 and of its pooled quarter
-        after = 0 if bulk else pixels * tile.out * 4
-        fitting = (room - beside) // ((pixels + tile.out) * tile.depth * size)
-        if fitting >= 2 and after <= room:
-            yield replace(tile, stages=min(tile.stages, fitting))
+        stored = pixels * tile.out * 2 * 5 // 4 if on_hopper() else 0  # bytes, in fp16
+        fitting = (room - stored) // ((pixels + tile.out) * tile.depth * size)
+        yield replace(tile, stages=max(2, min(tile.stages, fitting)))
 
 
 def _shapes(x: Tensor, outer: int, *, head: bool, statistics: bool) -> Iterator[Tile]:

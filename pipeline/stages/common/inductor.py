@@ -71,9 +71,11 @@ def one_triton_cache(device: torch.device) -> None:
     """Name the folder that Triton keeps programs in, unless TRITON_CACHE_DIR does.
 
     Inductor names it where it first has a kernel. What was compiled before then would lie in Triton's own folder, and a
-    later build, which launches kernels before or after, would look for some of it in the other.
+    later build, which launches kernels before or after, would look for some of it in the other. Where there is no place
+    for it, as for a user whom the system doesn't know, what compiles will say so.
     """
-    os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
+    with suppress(OSError, KeyError):
+        os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
 
 
 def believe_the_processor() -> None:
