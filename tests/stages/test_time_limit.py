@@ -99,6 +99,24 @@ def test_work_that_ends_as_the_alarm_rings_leaves_nothing_behind(alarms: list[fl
     assert all(ended.values())
 
 
+def test_an_alarm_within_what_the_limit_calls_ends_nothing(
+    alarms: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the work has ended, and its answer is there."""
+    real = signal.setitimer
+
+    def ringing(which: int, seconds: float, interval: float = 0.0) -> tuple[float, float]:
+        if seconds == 0:
+            signal.raise_signal(signal.SIGALRM)
+        return real(which, seconds, interval)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "setitimer", ringing)
+        assert within(5, lambda: "made") == "made"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert len(alarms) == 1  # the last, as the other handler is back by then
+
+
 def test_its_own_errors_pass() -> None:
     def wrong() -> None:
         raise ValueError("its own")

@@ -32,20 +32,23 @@ def within(seconds: float | None, work: Callable[[], Made]) -> Made:
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return work()
-    began, before = time.monotonic(), signal.signal(signal.SIGALRM, _ring)
+    over = False
+
+    def ring(_: int, frame: FrameType | None) -> None:
+        """End the work, unless it has just ended by itself and this file's own code runs, or what that calls."""
+        if not over and (frame is None or frame.f_code.co_filename != __file__):
+            raise _Alarm
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, ring)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
         return work()
     except _Alarm:
         raise TooLongError(f"given up after {seconds:g} s") from None
     finally:
+        over = True
         others = max(left - (time.monotonic() - began), 1e-6) if left else 0.0
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, others, interval)
 
-
-def _ring(_: int, frame: FrameType | None) -> None:
-    """End the work, unless it has just ended by itself and this file's own code runs."""
-    if frame is None or frame.f_code.co_filename != __file__:
-        raise _Alarm
