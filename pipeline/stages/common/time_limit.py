@@ -51,4 +51,3 @@ def within(seconds: float | None, work: Callable[[], Made]) -> Made:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         signal.setitimer(signal.ITIMER_REAL, others, interval)
-
