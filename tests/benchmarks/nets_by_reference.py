@@ -43,7 +43,7 @@ Case = tuple[Callable[[], nn.Module], Callable[[], Inputs]]
 
 ENCODERS = (
     "resnet18", "resnext50_32x4d", "vgg11_bn", "vgg13", "densenet121", "mobilenet_v2", "efficientnet-b1",
-    "se_resnet50", "inceptionv4", "xception", "dpn68", "mit_b0", "tu-regnety_002", "tu-convnext_atto",
+    "se_resnet50", "inceptionv4", "xception", "dpn68", "mit_b0", "tu-regnety_002", "tu-regnety_032", "tu-convnext_atto",
     "tu-mobilenetv3_small_100", "tu-hrnet_w18_small", "tu-ghostnet_100", "tu-resnest14d", "tu-seresnet18",
     "tu-edgenext_xx_small", "tu-repvgg_a0", "tu-nfnet_l0",
 )  # fmt: skip

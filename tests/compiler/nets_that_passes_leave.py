@@ -146,9 +146,6 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "take_conv3x3: strided": lambda: second(stride=2),
     "take_conv3x3: grouped": lambda: second(groups=16),
     "take_conv3x3_grouped: with a stride": lambda: second(groups=2, stride=2),
-    "take_conv3x3_grouped: channels that no block is made of": lambda: Made(
-        lambda x, a, b: b(a(x)), conv(3, 48, 1), conv(48, 48, groups=2)
-    ),
     "take_conv3x3_grouped: fewer channels than it takes": lambda: Made(
         lambda x, a, b: b(a(x)), conv(3, 32, 1), conv(32, 16, groups=2)
     ),

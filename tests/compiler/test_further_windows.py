@@ -24,12 +24,12 @@ def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
 
 
 def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
-    """But with a stride, or of 24 channels a group, of which no block of 64 is made."""
+    """But with a stride."""
     made = rewritten("grouped")
     graph = lowered(made.net)
-    assert own_calls(graph) == ["conv_first", *["conv3x3_grouped"] * 3, "conv1x1"]
+    assert own_calls(graph) == ["conv_first", *["conv3x3_grouped"] * 3, "conv1x1", "conv3x3_grouped", "conv_head"]
     matched = made.net.matched
-    assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide"]
+    assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide", "odd"]
     assert [matched[name] for name in ("fold_residual", "sum_where_made", "pool_where_it_is_made")] == [
         ["narrow.0"], ["normed.0"], ["wide"]
     ]  # fmt: skip

@@ -13,13 +13,14 @@ from pipeline.kernels.conv3x3 import conv3x3_grouped, conv3x3_triton
 from tests.kernels.examples import FP8, HALF, Layer, example, values
 
 TILE = conv3x3_triton.Tile(8, 16, 64, 32, swap=True, warps=4)
-# Channels and a group's: less than a block, several, one that isn't full, and groups of several blocks.
-SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64)]
+# Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't
+# divide 64, of which one has as many channels as its window.
+SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 48), (192, 96), (160, 40)]
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
-def test_a_tile_reads_its_own_block(channels: int, width: int, dtype: torch.dtype) -> None:
+def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
     """With all that a layer may have after it."""
     layer = Layer(2, (9, 18), channels, channels, residual=dtype, statistics=True)
     made = example(conv3x3_grouped.OP, dtype, layer)
@@ -53,11 +54,11 @@ def test_it_is_torch_s_convolution(channels: int, width: int) -> None:
         (96, 3, True),
         (64, 64, False),  # depthwise
         (64, 1, False),
-        (96, 4, False),  # of 24, which no block of 64 is made of
+        (96, 4, True),  # of 24
         (36, 9, False),  # rows of 72 bytes
     ],
 )
-def test_it_takes_groups_that_fill_a_block(channels: int, groups: int, taken: bool) -> None:
+def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: bool) -> None:
     geometry = {"window": (3, 3), "padding": (1, 1), "groups": groups}
     layer = LayerDescription("conv2d", channels, channels, (32, 32), (32, 32), **geometry)  # type: ignore[arg-type]
     accepts = conv3x3_grouped.OP.accepts
@@ -67,9 +68,19 @@ def test_it_takes_groups_that_fill_a_block(channels: int, groups: int, taken: bo
     assert not any(accepts(replace(layer, **other)) for other in others)
 
 
-def test_what_reads_another_block_is_refused() -> None:
+def test_what_reads_another_window_is_refused() -> None:
     made = example(conv3x3_grouped.OP, HALF, Layer(1, (8, 16), 128, 128))
-    with pytest.raises(ValueError, match=r"^a tile must have 64 channels, which read one block, got 32$"):
+    with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
         made.run(replace(TILE, out=32))
     with pytest.raises(ValueError, match=r"^weight must be \[9, 128, a multiple of 64\], got \[9, 128, 32\]$"):
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(TILE)
+
+
+@pytest.mark.parametrize(("width", "window"), [(2, 64), (32, 64), (64, 64), (24, 128), (48, 128), (40, 128), (56, 192)])
+def test_a_window_has_all_channels_of_a_tile_s_groups(width: int, window: int) -> None:
+    assert conv3x3_grouped.window_of(width) == window
+    beside = (window - 64) // 2
+    for begin in range(0, 64 * width, 64):
+        groups = range(begin // width * width, -(-(begin + 64) // width) * width)
+        assert begin - beside <= groups[0]
+        assert groups[-1] < begin + 64 + beside

@@ -1,11 +1,13 @@
 """3×3 convolution in groups of several channels, padding 1, stride 1, by `conv3x3_triton`.
 
-The idea: groups of 2 to 32 channels are too narrow for a matrix product, and a block of 64 channels is exactly wide
-enough for one. So the weights of as many groups as fill a block lie on the diagonal of a block's, with zeros beside
-them, and a tile of 64 output channels reads the 64 input channels of its block alone. That multiplies 64 / width times
-as much as is asked for, and as a share of a dense convolution 64 / channels.
+The idea: most groups are too narrow for a matrix product, and 64 channels are exactly wide enough for one. So a tile of
+64 output channels reads a window of input channels, those that its groups have, and zeros in the weights keep the
+others out. Of groups whose width divides 64 the window is the tile's own 64 channels; of others it reaches over on
+either side: of 24 channels it has 128. So window / width times as much is multiplied as is asked for, and as a share of
+a dense convolution window / channels.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -20,27 +22,28 @@ from pipeline.kernels.common.library import convolution
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
 
-BLOCK = 64  # channels of a tile
+BLOCK, HALF_BLOCK = 64, 32  # channels of a tile
 OWN_FOLDS = FOLDS - {"head"}
 
 
-def block_of(width: int) -> int:
-    """How many input channels a tile of 64 output channels reads, for groups of so many; 0 where none are enough."""
-    return BLOCK if BLOCK % width == 0 else width if width % BLOCK == 0 else 0
+def window_of(width: int) -> int:
+    """How many input channels a tile reads, for groups of so many: a multiple of 64, as many on either side of its own.
+
+    Tiles begin at multiples of 64, groups at those of `width`: they are apart by a multiple of what divides both.
+    """
+    beyond = width - math.gcd(width, BLOCK)
+    return BLOCK + 2 * HALF_BLOCK * -(-beyond // HALF_BLOCK)
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A grouped convolution's weight [channels, width, 3, 3] as [9, channels, block].
-
-    An output channel's block begins at the multiple of the block's channels below it; beside its group's are zeros.
-    """
+    """A grouped convolution's weight [channels, width, 3, 3] as [9, channels, window]; beside a group's are zeros."""
     outer, width = weight.shape[:2]
-    block = block_of(width)
+    window = window_of(width)
     channel = torch.arange(outer, device=weight.device)
-    begins = channel // width * width % block
+    begins = channel // width * width - (channel // BLOCK * BLOCK - (window - BLOCK) // 2)
     columns = begins[:, None] + torch.arange(width, device=weight.device)
     taps = conv3x3.pack(weight)
-    packed = taps.new_zeros(len(taps), outer, block)
+    packed = taps.new_zeros(len(taps), outer, window)
     return packed.scatter_(2, columns.expand(len(taps), -1, -1), taps)
 
 
@@ -49,16 +52,20 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
     Args:
         x: [N, H, W, channels].
-        weight: [9, channels, block].
+        weight: [9, channels, window].
         epilogue: as of `conv3x3.reference`, without a head.
         outputs: as of `conv3x3.reference`.
     """
-    _, outer, block = weight.shape
-    lacking = -outer % block  # channels of the last block that there aren't
-    taps = functional.pad(weight.float(), (0, 0, 0, lacking)).reshape(3, 3, -1, block).permute(2, 3, 0, 1)
-    whole = functional.pad(x.float(), (0, lacking)).permute(0, 3, 1, 2)
-    sums = functional.conv2d(whole, taps, padding=1, groups=len(taps) // block)[:, :outer]
-    store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
+    _, outer, window = weight.shape
+    beside = (window - BLOCK) // 2
+    taps = weight.float().reshape(3, 3, outer, window).permute(2, 3, 0, 1).split(BLOCK)
+    whole = functional.pad(x.float(), (beside, beside + -outer % BLOCK)).permute(0, 3, 1, 2)
+    begins = range(0, outer, BLOCK)
+    parts = [
+        functional.conv2d(whole[:, begin : begin + window], part, padding=1)
+        for begin, part in zip(begins, taps, strict=True)
+    ]
+    store_reference(epilogue.of(torch.cat(parts, 1).permute(0, 2, 3, 1)), epilogue, outputs)
 
 
 def conv3x3_grouped(
@@ -68,7 +75,7 @@ def conv3x3_grouped(
 
     Args:
         x: [N, H, W, channels], fp16 or fp8, a channel slice of a wider tensor at will.
-        weight: [9, channels, block] of x's dtype, from `pack`, with a block of a multiple of 64 channels.
+        weight: [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
         epilogue: as of `conv3x3.conv3x3`, without a head.
         outputs: as of `conv3x3.conv3x3`.
         tile: one of `candidates`; the first of them without.
@@ -76,19 +83,19 @@ def conv3x3_grouped(
     Raises:
         ValueError: a shape, dtype or stride is not as above.
     """
-    block = weight.shape[-1]
-    if weight.shape[1:-1] != x.shape[3:] or block % BLOCK:
+    window = weight.shape[-1]
+    if weight.shape[1:-1] != x.shape[3:] or window % BLOCK:
         raise ValueError(f"weight must be [9, {x.shape[3]}, a multiple of {BLOCK}], got {list(weight.shape)}")
     operands = Operands(x, weight, epilogue, outputs)
-    check_operands(operands, OWN_FOLDS, block)
+    check_operands(operands, OWN_FOLDS, window)
     tile = tile or next(candidates(x, weight, epilogue))
     if tile.out != BLOCK:
-        raise ValueError(f"a tile must have {BLOCK} channels, which read one block, got {tile.out}")
-    conv3x3_triton.launch(operands, tile)
+        raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {tile.out}")
+    conv3x3_triton.launch(operands, tile, grouped=True)
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv3x3_triton.Tile]:
-    """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, block], the likeliest first."""
+    """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], the likeliest first."""
     for tile in conv3x3_triton.candidates(x, BLOCK, statistics=epilogue.statistics):
         yield replace(tile, depth=min(tile.depth, weight.shape[-1]))
 
@@ -101,7 +108,7 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
 
 
 def flops(shape: tuple[int, ...], outer: int) -> float:
-    """What is multiplied for an input [batch, channels, height, width], zeros among it: 64 channels for each."""
+    """What is multiplied at the least for an input [batch, channels, height, width], zeros among it: 64 for each."""
     batch, _, *size = shape
     return flops_of(9)((batch, BLOCK, *size), outer)
 
@@ -110,7 +117,7 @@ def _accepts(layer: LayerDescription) -> bool:
     ungrouped = replace(layer, groups=1)
     width = layer.inner // layer.groups
     own = layer.kind == "conv2d" and layer.inner == layer.outer and layer.groups > 1 and width > 1
-    return own and ungrouped.is_square(3, 1, 1) and layer.suits_bulk_copies and block_of(width) > 0
+    return own and ungrouped.is_square(3, 1, 1) and layer.suits_bulk_copies
 
 
 OP: KernelOp = KernelOp(

@@ -58,11 +58,11 @@ class Operands(NamedTuple):
         return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-self.weight.shape[1] // out)
 
 
-def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, block: int | None = None) -> None:
+def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, window: int | None = None) -> None:
     """Check x [N, H, W, in], weight [9 or 27, out, in] or [36, 64, in], the epilogue and its outputs.
 
-    `of_images` is what the epilogue may ask for where these are images; `block` how many of x's channels an output
-    channel is made of, where these aren't all.
+    `of_images` is what the epilogue may ask for where these are images; `window` how many of x's channels the weight
+    has, where these aren't all.
 
     Raises:
         ValueError: one of them isn't as it must be; the text names it.
@@ -71,7 +71,7 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, block
     batch, height, width, inner = x.shape
     outer, slices = operands.outer, epilogue.slices
     check("x", x, (batch, height, width, inner))
-    check("weight", weight, _shape_of_weight(operands, block or inner))
+    check("weight", weight, _shape_of_weight(operands, window or inner))
     if height % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
         raise ValueError(f"x must have {slices} slices of one height and a weight of volumes, got {list(x.shape)}")
     if epilogue.statistics and slices > 1 and operands.height % ROWS:

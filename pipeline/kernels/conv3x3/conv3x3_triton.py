@@ -53,8 +53,8 @@ def _conv3x3_triton(
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
     With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. The
-    taps of an image's window are `dilation` pixels apart. GROUPED, x is [N, H, W, channels], in blocks of IN: a tile
-    reads the block that its channels are in.
+    taps of an image's window are `dilation` pixels apart. GROUPED, x is [N, H, W, channels], and a tile reads IN of
+    them, with its own in the middle.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
@@ -66,14 +66,14 @@ def _conv3x3_triton(
         x0 = place % tiles_x * COLS
         y0 = place // tiles_x % tiles_y * ROWS
         image = place // tiles_x // tiles_y
-        block = o0 // IN * IN if GROUPED else 0
+        begin = o0 - (IN - OUT) // 2 if GROUPED else 0
         acc = tl.zeros((OUT, PIXELS) if SWAP else (PIXELS, OUT), tl.float32)
         for step in tl.range(9 * DEEP * STEPS):
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
             if DEEP == 1:
                 y, x = y0 + (tap // 3 - 1) * dilation, x0 + (tap % 3 - 1) * dilation
-                box = x_boxes.load([image, y, x, block + c0]).reshape(PIXELS, DEPTH)
+                box = x_boxes.load([image, y, x, begin + c0]).reshape(PIXELS, DEPTH)
             else:
                 z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
                 box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
@@ -104,8 +104,10 @@ def _conv3x3_triton(
                 tl.store(plane + row * width + col, logit + tl.load(head_bias + label), mask=inside)
 
 
-def launch(operands: Operands, tile: Tile) -> None:
+def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in].
+
+    Of groups the weight has those input channels alone that lie around a tile's own, as many on either side.
 
     Raises:
         ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
@@ -142,7 +144,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.slices,
         epilogue.dilation,
         DEEP=operands.deep,
-        GROUPED=weight.shape[2] != x.shape[3],
+        GROUPED=grouped,
         IN=weight.shape[2],
         ROWS=tile.rows,
         COLS=tile.cols,
