@@ -28,7 +28,7 @@ Candidate = TypeVar("Candidate")
 
 FORMAT = 3  # of the file and of the tiles' fields; a change makes old choices unknown
 MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
-MOST_THREADS = 16  # each compiles in up to 0.3 GB
+MOST_AT_ONCE = 16  # programs that are compiled, each in up to 0.3 GB
 ROOMS = ("kernels", "compiler")  # whose sources decide which tile is fastest
 HOME = Path("~/.cache/unet-ladder")
 
@@ -149,6 +149,6 @@ def compiling_threads() -> ThreadPoolExecutor:
     Triton has its driver before the first of them asks: those that meet none build one each, into the same object.
     """
     on_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
-    pool = ThreadPoolExecutor(min(MOST_THREADS, processors()), initializer=on_device)
+    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, processors()), initializer=on_device)
     pool.submit(lambda: triton.runtime.driver.active).exception()
     return pool

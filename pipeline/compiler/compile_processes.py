@@ -19,10 +19,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from pipeline.compiler.autotune import MOST_AT_ONCE
 from pipeline.devices.processors import processors
 from pipeline.kernels.common.program import Program
 
-MOST_PROCESSES = 16  # each takes up to 0.3 GB
 FEWEST_PROGRAMS = 8  # fewer are compiled before the processes, which import torch, have begun
 DIGITS = 10  # of a number's line; what else is printed is none
 FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, and in Inductor's
@@ -117,7 +117,7 @@ def main() -> None:
     """Compile what the standard input has; each program's number as a line, once it is compiled or has failed."""
     target, programs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
     triton.runtime.driver.set_active(TargetAlone(target))
-    count, at_work = min(MOST_PROCESSES, processors()), dict[int, int]()
+    count, at_work = min(MOST_AT_ONCE, processors()), dict[int, int]()
     for number, program in enumerate(programs):
         if len(at_work) == count:
             _tell_next(at_work)

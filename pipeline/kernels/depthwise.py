@@ -241,7 +241,6 @@ def _op(name: str, stride: int) -> KernelOp:
         folds=FOLDS,
         growth=1 / stride,
         by_channel=True,
-        same_channels=True,
     )
 
 

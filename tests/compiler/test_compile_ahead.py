@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from pipeline.compiler import autotune, compile_ahead, compile_processes, own_norms
 from pipeline.compiler import choose as choosing
-from pipeline.compiler.autotune import MOST_THREADS, Tuner
+from pipeline.compiler.autotune import MOST_AT_ONCE, Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
 from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.compile_processes import TargetAlone, worth_processes
@@ -187,7 +187,7 @@ def test_an_error_beside_leaves_the_rest_uncompiled() -> None:
 
     with pytest.raises(RuntimeError, match="interrupted"):
         beside()
-    assert len(count) <= MOST_THREADS
+    assert len(count) <= MOST_AT_ONCE
 
 
 class Elsewhere:

@@ -13,6 +13,7 @@ from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.conv3x3 import conv3x3_grouped
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -214,7 +215,7 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
         layer,
         size=(-(-height // rows) * rows, width),
         inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
-        outer=layer.inner if op.same_channels else min(layer.outer, outer or layer.outer),
+        outer=layer.inner if op.by_channel or op is conv3x3_grouped.OP else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,

@@ -58,7 +58,7 @@ def test_tiles_have_as_many_stages_as_fit(
 ) -> None:
     """Of 64 channels in fp16, where a stage of the likeliest tile takes 72 KiB and its output 64; none is left out."""
     monkeypatch.setattr(conv3x3_triton, "shared_bytes", lambda _: room * 1024)
-    monkeypatch.setattr(conv3x3_triton, "on_hopper", lambda: hopper)
+    monkeypatch.setattr(conv3x3_triton, "gluon_barred", lambda: None if hopper else "no Hopper")
     tiles = example(conv3x3_dilated.OP, HALF, Layer(1, (8, 16), 64, 64, dilation=2)).candidates()
     assert [(tile.rows, tile.cols) for tile in tiles] == [(16, 32), (16, 16), (8, 16)]
     assert tiles[0].stages == stages

@@ -33,23 +33,13 @@ def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = 
     return None
 
 
-def this_gpu() -> tuple[int, int]:
-    """This machine's compute capability; on one without a GPU, where kernels may be compiled, Hopper's."""
-    return torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0)
-
-
-def on_hopper() -> bool:
-    """Whether this machine's GPU is one of Hopper's, or there is none, where kernels may be compiled for it."""
-    return this_gpu()[0] == HOPPER
-
-
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
     """Why the Gluon kernels can't run on a GPU of this compute capability, or None where they can.
 
     Args:
-        capability: this machine's without.
+        capability: this machine's without; on one without a GPU, where they may be compiled, Hopper's.
     """
-    here = capability or this_gpu()
+    here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
     if here[0] == HOPPER:
         return None
     return f"the Gluon kernels are written for Hopper (compute capability 9.0), and this GPU has {here[0]}.{here[1]}"

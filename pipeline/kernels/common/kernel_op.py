@@ -144,7 +144,6 @@ class KernelOp:
         growth: output pixels for each input pixel along a side.
         growth_deep: of volumes, output slices for each input slice.
         by_channel: whether each output channel is made of the input's channel of its number alone.
-        same_channels: whether it gives as many channels as it takes.
     """
 
     name: str
@@ -170,4 +169,3 @@ class KernelOp:
     growth: float = 1
     growth_deep: float = 1
     by_channel: bool = False
-    same_channels: bool = False

@@ -134,5 +134,4 @@ OP: KernelOp = KernelOp(
     out_axis=1,
     tap_axis=0,
     folds=OWN_FOLDS,
-    same_channels=True,
 )

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.kernels.common.capability import on_hopper
+from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.slices import by_slice
@@ -168,7 +168,7 @@ def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = 
     room, size = shared_bytes(x.device) - RESERVED_BYTES, x.element_size()
     for tile in _shapes(x, outer, head=head, statistics=statistics):
         pixels = tile.rows * tile.cols
-        stored = pixels * tile.out * 2 * 5 // 4 if on_hopper() else 0  # bytes, in fp16
+        stored = pixels * tile.out * 2 * 5 // 4 if gluon_barred() is None else 0  # bytes, in fp16
         fitting = (room - stored) // ((pixels + tile.out) * tile.depth * size)
         yield replace(tile, stages=max(2, min(tile.stages, fitting)))
 
