@@ -17,6 +17,8 @@ from pathlib import Path
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas_version
+from triton.runtime.cache import triton_key
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.autotune import MOST_AT_ONCE
@@ -67,9 +69,10 @@ class CompilingProcesses:
     """
 
     def __init__(self, programs: Sequence[Program]) -> None:
-        self.given = _pickled((triton.runtime.driver.active.get_current_target(), list(programs)))
+        target = triton.runtime.driver.active.get_current_target()
+        self.given = _pickled((target, list(programs)))
         path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **_named_alike(target)}
         command = [sys.executable, "-P", "-m", __name__]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
@@ -92,6 +95,15 @@ def worth_processes(programs: Sequence[Program]) -> bool:
     """Whether compiling in processes is faster than in threads, and possible: the interpreter compiles nothing."""
     enough = len(programs) >= FEWEST_PROGRAMS and processors() >= FEWEST_PROCESSORS
     return enough and all(isinstance(program.kernel, JITFunction) for program in programs)
+
+
+def _named_alike(target: GPUTarget) -> dict[str, str]:
+    """What has another process name programs in the cache as this one does.
+
+    A name has the version of ptxas, which each process asks for once. Inductor names another ptxas, torch's, where it
+    first has a kernel: processes begun after that would ask that one, and what they compile would never be found.
+    """
+    return {"TRITON_MOCK_PTX_VERSION": get_ptxas_version(target.arch)}
 
 
 class _ByName(pickle.Pickler):
@@ -117,6 +129,7 @@ def main() -> None:
     """Compile what the standard input has; each program's number as a line, once it is compiled or has failed."""
     target, programs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
     triton.runtime.driver.set_active(TargetAlone(target))
+    triton_key()  # a digest of all of Triton, most of a second's work that each process would else repeat
     count, at_work = min(MOST_AT_ONCE, processors()), dict[int, int]()
     for number, program in enumerate(programs):
         if len(at_work) == count:

@@ -7,10 +7,15 @@
 Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
 """
 
+import os
 import re
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -108,7 +113,10 @@ def compile_beforehand() -> None:
 
 
 def compile_elsewhere() -> None:
-    """A kernel and one that can't be compiled, in processes; the kernel is then read from the cache."""
+    """A kernel and one that can't be compiled, in processes; the kernel is then read from the cache.
+
+    As after Inductor, the processes come upon another ptxas than this one has asked for its version.
+    """
     made = example(BY_NAME["depthwise"], HALF, Layer(size=(32, 32), inner=32, outer=32))
     with only_noted() as noted:
         made.run(made.candidates()[0])
@@ -117,13 +125,26 @@ def compile_elsewhere() -> None:
     assert isinstance(kernel, JITFunction)
     kernel.device_caches.clear()
     wrong = replace(program, options={**program.options, "no_such_option": 1})
-    finished = list(CompilingProcesses([wrong, program]).finished())
+    with another_ptxas():
+        finished = list(CompilingProcesses([wrong, program]).finished())
     assert sorted(finished) == [0, 1], finished
     with patch.object(triton.knobs.compilation, "listener", lambda **told: said.append(told["cache_hit"])):
         program.compile()
     assert said == [True], said
     capability = triton.runtime.driver.active.get_current_target().arch
     sys.stdout.write(f"{capability} {kernel.fn.__name__} elsewhere\n")
+
+
+@contextmanager
+def another_ptxas() -> Iterator[None]:
+    """Triton's own ptxas by another path, from where it tells another version."""
+    ptxas = triton.knobs.nvidia.ptxas.path
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "ptxas"
+        other.write_text(f'#!/bin/sh\n[ "$1" != --version ] || echo of another build\nexec {ptxas} "$@"\n')
+        other.chmod(0o700)
+        with patch.dict(os.environ, TRITON_PTXAS_PATH=str(other)):
+            yield
 
 
 def plain_kernels_for(capability: int) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
+from triton.runtime.jit import JITFunction
 
 ALIGNED = 16  # bytes of an address, and what Triton tells sizes apart by: whether they are multiples of it, or 1
 WIDE = 31  # bits; Triton takes a larger number in 64
@@ -92,8 +93,16 @@ class StandIn:
 
 def _note(programs: Programs, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
     given = [_stand_in(value) for value in args]
-    key = (kernel, tuple(map(_told_apart, given)), repr(sorted(options.items())))
+    told_apart = tuple(map(_told_apart, given, _by_value(kernel, len(given))))
+    key = (kernel, told_apart, repr(sorted(options.items())))
     programs.setdefault(key, Program(kernel, given, grid, options))
+
+
+def _by_value(kernel: Kernel, count: int) -> list[bool]:
+    """Which of the first parameters are numbers whose values make other programs, as Triton's decorator has it."""
+    if isinstance(kernel, JITFunction):
+        return [not parameter.do_not_specialize for parameter in kernel.params[:count]]
+    return [True] * count
 
 
 def _stand_in(value: object) -> object:
@@ -103,12 +112,13 @@ def _stand_in(value: object) -> object:
     return replace(value, base=_stand_in(value.base)) if _is_descriptor(value) else value
 
 
-def _told_apart(value: object) -> object:
+def _told_apart(value: object, by_value: bool) -> object:
     """What of a runtime argument without memory makes another program; it can be hashed."""
     if _is_descriptor(value):
         return value.base, tuple(value.block_shape), repr(getattr(value, "layout", None))
     if isinstance(value, int):
-        return type(value), value == 1, value % ALIGNED == 0, value.bit_length() > WIDE
+        wide = value.bit_length() > WIDE
+        return (type(value), value == 1, value % ALIGNED == 0, wide) if by_value else (type(value), wide)
     return type(value) if isinstance(value, float) else value
 
 
