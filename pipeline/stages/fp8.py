@@ -12,7 +12,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
-from pipeline.compiler.fp8_values import fp8_groups, layers_in_fp8, layers_of, quantisable, scales
+from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.batch import Batch
@@ -110,8 +110,7 @@ def sensitivity(rewritten: Rewritten, images: int, keep_fp16: str | list[str], b
     seen, kept, taken = (known.get(part) for part in ("seen", "kept", "taken"))
     if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(taken, dict)):
         workload.progress(f"scales and sensitivity on {len(given.batches)} batches")
-        everywhere = {value.name: 1.0 for group in fp8_groups(net, []) for value in group}
-        with rewritten.compiling(everywhere), torch.inference_mode(), untimed_library():
+        with torch.inference_mode(), untimed_library():
             seen = largest(net, for_scales)
             kept, taken = layers_to_keep(net, seen, for_choice, keep_fp16, budget)
         rewritten.tuner.keep(name, {"seen": seen, "kept": kept, "taken": taken})
