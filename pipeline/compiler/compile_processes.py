@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia.compiler import get_ptxas_version
 from triton.runtime.cache import triton_key
 from triton.runtime.jit import JITFunction
 
@@ -103,7 +102,8 @@ def _named_alike(target: GPUTarget) -> dict[str, str]:
     A name has the version of ptxas, which each process asks for once. Inductor names another ptxas, torch's, where it
     first has a kernel: processes begun after that would ask that one, and what they compile would never be found.
     """
-    return {"TRITON_MOCK_PTX_VERSION": get_ptxas_version(target.arch)}
+    nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
+    return {"TRITON_MOCK_PTX_VERSION": nvidia.get_ptxas_version(target.arch)}
 
 
 class _ByName(pickle.Pickler):

@@ -2,17 +2,20 @@
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.stages.api import Runner
 from pipeline.stages.common import inductor_search, net_candidate, rewritten_net
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
-from pipeline.stages.common.inductor import one_triton_cache
+from pipeline.stages.common.inductor import triton_as_inductor_has_it
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
 from pipeline.stages.common.net_candidate import net_digest
 from pipeline.stages.common.not_rewritten import by_inductor_alone
@@ -58,8 +61,24 @@ def test_triton_s_folder_is_named_before_anything_is_compiled(
     monkeypatch.setenv("TRITON_CACHE_DIR", named or "")
     if named is None:
         monkeypatch.delenv("TRITON_CACHE_DIR")
-    one_triton_cache(torch.device("cuda:1"))
+    triton_as_inductor_has_it(torch.device("cuda:1"))
     assert os.environ["TRITON_CACHE_DIR"] == (named or str(tmp_path / "triton" / "1"))
+
+
+@pytest.mark.parametrize("named", [None, "mine"])
+def test_ptxas_is_named_before_anything_is_compiled(named: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same: programs are named by its version, and a deployed net's would be another's."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    inductor: Callable[[], None] = _set_triton_ptxas_path.__wrapped__
+    found = []
+    for names in (inductor, partial(triton_as_inductor_has_it, torch.device("cuda:0"))):
+        monkeypatch.setenv("TRITON_PTXAS_PATH", named or "")
+        if named is None:
+            monkeypatch.delenv("TRITON_PTXAS_PATH")
+        names()
+        found.append(os.environ.get("TRITON_PTXAS_PATH"))
+    assert found[1] == found[0]
+    assert named is None or found == [named, named]
 
 
 def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
 
 # Where one is 1, torch.compile runs what it was given as it is; by the last, after an error.
 LEAVING = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS")
+PTXAS = Path(torch.__file__).with_name("bin") / "ptxas"  # in torch's wheels for NVIDIA's GPUs
 Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
@@ -67,15 +68,18 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     return cache
 
 
-def one_triton_cache(device: torch.device) -> None:
-    """Name the folder that Triton keeps programs in, unless TRITON_CACHE_DIR does.
+def triton_as_inductor_has_it(device: torch.device) -> None:
+    """Name the folder that Triton keeps programs in, and its ptxas, unless TRITON_CACHE_DIR and TRITON_PTXAS_PATH do.
 
-    Inductor names it where it first has a kernel. What was compiled before then would lie in Triton's own folder, and a
-    later build, which launches kernels before or after, would look for some of it in the other. Where there is no place
-    for it, as for a user whom the system doesn't know, what compiles will say so.
+    Inductor names them where it first has a kernel. What was compiled before then would lie in Triton's own folder, by
+    Triton's own ptxas, and a later build, which launches kernels before or after, would look for some of it in the
+    other, or a deployed net have kernels of another ptxas than was measured. Where there is no place for the folder, as
+    for a user whom the system doesn't know, what compiles will say so.
     """
     with suppress(OSError, KeyError):
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
+    if os.access(PTXAS, os.X_OK):
+        os.environ.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
 
 
 def believe_the_processor() -> None:

@@ -29,7 +29,7 @@ from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.agreement import check_agreement
-from pipeline.stages.common.inductor import one_triton_cache
+from pipeline.stages.common.inductor import triton_as_inductor_has_it
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
     Candidate,
@@ -67,7 +67,7 @@ class Rewritten:
         self.given_up: dict[str, str] = {}
         switch_on_the_library()
         if is_cuda(workload.device.type):
-            one_triton_cache(workload.device)
+            triton_as_inductor_has_it(workload.device)
         workload.progress("exporting the net")
         self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16)
         try:
