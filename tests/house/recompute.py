@@ -117,7 +117,7 @@ def statements(folder: Path) -> Iterator[Statement]:
                 stage = stages[named(row)]
                 figures = of_a_call(stage, paces, point) | ratios[named(row)] | of_many(run, stage, paces, sample)
                 for column, value in figures.items():
-                    if row.get(column, "–") not in ("–", "", "not judged"):
+                    if row.get(column, "–") not in ("–", "", "not judged", "not resolved"):
                         yield Statement(f"{named(row)}: {column}", row[column], value)
 
 
