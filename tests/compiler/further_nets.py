@@ -33,6 +33,25 @@ class Shortcut(nn.Module):
         return functional.relu(self.last(functional.relu(self.down(value))) + self.short(value))
 
 
+class FewInBlocks(nn.Module):
+    """Residual blocks of few channels, with a norm before each window, as in SegResNet but for the norm's groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.norms = nn.ModuleList([nn.InstanceNorm2d(16, affine=True) for _ in range(4)])
+        self.convs = nn.ModuleList([nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(4)])
+        self.head = nn.Conv2d(16, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = self.first(image)
+        for block in (0, 2):
+            here = self.convs[block](functional.relu(self.norms[block](value)))
+            value = self.convs[block + 1](functional.relu(self.norms[block + 1](here))) + value
+        logits: Tensor = self.head(functional.relu(value))
+        return logits
+
+
 class Dilated(nn.Module):
     """Windows whose taps lie apart, as in nets that keep their resolution: beside each other, before a norm, added."""
 
@@ -76,6 +95,7 @@ class Grouped(nn.Module):
 FURTHER = {
     "two answers": (Halves, (1, 3, 16, 16)),
     "strided shortcut": (Shortcut, (2, 3, 16, 12)),
+    "blocks of few channels": (FewInBlocks, (2, 3, 18, 21)),
     "dilated": (Dilated, (2, 3, 17, 22)),
     "grouped": (Grouped, (2, 3, 14, 22)),
 }

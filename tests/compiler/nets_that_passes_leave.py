@@ -123,7 +123,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_activation: slopes that its kernel doesn't take": lambda: Made(
         lambda x, c, p: p(c(x)), conv(3, 16), nn.PReLU(16)
     ),
-    "fold_residual: few channels": lambda: Made(lambda x, a, b: (lambda y: b(y) + y)(a(x)), conv(3, 16), conv(16, 16)),
+    "fold_residual: few channels of many": lambda: Made(
+        lambda x, a, b: (lambda y: b(y) + y[:, :24].sin())(a(x)), conv(3, 48), conv(48, 24)
+    ),
     "fold_residual: read by what isn't an addition": lambda: Made(
         lambda x, a, b: (lambda y: b(y).chunk(1)[0] + y)(a(x)), conv(3, 64), conv(64, 64)
     ),
@@ -134,7 +136,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, a, b: (lambda y: torch.add(b(y), y, alpha=2))(a(x)), conv(3, 64), conv(64, 64)
     ),
     "sum_where_made: few channels": lambda: Made(
-        lambda x, a, b, n: n(b(a(x))), conv(3, 16), conv(16, 16), nn.InstanceNorm2d(16)
+        lambda x, a, b, n: n(b(a(x))), conv(3, 16), conv(16, 16, stride=2), nn.InstanceNorm2d(16)
     ),
     "sum_where_made: no layer before it": lambda: Made(lambda x, n: n(x.repeat(1, 32, 1, 1)), nn.GroupNorm(4, 96)),
     "fold_activation: no convolution before it": lambda: Made(lambda x, c: c(functional.silu(x)), conv(3, 16)),

@@ -149,6 +149,13 @@ def test_few_channels_have_kernels_of_their_own() -> None:
     assert sorted(calls) == ["conv3x3_few", "conv_first", *["transposed3x3_few"] * 2]
 
 
+def test_few_channels_add_residuals_and_sum_for_norms() -> None:
+    """Whose kernel's rows are pixels: no passes are left but those that norm."""
+    matched = rewritten("blocks of few channels").net.matched
+    assert matched["fold_residual"] == ["convs.1", "convs.3"]
+    assert matched["sum_where_made"] == ["first", "convs.0", "convs.1", "convs.2"]
+
+
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     made = rewritten("bilinear, odd size")
     assert made.net.matched["take_conv_first"] == ["encoder.0.0"]

@@ -242,7 +242,7 @@ def from_registers() -> None:
     conv_first.conv_first(image, weight, counts, small, GatherTile(8))
     x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
     beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
-    conv3x3.conv3x3(x, weight, counts, beside, conv3x3_narrow.Tile(16, 4, 2, 3))
+    conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))
     how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
     operands = conv3x3_operands.Operands(x, weight, counts, beside)
     assert counted is not None

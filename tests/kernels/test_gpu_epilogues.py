@@ -35,7 +35,7 @@ def test_every_tile_does_what_the_reference_does(op: KernelOp, part: str, dtype:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("outer", [32, 64])
+@pytest.mark.parametrize("outer", [16, 32, 64])
 @pytest.mark.parametrize("op", [op for op in PLAIN if "statistics" in op.folds], ids=lambda op: op.name)
 def test_every_tile_sums_as_the_reference_does(op: KernelOp, outer: int, dtype: torch.dtype) -> None:
     """Also those for few channels, at sizes that no block divides."""

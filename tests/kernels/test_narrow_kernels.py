@@ -176,7 +176,7 @@ REFUSED: dict[str, Callable[[], None]] = {
     "logits must be contiguous": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
     "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),
     "weight must come from pack": lambda: run_first((8, 8), torch.zeros(3, 3, 3, 16, dtype=HALF)),
-    "at most 64 channels to 32 and folds statistics alone": run_narrow,
+    "at most 64 channels to 32 and folds statistics and a residual": run_narrow,
 }
 
 
@@ -205,10 +205,14 @@ def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype)
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("inner", "outer", "dtype"), NARROW)
 def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: int, dtype: torch.dtype) -> None:
-    """Into slices of channels, each run twice."""
+    """Into slices of channels, each run twice; plainly, and with sums for a norm and residuals of either type."""
     layers = [Layer(2, (13, 17), inner, outer), Layer(3, (200, 173), inner, outer)]
+    for added in {HALF, dtype}:
+        layers += [replace(layer, residual=added, statistics=True, stored_as=HALF) for layer in layers[:2]]
     made = [example(conv3x3.OP, dtype, layer) for layer in layers]
-    cases = [(one, tile) for one in made for tile in conv3x3_narrow.candidates(one.x, outer)]
+    cases = [
+        (one, tile) for one in made for tile in conv3x3_narrow.candidates(one.x, outer, ends=bool(one.epilogue.parts))
+    ]
     assert cases
     build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
     for one, tile in cases:

@@ -22,9 +22,10 @@ from pipeline.compiler.fx_graph import (
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
-from pipeline.kernels import conv_head
+from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
+from pipeline.kernels.conv3x3 import conv3x3_narrow
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
@@ -60,12 +61,20 @@ def fold_residual(net: ExportedNet) -> list[str]:
 def can_add(node: fx.Node, layer: KernelLayer) -> bool:
     """Whether a layer's kernel can add a residual, and gains by it.
 
-    With 32 channels and a window of 3×3 it doesn't: 0.130 ms for 0.115 without, 0.100 by the narrow kernel, which adds
-    none (32 → 32 @ 512, fp16, batch 8, one H200; docs/kernels.md).
+    With 32 channels, a window of 3×3 and a tile of 64 it doesn't: 0.130 ms for 0.115 without (32 → 32 @ 512, fp16,
+    batch 8, one H200; docs/kernels.md). The kernel for few channels reads it from memory that nobody else does.
     """
     pointwise = layer.weight is not None and layer.weight.shape[2:] == (1, 1)
-    wide = layer.bias is not None and (len(layer.bias) >= LEAST_CHANNELS or pointwise)
+    wide = layer.bias is not None and (len(layer.bias) >= LEAST_CHANNELS or pointwise or of_few_channels(layer))
     return "residual" in layer.op.folds and layer.activation == NONE and wide and residual_of(node) is None
+
+
+def of_few_channels(layer: KernelLayer) -> bool:
+    """Whether the kernel for few channels takes a layer, whose products have pixels for rows."""
+    if layer.op is not conv3x3.OP or layer.weight is None:
+        return False
+    outer, inner = layer.weight.shape[:2]
+    return conv3x3_narrow.pays(inner, outer)
 
 
 def _add_to(node: fx.Node, out: fx.Node, add: fx.Node, other: fx.Node) -> None:

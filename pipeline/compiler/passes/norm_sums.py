@@ -7,15 +7,16 @@ from torch import Tensor, fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import ADDITION, calls, is_call, only_user, part_of_answer, replace, shape_of
-from pipeline.compiler.kernel_layer import STATISTICS
+from pipeline.compiler.kernel_layer import STATISTICS, KernelLayer
 from pipeline.compiler.layer_nodes import producer
-from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, TO
+from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, TO, of_few_channels
+from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.block_statistics import blocks_of, grouped
 
 aten = torch.ops.aten
 VAR_MEAN, VIEW = "aten.var_mean.correction", "aten.view.default"
-LEAST_CHANNELS = 32  # with fewer most rows of a product are empty
+LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these are pixels
 
 
 def sum_where_made(net: ExportedNet) -> list[str]:
@@ -30,7 +31,7 @@ def sum_where_made(net: ExportedNet) -> list[str]:
         node, layer = made
         batch, channels, height, width = shape_of(cast.all_input_nodes[0])
         if (
-            channels < LEAST_CHANNELS
+            not (channels >= LEAST_CHANNELS or rows_are_pixels(layer))
             or layer.statistics
             or layer.head is not None
             or not layer.has_whole_blocks(height)
@@ -46,6 +47,11 @@ def sum_where_made(net: ExportedNet) -> list[str]:
         replace(both, known)
         matched.append(layer.name)
     return matched
+
+
+def rows_are_pixels(layer: KernelLayer) -> bool:
+    """Whether a layer's products have pixels for rows, so that few channels leave none empty."""
+    return layer.op in (conv_first.OP, conv_first.STRIDED_OP) or of_few_channels(layer)
 
 
 def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int) -> None:

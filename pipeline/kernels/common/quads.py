@@ -78,6 +78,30 @@ def in_order(y, GROUP: gl.constexpr):
 
 
 @gluon.jit
+def in_columns(values, GROUP: gl.constexpr, sums: gl.constexpr):
+    """Channels in order [16 · warps, out], in `row_layout`, where the product has its sums; nothing moves."""
+    ROWS: gl.constexpr = values.shape[0]
+    OUT: gl.constexpr = values.shape[1]
+    parts = values.reshape([ROWS, OUT // GROUP, 4, GROUP // 8, 2]).permute((0, 1, 3, 2, 4)).reshape([ROWS, OUT])
+    return gl.convert_layout(parts, sums, assert_trivial=True)
+
+
+@gluon.jit
+def load_added(line, x0, unit_stride, width, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr):
+    """A row of a residual [16 · warps, OUT] as it is stored, in `row_layout`; beyond the border its last pixel again.
+
+    `line` is where the row begins; pixels are counted in units of 16 bytes, which they step by.
+    """
+    UNIT: gl.constexpr = 128 // line.dtype.element_ty.primitive_bitwidth
+    layout: gl.constexpr = row_layout(GROUP // 4, OUT, gl.num_warps())
+    col = gl.minimum(x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)), width - 1)
+    channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    source = line + ((col * (UNIT * unit_stride)).expand_dims(1) + channel)
+    known = None if CHANNELS == OUT else channel < CHANNELS
+    return gl.load(source, mask=known)
+
+
+@gluon.jit
 def load_ends(
     scale, bias, CHANNELS: gl.constexpr,
     SCALED: gl.constexpr, GROUP: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr,
@@ -90,12 +114,15 @@ def load_ends(
 
 
 @gluon.jit
-def finish_rows(acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr):
-    """ACTIVATION(acc · factor[o] + shift[o]) for acc [pixels, out]."""
+def finish_rows(acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, residual=None):
+    """ACTIVATION(acc · factor[o] + shift[o] + residual) for acc and residual [pixels, out]; the latter may be None."""
     factor, shift = ends
     if SCALED:
         acc = acc * factor.expand_dims(0)
-    return ACTIVATION(acc + shift.expand_dims(0), SLOPE)
+    acc = acc + shift.expand_dims(0)
+    if residual is not None:
+        acc = acc + residual
+    return ACTIVATION(acc, SLOPE)
 
 
 @gluon.jit

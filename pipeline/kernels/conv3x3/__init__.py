@@ -77,7 +77,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     head, outer = epilogue.head is not None, weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
-        yield from conv3x3_narrow.candidates(x, outer)
+        yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts))
     if by_gluon and reaching_views_barred() is None:
         yield from conv3x3_tiles.candidates(x, weight, epilogue)
     else:

@@ -13,29 +13,28 @@ import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm, normalised
+from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.quads import (
-    as_operand,
-    channel_read,
-    channel_written,
     count_row,
     finish_rows,
+    in_columns,
+    load_added,
     load_ends,
     registers,
-    row_layout,
     store_row,
     sums_layout,
-    wait_for_all_warps,
 )
+from pipeline.kernels.conv3x3.conv3x3_narrow_loads import hold_weights, load_row, operands_of, taps_of
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
+FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with which this kernel is the fastest
 
 
 @dataclass(frozen=True)
@@ -56,79 +55,6 @@ class Tile:
 
 
 @gluon.jit
-def _hold_weights(
-    weight, held, CHANNELS: gl.constexpr,
-    IN: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr,
-):  # fmt: skip
-    """Weight [9, channels, IN] into shared memory [9 · CHUNKS, OUT, DEPTH], in the order of `common/quads.py`."""
-    WIDTH: gl.constexpr = 32 // held.dtype.primitive_bitwidth
-    spread: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
-    column = gl.arange(0, OUT, layout=gl.SliceLayout(1, spread))
-    entry = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, spread))
-    outer = channel_written(column, GROUP).expand_dims(1)
-    inner = channel_read(entry, DEPTH, WIDTH).expand_dims(0)
-    for tap in range(9):
-        for chunk in gl.static_range(CHUNKS):
-            here = inner + chunk * DEPTH
-            source = weight + (tap * CHANNELS + outer) * IN + here
-            values = gl.load(source, mask=(outer < CHANNELS) & (here < IN), other=0.0)
-            held.index(tap * CHUNKS + chunk).store(values)
-    fence_async_shared()
-    wait_for_all_warps()
-
-
-@gluon.jit
-def _load_row(
-    image, row, x0, strides, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
-):  # fmt: skip
-    """A chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
-
-    What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
-    """
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
-    pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
-    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    row_stride, unit_stride = strides
-    line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
-    parts = ()
-    for shift in gl.static_range(3):
-        col = gl.minimum(gl.maximum(x0 + pixel + (shift - 1), 0), width - 1)
-        source = line + ((col * (4 * unit_stride)).expand_dims(1) + word)
-        if CHUNK * WORDS + WORDS > IN_WORDS:
-            parts = parts + (gl.load(source, mask=word < IN_WORDS),)  # type: ignore[assignment]
-        else:
-            parts = parts + (gl.load(source),)  # type: ignore[assignment]
-    return parts
-
-
-@gluon.jit
-def _operands(
-    parts, ends, row, x0, height, width,
-    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr,
-    sums: gl.constexpr, dtype: gl.constexpr,
-):  # fmt: skip
-    """What `_load_row` loaded as the first operands of products, 0 outside the image and beyond its channels.
-
-    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
-    """
-    if NORM is not None:
-        parts = (normalised(parts[0], ends, NORM), normalised(parts[1], ends, NORM), normalised(parts[2], ends, NORM))
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
-    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
-    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
-    left = as_operand(parts[0], inside & (col > 0), sums, dtype)
-    middle = as_operand(parts[1], inside & (col >= 0), sums, dtype)
-    return left, middle, as_operand(parts[2], inside & (col < width - 1), sums, dtype)
-
-
-@gluon.jit
-def _taps(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
-    """The weights of a tap and a chunk of channels, as the second operand of a product."""
-    return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
-
-
-@gluon.jit
 def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constexpr):
     """Y [pixels, OUT] in fp32 as a row of an image [channels, height, width], where `inside`."""
     layout: gl.constexpr = y.type.layout
@@ -141,6 +67,7 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
     x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps,
+    added, added_scale, added_image_stride, added_row_stride, added_unit,
     x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
@@ -149,7 +76,8 @@ def conv3x3_rows(
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without.
+    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without; `added` is
+    a residual, of the shape of out, or None.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
@@ -161,19 +89,20 @@ def conv3x3_rows(
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     let_the_next_begin()
     wait_for_those_before()
-    _hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
+    hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         image = x + number.to(gl.int64) * x_image_stride
         target = out + number.to(gl.int64) * out_image_stride
+        beside = None if added is None else added + number.to(gl.int64) * added_image_stride
         normed = ()
         for chunk in gl.static_range(CHUNKS):
             normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         queue = ()
         for step in gl.static_range(AHEAD):
-            queue = queue + _load_row(
+            queue = queue + load_row(
                 image, y0 - 1 + step // CHUNKS, x0, strides, height, width, step % CHUNKS, IN_WORDS, WORDS
             )
         above = gl.zeros([COLS, OUT], gl.float32, sums)
@@ -184,26 +113,32 @@ def conv3x3_rows(
         for turn in range(0, rows + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
+                residual = None
+                if beside is not None:  # read before the products, and needed after them
+                    line = beside + gl.minimum(gl.maximum(row - 1, 0), height - 1) * added_row_stride
+                    residual = load_added(line, x0, added_unit, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 for chunk in gl.static_range(CHUNKS):
                     later = row + (chunk + AHEAD) // CHUNKS
-                    queue = queue + _load_row(
+                    queue = queue + load_row(
                         image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN_WORDS, WORDS
                     )
-                    seen = _operands(
+                    seen = operands_of(
                         queue, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
                     )
                     # In turns: a product need not wait for the sums of the one before it.
                     for shift in gl.static_range(3):
-                        above = warpgroup_mma(seen[shift], _taps(held, 2, shift, chunk, CHUNKS), above, is_async=True)
-                        here = warpgroup_mma(seen[shift], _taps(held, 1, shift, chunk, CHUNKS), here, is_async=True)
+                        above = warpgroup_mma(seen[shift], taps_of(held, 2, shift, chunk, CHUNKS), above, is_async=True)
+                        here = warpgroup_mma(seen[shift], taps_of(held, 1, shift, chunk, CHUNKS), here, is_async=True)
                         below = warpgroup_mma(
-                            seen[shift], _taps(held, 0, shift, chunk, CHUNKS), below,
+                            seen[shift], taps_of(held, 0, shift, chunk, CHUNKS), below,
                             use_acc=chunk + shift > 0, is_async=True,
                         )  # fmt: skip
                     above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
                     queue = queue[3:]
-                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
+                if residual is not None:
+                    residual = in_columns(residual, GROUP, sums).to(gl.float32) * added_scale
+                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
                     _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
@@ -232,7 +167,7 @@ def queue(
     Args:
         x: fp16 or fp8, its strides multiples of 16 bytes.
         weight: of x's dtype, contiguous.
-        epilogue: scale and bias [out] and an activation.
+        epilogue: scale and bias [out], an activation, a residual [N, H, W, out].
         out: [N, H, W, out] fp16 or fp8, its strides multiples of 16 bytes; [N, out, H, W] fp32 contiguous if planar.
         tile: how the work is cut.
         planar: whether `out` is NCHW.
@@ -250,7 +185,7 @@ def queue(
     tiles = batch * tiles_y * tiles_x
     on_grid(conv3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
         words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        statistics, *((None,) * 5 if norm is None else norm[:5]),
+        statistics, *((None,) * 5 if norm is None else norm[:5]), *_added(epilogue),
         words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
@@ -262,39 +197,61 @@ def queue(
     )  # fmt: skip
 
 
+def _added(epilogue: Epilogue) -> tuple[Tensor | None, float | None, int, int, int]:
+    """A residual, what a stored unit of it is worth, and its steps from image, row and pixel to the next."""
+    residual = epilogue.residual
+    if residual is None:
+        return None, None, 0, 0, 0
+    unit = residual.stride(2) * residual.element_size() // 16
+    return residual, epilogue.residual_scale, residual.stride(0), residual.stride(1), unit
+
+
 def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
 
     Raises:
-        ValueError: more than statistics is to be folded, a strip isn't made of their blocks, or an image is too large.
+        ValueError: more than statistics and a residual is to be folded, a strip isn't made of their blocks, or an image
+            is too large.
     """
     x, weight, epilogue, outputs = operands
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
-        raise ValueError(f"this tile takes at most {MOST_IN} channels to {MOST_OUT} and folds statistics alone")
+        taken = f"at most {MOST_IN} channels to {MOST_OUT} and folds statistics and a residual"
+        raise ValueError(f"this tile takes {taken}")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
     check_counted("x", x)  # in 64 bits some tiles spill more registers
     check_counted("out", required(outputs.out))
+    if epilogue.residual is not None:
+        check_counted("residual", epilogue.residual)
     queue(x, weight, epilogue, required(outputs.out), tile, statistics=outputs.statistics, norm=norm)
 
 
 def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:
     """Whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
-    plain = epilogue.parts <= {"statistics"}
+    plain = epilogue.parts <= {"statistics", "residual"}
     return plain and x.shape[3] <= MOST_IN and outer <= MOST_OUT
 
 
-def candidates(x: Tensor, outer: int) -> Iterator[Tile]:
+def pays(inner: int, outer: int, size: int = 2) -> bool:
+    """Whether there are tiles for so many channels of `size` bytes; `conv3x3_gluon` is faster where there are none."""
+    return inner <= MOST_IN and (outer <= FEW_OUT or (outer <= MOST_OUT and inner * size <= FEW_BYTES))
+
+
+def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
 
-    None for more than 64 bytes a pixel and 16 channels: `conv3x3_gluon` is faster there.
+    Args:
+        x: what is read.
+        outer: how many channels are made.
+        ends: whether statistics are summed or a residual is added, for which four programs lack registers.
     """
     pixel = x.shape[3] * x.element_size()
-    if outer <= 16:
-        ways = [(4, 2), (4, 3)] if pixel <= 32 else [(4, 1), (4, 2)]
-    elif pixel <= 64:
-        ways = [(2, 3), (3, 2)] if pixel > 32 or x.element_size() == 2 else [(3, 2), (3, 1)]
-    else:
+    if not pays(x.shape[3], outer, x.element_size()):
         return
+    if outer <= FEW_OUT:
+        near, far = (2, 3) if pixel <= FEW_BYTES // 2 else (1, 2)
+        ways = [(4, near), (3 if ends else 4, far)]
+    else:
+        ways = [(2, 3), (3, 2)] if pixel > 32 or x.element_size() == 2 else [(3, 2), (3, 1)]
     for programs, ahead in ways:
         for rows in (64, 16):
             yield Tile(rows, 4, programs, ahead)
