@@ -87,18 +87,24 @@ def in_columns(values, GROUP: gl.constexpr, sums: gl.constexpr):
 
 
 @gluon.jit
-def load_added(line, x0, unit_stride, width, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr):
-    """A row of a residual [16 · warps, OUT] as it is stored, in `row_layout`; beyond the border its last pixel again.
+def load_added(
+    image, row, x0, steps, height, width, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr
+):  # fmt: skip
+    """A row of a residual [16 · warps, OUT] as it is stored, in `row_layout`; nothing where `image` is None.
 
-    `line` is where the row begins; pixels are counted in units of 16 bytes, which they step by.
+    What lies outside the image is read from its border. Pixels are counted in units of 16 bytes, which they step by.
     """
-    UNIT: gl.constexpr = 128 // line.dtype.element_ty.primitive_bitwidth
-    layout: gl.constexpr = row_layout(GROUP // 4, OUT, gl.num_warps())
-    col = gl.minimum(x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)), width - 1)
-    channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    source = line + ((col * (UNIT * unit_stride)).expand_dims(1) + channel)
-    known = None if CHANNELS == OUT else channel < CHANNELS
-    return gl.load(source, mask=known)
+    values = ()
+    if image is not None:
+        row_stride, unit_stride = steps
+        UNIT: gl.constexpr = 128 // image.dtype.element_ty.primitive_bitwidth
+        layout: gl.constexpr = row_layout(GROUP // 4, OUT, gl.num_warps())
+        line = image + gl.minimum(gl.maximum(row, 0), height - 1) * row_stride
+        col = gl.minimum(x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)), width - 1)
+        channel = gl.arange(0, OUT, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+        known = None if CHANNELS == OUT else channel < CHANNELS
+        values = (gl.load(line + ((col * (UNIT * unit_stride)).expand_dims(1) + channel), mask=known),)  # type: ignore[assignment]
+    return values
 
 
 @gluon.jit
@@ -114,14 +120,21 @@ def load_ends(
 
 
 @gluon.jit
-def finish_rows(acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, residual=None):
-    """ACTIVATION(acc · factor[o] + shift[o] + residual) for acc and residual [pixels, out]; the latter may be None."""
+def finish_rows(
+    acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr,
+    residual=(), unit=None, GROUP: gl.constexpr = 0,
+):  # fmt: skip
+    """ACTIVATION(acc · factor[o] + shift[o] + residual · unit) for acc [pixels, out].
+
+    The residual is what `load_added` gives of columns dealt by GROUP; nothing is added where `unit` is None.
+    """
     factor, shift = ends
     if SCALED:
         acc = acc * factor.expand_dims(0)
     acc = acc + shift.expand_dims(0)
-    if residual is not None:
-        acc = acc + residual
+    if unit is not None:
+        sums: gl.constexpr = acc.type.layout
+        acc = acc + in_columns(residual[0], GROUP, sums).to(gl.float32) * unit
     return ACTIVATION(acc, SLOPE)
 
 

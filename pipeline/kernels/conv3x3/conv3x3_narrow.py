@@ -23,7 +23,6 @@ from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.quads import (
     count_row,
     finish_rows,
-    in_columns,
     load_added,
     load_ends,
     registers,
@@ -85,6 +84,7 @@ def conv3x3_rows(
     sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     strides, norm = (x_row_stride, x_unit), (norm_mean, norm_variance, norm_weight, norm_bias)
+    added_steps = (added_row_stride, added_unit)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     let_the_next_begin()
@@ -113,10 +113,7 @@ def conv3x3_rows(
         for turn in range(0, rows + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
-                residual = None
-                if beside is not None:  # read before the products, and needed after them
-                    line = beside + gl.minimum(gl.maximum(row - 1, 0), height - 1) * added_row_stride
-                    residual = load_added(line, x0, added_unit, width, CHANNELS, OUT, GROUP)
+                residual = load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 for chunk in gl.static_range(CHUNKS):
                     later = row + (chunk + AHEAD) // CHUNKS
@@ -136,9 +133,7 @@ def conv3x3_rows(
                         )  # fmt: skip
                     above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
                     queue = queue[3:]
-                if residual is not None:
-                    residual = in_columns(residual, GROUP, sums).to(gl.float32) * added_scale
-                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual)
+                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
                     _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
