@@ -43,6 +43,7 @@ KERNELS: tuple[KernelOp, ...] = (
     upconv2x2x2.OP,
     polyphase_layers.STRIDED,
     polyphase_layers.STRIDED_VOLUMES,
+    polyphase_layers.STRIDED_IN_SLICES,
     polyphase_layers.TRANSPOSED_3X3,
     transposed3x3_few.OP,
     polyphase_layers.TRANSPOSED_4X4,

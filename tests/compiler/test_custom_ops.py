@@ -37,6 +37,7 @@ NETS = (
     "late windows, depthwise, squeeze and excitation",
     "volumes",
     "volumes of slices far apart",
+    "volumes, a stride within slices",
 )
 
 

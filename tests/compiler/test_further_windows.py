@@ -3,6 +3,13 @@
 from tests.compiler.rewriting import called, layers, lowered, own_calls, rewritten
 
 
+def test_a_stride_within_slices_is_taken_at_any_depth() -> None:
+    """A norm's sums are the kernel's."""
+    made = rewritten("volumes, a stride within slices")
+    assert own_calls(lowered(made.net)) == ["conv3x3x3", "conv3x3x3_strided_in_slices"]
+    assert made.net.matched["sum_where_made"] == ["2"]
+
+
 def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
     made = rewritten("dilated")
     assert own_calls(lowered(made.net)) == ["conv_first", "conv1x1", *["conv3x3_dilated"] * 6]

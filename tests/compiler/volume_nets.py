@@ -81,7 +81,14 @@ class FlatVolumes(nn.Module):
         return logits
 
 
+def strided_in_slices() -> nn.Module:
+    """As nnU-Net's second level where slices are somewhat further apart than pixels: a window of 3×3×3."""
+    down = nn.Conv3d(16, 32, 3, (1, 2, 2), 1)
+    return nn.Sequential(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU())
+
+
 VOLUMES = {
+    "volumes, a stride within slices": (strided_in_slices, (2, 8, 3, 32, 6)),
     "volumes of slices far apart": (FlatVolumes, (2, 1, 3, 16, 12)),
     "volumes": (PlainVolumes, (2, 1, 4, 16, 12)),
     "volumes, residuals, an odd depth": (ResidualVolumes, (1, 8, 3, 16, 24)),

@@ -181,7 +181,7 @@ def compile_volumes() -> None:
     both.run(both.candidates()[-1])
     grown = example(BY_NAME["upconv2x2x2"], HALF, replace(layer, statistics=False))
     grown.run([tile for tile in grown.candidates() if "gluon" in type(tile).__module__][-1])
-    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, counts=True, slices=2), FP8)
+    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, counts=True, slices=3, step=1), FP8)
     polyphase(strided, [*candidates(strided)][-1])
     first = example(BY_NAME["conv_first_volumes"], HALF, replace(layer, inner=1))
     first.run([tile for tile in first.candidates() if "gluon" in type(tile).__module__][-1])

@@ -16,7 +16,8 @@ from tests.kernels.examples import DEVICE, FP8, HALF, assert_near, poisoned, val
 class Phases:
     """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip.
 
-    With `slices`, an even number, a stride of 2 along three axes of volumes of as many.
+    With `slices`, an even number, a stride of 2 along three axes of volumes of as many; with a `step` of 1 along two,
+    of any number of slices.
     """
 
     batch: int = 1
@@ -29,6 +30,7 @@ class Phases:
     window_of_3: bool = False
     counts: bool = False  # whether statistics are wanted
     slices: int = 1
+    step: int = 2
 
 
 def no_taps_of_3() -> list[int]:
@@ -42,7 +44,7 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
     """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of."""
     batch, (height, width), outer = case.batch, case.size, case.outer
     grow, deep = 2 if case.inner else 1, 3 if case.slices > 1 else 1
-    stored = grow * height * max(1, case.slices // 2)  # rows
+    stored = grow * height * max(1, case.slices // case.step)  # rows
     small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
     full = None
     if case.skip:
@@ -75,6 +77,7 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
         (values(9 * deep, outer, case.skip) * spread).to(dtype) if case.skip else None,
         border if case.border and case.inner else None,
         case.window_of_3,
+        case.step,
     )
     return made, buffer
 

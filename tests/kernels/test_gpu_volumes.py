@@ -72,6 +72,8 @@ def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dty
         pytest.param(Phases(2, (8, 17), 0, 48, 80, slices=4, activation=LEAKY), id="odd"),
         pytest.param(Phases(2, (32, 40), 0, 64, 64, counts=True, slices=12), id="many tiles"),
         pytest.param(Phases(3, (32, 24), 0, 256, 128, counts=True, slices=6), id="wide"),
+        pytest.param(Phases(2, (8, 17), 0, 48, 80, slices=3, step=1, activation=LEAKY), id="within slices, odd"),
+        pytest.param(Phases(2, (32, 40), 0, 32, 64, counts=True, slices=7, step=1), id="within slices, many tiles"),
     ],
 )
 def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtype) -> None:

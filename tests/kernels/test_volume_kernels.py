@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
-from pipeline.kernels.common.activation import RELU
+from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, SecondSource
 from pipeline.kernels.merged_statistics import Norm
@@ -57,11 +57,19 @@ def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtyp
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
 
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("slices", [2, 3])
+def test_a_kernel_with_a_stride_within_slices_reads_those_around_each(slices: int, dtype: torch.dtype) -> None:
+    """Before the first and behind the last there is nothing but zeros, in every volume."""
+    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=1), dtype)
+    check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
+
+
 @pytest.mark.parametrize(("slices", "rows", "cols"), [(3, 16, 8), (2, 24, 8), (2, 16, 7)])
 def test_a_stride_takes_whole_pairs_alone(slices: int, rows: int, cols: int) -> None:
     made, _ = operands(Phases(1, (8, 4), 0, 16, 48, slices=2))
     full = values(1, slices * rows, cols, 16)
-    with pytest.raises(ValueError, match=f"^full must have (an even number of|{slices}) slices"):
+    with pytest.raises(ValueError, match=f"^full must have (a multiple of 2|{slices}) slices"):
         check_operands(made._replace(full=full, epilogue=replace(made.epilogue, slices=slices)))
 
 
@@ -89,6 +97,13 @@ def test_the_references_are_torch_s_convolutions() -> None:
     strided.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(halved.view(2, 16, 6, 24)))
     wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=2, padding=1).movedim(1, 4)
     torch.testing.assert_close(halved.float(), wanted, rtol=2e-3, atol=2e-3)
+    flat, strided = torch.empty(2, 4, 8, 6, 24).half(), polyphase_layers.STRIDED_IN_SLICES
+    strided.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(flat.view(2, 32, 6, 24)))
+    wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=(1, 2, 2), padding=1)
+    torch.testing.assert_close(flat.float(), wanted.movedim(1, 4), rtol=2e-3, atol=2e-3)
+    given = LibraryParameters(weight, torch.zeros(24))
+    found = strided.library(x.float().flatten(1, 2).permute(0, 3, 1, 2), given, Ends(NONE, slices=4))
+    torch.testing.assert_close(found.unflatten(2, (4, 8)), wanted, rtol=1e-4, atol=1e-4)
     x, grown = values(2, 4, 8, 6, 16), torch.empty(2, 8, 16, 12, 24).half()
     weight = values(16, 24, 2, 2, 2, dtype=torch.float32)
     upconv2x2x2.reference(x.flatten(1, 2), upconv2x2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))

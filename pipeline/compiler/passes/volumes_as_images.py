@@ -70,6 +70,7 @@ FORMS = (
     Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE, **ALONE}),
     Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same", **ALONE}),
     Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE, **ALONE}, (2, 2 * ROWS, 2)),
+    Form(polyphase_layers.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE, **ALONE}, (1, 2 * ROWS, 2)),
     Form(
         upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE, **ALONE}, (1, ROWS, 1)
     ),

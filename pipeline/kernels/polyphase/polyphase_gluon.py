@@ -174,7 +174,7 @@ def _polyphase_gluon(
     small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
     scale, bias, border, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag, slices,
-    DEEP: gl.constexpr,
+    DEEP: gl.constexpr, STEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
@@ -182,7 +182,7 @@ def _polyphase_gluon(
 ):  # fmt: skip
     """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels].
 
-    With DEEP = 3 the images are slices, of which a volume has twice as many in full as the `slices` in the answer.
+    With DEEP = 3 the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
     """
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
@@ -200,7 +200,7 @@ def _polyphase_gluon(
     counted = statistics if COUNTS else bias  # the tuples hold no None
     ends = (scale, bias, channels)
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
-    LOAD: gl.constexpr = (DEEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
+    LOAD: gl.constexpr = (DEEP, STEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
         DEEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED,
         BORDER, COUNTS,
@@ -221,8 +221,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
     batch, height, width = operands.grid
-    slices = max(1, epilogue.slices // 2)
-    out = slices_of(out, slices)
+    out = slices_of(out, operands.made)
     spread = spread_of(operands)
     split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
@@ -240,8 +239,8 @@ def launch(operands: Operands, tile: Tile) -> None:
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
-        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, slices,
-        DEEP=operands.deep, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread,
+        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, operands.made,
+        DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,

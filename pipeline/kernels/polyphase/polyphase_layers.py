@@ -1,7 +1,7 @@
 """The layers that the kernels of the phases run: strided and transposed convolutions, and one after an up-sampling."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ def operands(
     second: SecondSource = NO_SECOND,
     *,
     window_of_3: bool = False,
+    step: int = 2,
 ) -> Operands:
     """What the kernels are given: x is the full map for 9 or 27 taps, the small one for the taps of four phases.
 
@@ -56,9 +57,10 @@ def operands(
         outputs: out.
         second: of an up-sampling beside a skip.
         window_of_3: as `Operands` has it.
+        step: as `Operands` has it.
     """
     if weight.shape[0] != PHASE_TAPS:
-        return Operands(epilogue, outputs, full=x, full_weight=weight)
+        return Operands(epilogue, outputs, full=x, full_weight=weight, step=step)
     return Operands(epilogue, outputs, x, weight, *second, window_of_3)
 
 
@@ -67,10 +69,13 @@ def _strided(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     return convolution(x, parameters, ends, stride=(2, 2), padding=(1, 1))
 
 
-def _strided_volumes(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
-    volumes = x.unflatten(2, (ends.slices, -1))
-    return ended(functional.conv3d(volumes, *parameters, stride=2, padding=1).flatten(2, 3), ends)
+def _strided_volumes(step: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
+    def library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+        x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+        volumes = x.unflatten(2, (ends.slices, -1))
+        return ended(functional.conv3d(volumes, *parameters, stride=(step, 2, 2), padding=1).flatten(2, 3), ends)
+
+    return library
 
 
 def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
@@ -108,10 +113,7 @@ def _op(
     transposed: bool,
 ) -> KernelOp:
     """A kernel's description, for one form of the operands."""
-    sparse = transposed and window == 3
-
-    def given(*parts: Any) -> Operands:
-        return operands(*parts, window_of_3=sparse)
+    given = partial(operands, window_of_3=transposed and window == 3)
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
         batch, inner, height, width = shape
@@ -139,24 +141,31 @@ def _op(
     )
 
 
-STRIDED_VOLUMES: KernelOp = KernelOp(
-    name="conv3x3x3_strided",
-    accepts=None,
-    reference=lambda *parts: reference(operands(*parts)),
-    launch=lambda *parts: polyphase(operands(*parts[:5]), *parts[5:]),
-    candidates=lambda *parts: candidates(operands(*parts)),
-    library=_strided_volumes,
-    flops=lambda shape, outer: flops_of(27)(shape, outer) / 8,
-    tile_types=TILES,
-    pack=conv3x3x3.pack,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
-    out_axis=1,
-    tap_axis=0,
-    folds=FOLDS,
-    takes_second=True,
-    growth=0.5,
-    growth_deep=0.5,
-)
+def _of_volumes(name: str, step: int) -> KernelOp:
+    """The description of a 3×3×3 convolution with a stride of 2 within slices and of `step` from slice to slice."""
+    given = partial(operands, step=step)
+    return KernelOp(
+        name=name,
+        accepts=None,
+        reference=lambda *parts: reference(given(*parts)),
+        launch=lambda *parts: polyphase(given(*parts[:5]), *parts[5:]),
+        candidates=lambda *parts: candidates(given(*parts)),
+        library=_strided_volumes(step),
+        flops=lambda shape, outer: flops_of(27)(shape, outer) / (4 * step),
+        tile_types=TILES,
+        pack=conv3x3x3.pack,
+        weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+        out_axis=1,
+        tap_axis=0,
+        folds=FOLDS,
+        takes_second=True,
+        growth=0.5,
+        growth_deep=1 / step,
+    )
+
+
+STRIDED_VOLUMES: KernelOp = _of_volumes("conv3x3x3_strided", 2)
+STRIDED_IN_SLICES: KernelOp = _of_volumes("conv3x3x3_strided_in_slices", 1)
 STRIDED = _op("conv3x3_strided", accepts_strided, _strided, window=3, transposed=False)
 TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1), window=3, transposed=True)
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)

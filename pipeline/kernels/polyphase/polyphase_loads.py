@@ -64,9 +64,9 @@ def _load_small(
 
 @gluon.jit
 def _load_plane(
-    maps, pixels, weights, full, slot, spot, deep, slices, across, plane: gl.constexpr, c0, awaits, DEEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
-    PAIRED: gl.constexpr,
+    maps, pixels, weights, full, slot, spot, deep, slices, across, plane: gl.constexpr, c0, awaits,
+    DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr,
+    STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them.
 
@@ -76,8 +76,11 @@ def _load_plane(
     image, y0, x0, phase, o0 = spot
     slice_read, first_tap = image, 0
     if DEEP == 3:
-        # Before a volume's first slice there is nothing: TMA reads zeros before the map.
-        slice_read = gl.where((deep == 0) & (image % slices == 0), -1, 2 * image + deep - 1)
+        # Before a volume's first slice there is nothing, nor after its last: TMA reads zeros before the map.
+        beyond = (deep == 0) & (image % slices == 0)
+        if STEP == 1:
+            beyond = beyond | ((deep == 2) & (image % slices == slices - 1))
+        slice_read = gl.where(beyond, -1, STEP * image + deep - 1)
         first_tap = 9 * deep
     dtype: gl.constexpr = boxes.dtype
     LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
@@ -109,7 +112,7 @@ def _load_plane(
 @gluon.jit
 def load(
     small, planes, pixels, weights, bars, geometry, slices,
-    DEEP: gl.constexpr,
+    DEEP: gl.constexpr, STEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
@@ -142,7 +145,7 @@ def load(
                     mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                     _load_plane(
                         planes, pixels, weights, box_full.index(slot), slot, spot, chunk // full_chunks, slices,
-                        step % (2 + SPREAD), plane, chunk % full_chunks * DEPTH, EARLY and turn == 0, DEEP,
+                        step % (2 + SPREAD), plane, chunk % full_chunks * DEPTH, EARLY and turn == 0, DEEP, STEP,
                         ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1

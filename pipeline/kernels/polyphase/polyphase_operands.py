@@ -21,7 +21,8 @@ class Operands(NamedTuple):
     With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
     convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2. With a weight of 27
     taps that is of volumes, whose slices lie one below the other as in `conv3x3.conv3x3_operands`: `full` is
-    [N, D · H, W, skip], out [N, D / 2 · H / 2, W / 2, out], and the epilogue's slices are D.
+    [N, D · H, W, skip], out [N, D' · H / 2, W / 2, out] with D' = D / 2, or D where the stride is of each slice alone,
+    and the epilogue's slices are D.
 
     Attributes:
         epilogue: scale and bias [out], an activation, and statistics: of each phase, without a stride.
@@ -35,6 +36,7 @@ class Operands(NamedTuple):
             columns of the output; its middle, [1, 1], must be 0; None for nothing.
         window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
             (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
+        step: of volumes, how many slices of `full` one of the answer is further: 2, or 1 of a stride of 1×2×2.
     """
 
     epilogue: Epilogue
@@ -45,6 +47,7 @@ class Operands(NamedTuple):
     full_weight: Tensor | None = None
     border: Tensor | None = None
     window_of_3: bool = False
+    step: int = 2
 
     @property
     def strided(self) -> bool:
@@ -55,6 +58,11 @@ class Operands(NamedTuple):
     def deep(self) -> int:
         """How many slices a tile reads: 3 of volumes, else 1."""
         return 1 if self.full_weight is None else len(self.full_weight) // 9
+
+    @property
+    def made(self) -> int:
+        """How many slices of the answer lie one below the other."""
+        return 1 if self.deep == 1 else self.epilogue.slices // self.step
 
     @property
     def images(self) -> Tensor | None:
@@ -80,7 +88,7 @@ class Operands(NamedTuple):
             return batch, height, width
         batch, height, width, _ = self.sources[0][0].shape
         slices = self.epilogue.slices
-        return batch * (1 if self.deep == 1 else slices // 2), height // slices // 2, width // 2
+        return batch * self.made, height // slices // 2, width // 2
 
 
 def slices_of(value: Tensor, slices: int) -> Tensor:
@@ -103,7 +111,7 @@ def check_operands(operands: Operands) -> None:
     outer, dtype, slices = operands.outer, operands.sources[0][0].dtype, operands.epilogue.slices
     if operands.deep > 1 or slices > 1:
         _check_volumes(operands)
-        batch = batch * 2 // slices
+        batch = batch // operands.made
     grown = (batch, 2 * height * slices, 2 * width)
     for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9 * operands.deep, grown)):
         map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
@@ -117,7 +125,7 @@ def check_operands(operands: Operands) -> None:
         raise ValueError("border must not be given for a strided convolution")
     if operands.border is not None:
         check_vector("border, flat,", operands.border.flatten(), 9 * outer)
-    out = (batch, height * max(1, slices // 2), width) if operands.strided else grown
+    out = (batch, height * operands.made, width) if operands.strided else grown
     if operands.epilogue.statistics and operands.epilogue.phases != (1 if operands.strided else 2):
         raise ValueError(f"phases must be 1 with a stride and 2 without, got {operands.epilogue.phases}")
     check_epilogue(operands.epilogue, operands.outputs, (*out, outer), FOLDS)
@@ -125,9 +133,9 @@ def check_operands(operands: Operands) -> None:
 
 def _check_volumes(operands: Operands) -> None:
     """Check that volumes are of pairs of slices, and these of pairs of blocks of rows and of pairs of columns."""
-    full, slices = operands.full, operands.epilogue.slices
-    if full is None or not operands.strided or operands.deep != 3 or slices % 2:
-        wanted = "an even number of slices, a weight of 27 taps and no map beside it"
+    full, slices, step = operands.full, operands.epilogue.slices, operands.step
+    if full is None or not operands.strided or operands.deep != 3 or step not in (1, 2) or slices % step:
+        wanted = f"a multiple of {step} slices, a weight of 27 taps and no map beside it"
         raise ValueError(f"full must have {wanted}, got {slices} and {9 * operands.deep} taps")
     if full.shape[1] % (2 * ROWS * slices) or full.shape[2] % 2:
         wanted = f"{slices} slices of a multiple of {2 * ROWS} rows and an even number of columns"

@@ -26,10 +26,13 @@ def window_of(full: Tensor, taps: Tensor, stride: int = 1) -> Tensor:
     return functional.conv2d(full, window, stride=stride, padding=1)
 
 
-def strided_of_volumes(full: Tensor, taps: Tensor, slices: int) -> Tensor:
-    """The 3×3×3 convolution, padding 1, stride 2, by taps [27, out, in] of volumes [N, in, slices · H, W], as those."""
+def strided_of_volumes(full: Tensor, taps: Tensor, slices: int, step: int) -> Tensor:
+    """The 3×3×3 convolution, padding 1, by taps [27, out, in] of volumes [N, in, slices · H, W], as those.
+
+    Its stride is 2 within slices, and `step` from slice to slice.
+    """
     window = taps.permute(1, 2, 0).unflatten(2, (3, 3, 3))
-    return functional.conv3d(full.unflatten(2, (slices, -1)), window, stride=2, padding=1).flatten(2, 3)
+    return functional.conv3d(full.unflatten(2, (slices, -1)), window, stride=(step, 2, 2), padding=1).flatten(2, 3)
 
 
 def at_border(border: Tensor, height: int, width: int) -> Tensor:
@@ -59,7 +62,7 @@ def reference(operands: Operands) -> None:
     if full is not None and operands.full_weight is not None:
         seen, taps = full.float().permute(0, 3, 1, 2), operands.full_weight.float()
         if operands.deep == 3:
-            sums = strided_of_volumes(seen, taps, operands.epilogue.slices)
+            sums = strided_of_volumes(seen, taps, operands.epilogue.slices, operands.step)
         else:
             window = window_of(seen, taps, 2 if operands.strided else 1)
             sums = window if operands.strided else sums + window

@@ -32,12 +32,13 @@ class Tile(BoxTile):
 def _polyphase_triton(
     small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, statistics, out, image_step, row_step,
     pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
-    DEEP: tl.constexpr, SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr,
-    COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    DEEP: tl.constexpr, STEP: tl.constexpr, SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
 
-    With DEEP = 3 the images are slices, of which a volume has twice as many in full as the `slices` in the answer.
+    With DEEP = 3 the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
@@ -62,8 +63,11 @@ def _polyphase_triton(
                 down, across = a + tap // 3 % 3 + 1, b + tap % 3 + 1
                 slice_read = image
                 if DEEP == 3:
-                    # Before a volume's first slice there is nothing: TMA reads zeros before the map.
-                    slice_read = tl.where((tap < 9) & (image % slices == 0), -1, 2 * image + tap // 9 - 1)
+                    # Before a volume's first slice and after its last is nothing: TMA reads zeros before the map.
+                    beyond = (tap < 9) & (image % slices == 0)
+                    if STEP == 1:
+                        beyond = beyond | ((tap >= 18) & (image % slices == slices - 1))
+                    slice_read = tl.where(beyond, -1, STEP * image + tap // 9 - 1)
                 at = [slice_read, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + c0]
                 seen = full_boxes.load(at).reshape(PIXELS, DEPTH)
                 if FULL % DEPTH != 0:  # the last dimension goes on with what isn't the map's
@@ -102,7 +106,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ValueError: statistics are to be stored, and a tile isn't made of their blocks.
     """
     check_blocks(operands.epilogue, tile.rows, tile.cols)
-    epilogue, slices = operands.epilogue, max(1, operands.epilogue.slices // 2)
+    epilogue, slices = operands.epilogue, operands.made
     out = slices_of(required(operands.outputs.out), slices)
     batch, height, width = operands.grid
     phases = 1 if operands.strided else 4
@@ -128,6 +132,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         tiles,
         slices,
         DEEP=operands.deep,
+        STEP=operands.step,
         SMALL=0 if small is None else small.shape[3],
         FULL=0 if full is None else full.shape[3],
         PHASES=phases,
