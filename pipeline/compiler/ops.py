@@ -22,7 +22,7 @@ from pipeline.kernels import (
 )
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
 from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_grouped
-from pipeline.kernels.polyphase import polyphase_layers
+from pipeline.kernels.polyphase import grouped_strided, polyphase_layers
 
 KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP,
@@ -42,6 +42,7 @@ KERNELS: tuple[KernelOp, ...] = (
     upconv2x2.OP,
     upconv2x2x2.OP,
     polyphase_layers.STRIDED,
+    grouped_strided.OP,
     polyphase_layers.STRIDED_VOLUMES,
     polyphase_layers.STRIDED_IN_SLICES,
     polyphase_layers.TRANSPOSED_3X3,

@@ -31,11 +31,14 @@ def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
 
 
 def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
-    """But with a stride."""
+    """Also with a stride."""
     made = rewritten("grouped")
-    graph = lowered(made.net)
-    assert own_calls(graph) == ["conv_first", *["conv3x3_grouped"] * 3, "conv1x1", "conv3x3_grouped", "conv_head"]
+    calls = own_calls(lowered(made.net))
+    assert calls == [
+        "conv_first", *["conv3x3_grouped"] * 3, "conv3x3_grouped_strided", "conv1x1", "conv3x3_grouped", "conv_head"
+    ]  # fmt: skip
     matched = made.net.matched
+    assert matched["take_conv3x3_grouped_strided"] == ["down"]
     assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide", "odd"]
     assert [matched[name] for name in ("fold_residual", "sum_where_made", "pool_where_it_is_made")] == [
         ["narrow.0"], ["normed.0"], ["wide"]

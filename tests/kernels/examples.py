@@ -14,6 +14,7 @@ from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_grouped
+from pipeline.kernels.polyphase import grouped_strided
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -22,6 +23,7 @@ HALF, FP8 = torch.float16, torch.float8_e4m3fn
 FAR = {HALF: 1e-3, FP8: 2e-2}
 # Those of one map in and one out; the others have examples of their own: polyphase_examples, test_narrow_kernels.
 PLAIN = [op for op in KERNELS if not op.takes_second and not op.writes_logits]
+GROUPED = (conv3x3_grouped.OP, grouped_strided.OP)
 ACTIVE = [Activation(name, 0.0 if kind.default_slope is None else 0.1) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
@@ -210,12 +212,13 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
     height, width = layer.size
     counts = layer.statistics and "statistics" in op.folds
     by_block = op.growth_deep > 1 or (op is conv_first_volumes.OP and counts)
-    rows = 8 if by_block else 2 if op is conv1x1_strided.OP else 1  # of a slice, or of an image, a multiple
+    pairs = op in (conv1x1_strided.OP, grouped_strided.OP)  # of rows, and for one of columns
+    rows = 8 if by_block else 2 if pairs else 1  # of a slice, or of an image, a multiple
     return replace(
         layer,
-        size=(-(-height // rows) * rows, width),
+        size=(-(-height // rows) * rows, width + width % 2 if op is grouped_strided.OP else width),
         inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
-        outer=layer.inner if op.by_channel or op is conv3x3_grouped.OP else min(layer.outer, outer or layer.outer),
+        outer=layer.inner if op.by_channel or op in GROUPED else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,
         classes=layer.classes if "head" in op.folds else 0,
         stored=layer.stored or not {"pool", "head"} & op.folds,

@@ -10,6 +10,7 @@ from pipeline.kernels.common.activation import RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
 from pipeline.kernels.conv3x3 import conv3x3_grouped, conv3x3_triton
+from pipeline.kernels.polyphase import grouped_strided, polyphase_triton
 from tests.kernels.examples import FP8, HALF, Layer, example, values
 
 TILE = conv3x3_triton.Tile(8, 16, 64, 32, swap=True, warps=4)
@@ -29,6 +30,30 @@ def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dty
     made.poison()
     made.run(TILE)
     made.check()
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize(("channels", "width"), SHAPES)
+def test_a_tile_with_a_stride_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
+    """Of every second row and column, with the sums of a norm."""
+    made = example(grouped_strided.OP, dtype, Layer(2, (18, 12), channels, channels, statistics=True))
+    weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
+    made = replace(made, weight=weight)
+    made.poison()
+    made.run(polyphase_triton.Tile(8, 16, 64, 32, warps=4))
+    made.check()
+
+
+@pytest.mark.parametrize(("channels", "width"), SHAPES)
+def test_with_a_stride_it_is_torch_s_convolution(channels: int, width: int) -> None:
+    """By the reference from the packed weight, and by the library."""
+    x, weight = values(2, channels, 10, 6, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
+    wanted = functional.conv2d(x, weight, stride=2, padding=1, groups=channels // width).relu()
+    found = grouped_strided.OP.library(x, LibraryParameters(weight, torch.zeros(channels)), Ends(RELU))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    out, epilogue = torch.empty(2, 5, 3, channels), Epilogue(bias=torch.zeros(channels), activation=RELU)
+    grouped_strided.reference(x.permute(0, 2, 3, 1), conv3x3_grouped.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
@@ -66,6 +91,11 @@ def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: 
     assert accepts(layer) is taken
     others = ({"stride": (2, 2)}, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * channels})
     assert not any(accepts(replace(layer, **other)) for other in others)
+    accepts, halved = grouped_strided.OP.accepts, replace(layer, stride=(2, 2), out_size=(16, 16))
+    assert accepts is not None
+    assert accepts(halved) is taken
+    odd = replace(halved, in_size=(31, 32))
+    assert not any(accepts(other) for other in (layer, odd, replace(halved, outer=2 * channels)))
 
 
 def test_what_reads_another_window_is_refused() -> None:
@@ -74,6 +104,12 @@ def test_what_reads_another_window_is_refused() -> None:
         made.run(replace(TILE, out=32))
     with pytest.raises(ValueError, match=r"^weight must be \[9, 128, a multiple of 64\], got \[9, 128, 32\]$"):
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(TILE)
+    made = example(grouped_strided.OP, HALF, Layer(1, (16, 32), 128, 128))
+    tile = polyphase_triton.Tile(8, 16, 64, 32)
+    with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
+        made.run(replace(tile, out=32))
+    with pytest.raises(ValueError, match=r"^full_weight of groups must be \[9, .* of 64\], .*, got \[9, 128, 32\]$"):
+        replace(made, weight=made.weight[:, :, :32].contiguous()).run(tile)
 
 
 @pytest.mark.parametrize(("width", "window"), [(2, 64), (32, 64), (64, 64), (24, 128), (48, 128), (40, 128), (56, 192)])

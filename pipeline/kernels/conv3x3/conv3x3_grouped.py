@@ -56,16 +56,21 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
         epilogue: as of `conv3x3.reference`, without a head.
         outputs: as of `conv3x3.reference`.
     """
+    store_reference(epilogue.of(sums_by_groups(x, weight)), epilogue, outputs)
+
+
+def sums_by_groups(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
+    """The convolution of x [N, H, W, channels] by weight [9, channels, window], fp32 [N, H', W', channels]."""
     _, outer, window = weight.shape
     beside = (window - BLOCK) // 2
     taps = weight.float().reshape(3, 3, outer, window).permute(2, 3, 0, 1).split(BLOCK)
     whole = functional.pad(x.float(), (beside, beside + -outer % BLOCK)).permute(0, 3, 1, 2)
     begins = range(0, outer, BLOCK)
     parts = [
-        functional.conv2d(whole[:, begin : begin + window], part, padding=1)
+        functional.conv2d(whole[:, begin : begin + window], part, stride=stride, padding=1)
         for begin, part in zip(begins, taps, strict=True)
     ]
-    store_reference(epilogue.of(torch.cat(parts, 1).permute(0, 2, 3, 1)), epilogue, outputs)
+    return torch.cat(parts, 1).permute(0, 2, 3, 1)
 
 
 def conv3x3_grouped(
@@ -100,11 +105,12 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv3x
         yield replace(tile, depth=min(tile.depth, weight.shape[-1]))
 
 
-def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The same of x [N, channels, H, W] by weight [channels, width, 3, 3], and what follows: [N, channels, H, W]."""
+def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends, stride: int = 1) -> Tensor:
+    """The same of x [N, channels, H, W] by weight [channels, width, 3, 3], and what follows: [N, channels, H', W']."""
     weight = parameters.weight
     x = x.to(weight.dtype, memory_format=torch.channels_last)
-    return convolution(x, parameters, ends, padding=(1, 1), groups=len(weight) // weight.shape[1])
+    groups = len(weight) // weight.shape[1]
+    return convolution(x, parameters, ends, stride=(stride, stride), padding=(1, 1), groups=groups)
 
 
 def flops(shape: tuple[int, ...], outer: int) -> float:
@@ -113,16 +119,17 @@ def flops(shape: tuple[int, ...], outer: int) -> float:
     return flops_of(9)((batch, BLOCK, *size), outer)
 
 
-def _accepts(layer: LayerDescription) -> bool:
+def has_groups(layer: LayerDescription, stride: int = 1) -> bool:
+    """Whether a layer is a 3×3 convolution of this stride in groups of several channels, as many out as in."""
     ungrouped = replace(layer, groups=1)
     width = layer.inner // layer.groups
     own = layer.kind == "conv2d" and layer.inner == layer.outer and layer.groups > 1 and width > 1
-    return own and ungrouped.is_square(3, 1, 1) and layer.suits_bulk_copies
+    return own and ungrouped.is_square(3, stride, 1) and layer.suits_bulk_copies
 
 
 OP: KernelOp = KernelOp(
     name="conv3x3_grouped",
-    accepts=_accepts,
+    accepts=has_groups,
     reference=reference,
     launch=conv3x3_grouped,
     candidates=candidates,

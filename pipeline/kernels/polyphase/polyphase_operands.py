@@ -10,6 +10,7 @@ from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue
 from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector, in_fp8
+from pipeline.kernels.conv3x3.conv3x3_grouped import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 FOLDS = frozenset({"statistics"})
@@ -36,6 +37,7 @@ class Operands(NamedTuple):
             columns of the output; its middle, [1, 1], must be 0; None for nothing.
         window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
             (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
+        grouped: whether `full_weight` is [9, out, window] of groups, as `conv3x3_grouped.pack` makes it; of a stride.
         step: of volumes, how many slices of `full` one of the answer is further: 2, or 1 of a stride of 1×2×2.
     """
 
@@ -48,6 +50,7 @@ class Operands(NamedTuple):
     border: Tensor | None = None
     window_of_3: bool = False
     step: int = 2
+    grouped: bool = False
 
     @property
     def strided(self) -> bool:
@@ -112,13 +115,15 @@ def check_operands(operands: Operands) -> None:
     if operands.deep > 1 or slices > 1:
         _check_volumes(operands)
         batch = batch // operands.made
+    if operands.grouped:
+        _check_groups(operands)
     grown = (batch, 2 * height * slices, 2 * width)
     for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9 * operands.deep, grown)):
         map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
         if map_ is None:
             continue
         check(name, map_, (*seen, map_.shape[3]))
-        check(f"{name}_weight", weight, (taps, outer, map_.shape[3]))
+        check(f"{name}_weight", weight, (taps, outer, weight.shape[2] if operands.grouped else map_.shape[3]))
         if map_.dtype != dtype or weight.dtype != dtype:
             raise ValueError(f"{name} and {name}_weight must have one dtype, {dtype}, got {map_.dtype}, {weight.dtype}")
     if operands.border is not None and operands.strided:
@@ -140,6 +145,16 @@ def _check_volumes(operands: Operands) -> None:
     if full.shape[1] % (2 * ROWS * slices) or full.shape[2] % 2:
         wanted = f"{slices} slices of a multiple of {2 * ROWS} rows and an even number of columns"
         raise ValueError(f"full must have {wanted}, got {list(full.shape)}")
+
+
+def _check_groups(operands: Operands) -> None:
+    """Check that a weight of groups is of as many channels as the map, and its window of whole blocks of them."""
+    full, weight = operands.full, operands.full_weight
+    alone = full is not None and weight is not None and operands.strided and operands.deep == 1
+    if not alone or weight.shape[1:-1] != full.shape[3:] or weight.shape[2] % BLOCK:  # type: ignore[union-attr]
+        wanted = f"[9, as many as full's channels, a multiple of {BLOCK}]"
+        found = None if weight is None else list(weight.shape)
+        raise ValueError(f"full_weight of groups must be {wanted}, with no map beside it, got {found}")
 
 
 class Packed(NamedTuple):

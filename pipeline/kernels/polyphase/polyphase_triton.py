@@ -32,13 +32,14 @@ class Tile(BoxTile):
 def _polyphase_triton(
     small_boxes, small_taps, full_boxes, full_taps, scale, bias, border, statistics, out, image_step, row_step,
     pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
-    DEEP: tl.constexpr, STEP: tl.constexpr, SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    DEEP: tl.constexpr, STEP: tl.constexpr, GROUPED: tl.constexpr, MASKED: tl.constexpr,
+    SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
 
-    With DEEP = 3 the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
+    GROUPED, full has as many channels as out, and a tile reads FULL of them, with its own in the middle. With DEEP = 3
+    the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
@@ -58,6 +59,7 @@ def _polyphase_triton(
                 taps = small_taps.load([4 * phase + tap, o0, c0]).reshape(OUT, DEPTH)
                 acc = tl.dot(seen.reshape(PIXELS, DEPTH), taps.T, acc)
         if FULL > 0:
+            begin = o0 - (FULL - OUT) // 2 if GROUPED else 0
             for step in tl.range(9 * DEEP * ((FULL + DEPTH - 1) // DEPTH)):
                 tap, c0 = step % (9 * DEEP), step // (9 * DEEP) * DEPTH
                 down, across = a + tap // 3 % 3 + 1, b + tap % 3 + 1
@@ -68,10 +70,11 @@ def _polyphase_triton(
                     if STEP == 1:
                         beyond = beyond | ((tap >= 18) & (image % slices == slices - 1))
                     slice_read = tl.where(beyond, -1, STEP * image + tap // 9 - 1)
-                at = [slice_read, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + c0]
+                at = [slice_read, y0 + down // 2 - 1, x0 + across // 2 - 1, across % 2, down % 2 * plane + begin + c0]
                 seen = full_boxes.load(at).reshape(PIXELS, DEPTH)
-                if FULL % DEPTH != 0:  # the last dimension goes on with what isn't the map's
-                    inside = c0 + tl.arange(0, DEPTH) < FULL
+                if MASKED:  # the last dimension goes on with what isn't the map's
+                    entry = begin + c0 + tl.arange(0, DEPTH)
+                    inside = (entry >= 0) & (entry < (channels if GROUPED else FULL))
                     seen = tl.where(inside[None, :], seen, tl.zeros_like(seen))
                 taps = full_taps.load([tap, o0, c0]).reshape(OUT, DEPTH)
                 acc = tl.dot(seen, taps.T, acc)
@@ -133,8 +136,10 @@ def launch(operands: Operands, tile: Tile) -> None:
         slices,
         DEEP=operands.deep,
         STEP=operands.step,
+        GROUPED=operands.grouped,
+        MASKED=full is not None and _reaches_over(operands, tile),
         SMALL=0 if small is None else small.shape[3],
-        FULL=0 if full is None else full.shape[3],
+        FULL=0 if operands.full_weight is None else operands.full_weight.shape[2],
         PHASES=phases,
         ROWS=tile.rows,
         COLS=tile.cols,
@@ -145,6 +150,14 @@ def launch(operands: Operands, tile: Tile) -> None:
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
+
+
+def _reaches_over(operands: Operands, tile: Tile) -> bool:
+    """Whether a box may have channels beside those of the full map."""
+    taps = operands.full_weight
+    assert taps is not None
+    beside = operands.grouped and (taps.shape[2] > tile.out or operands.outer % tile.out > 0)
+    return beside or taps.shape[2] % tile.depth > 0
 
 
 def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
