@@ -38,6 +38,7 @@ KERNELS: tuple[KernelOp, ...] = (
     conv_first_volumes.OP,
     conv3x3_few.OP,
     depthwise.OP,
+    depthwise.DILATED_OP,
     depthwise.STRIDED_OP,
     upconv2x2.OP,
     upconv2x2x2.OP,

@@ -3,7 +3,7 @@
 The idea: a channel has k² multiplications a pixel and nothing for tensor cores, so it is bound by memory as long as a
 value isn't loaded, and converted from fp16, k² times. A program walks down a strip of 16 columns: it loads an input row
 once for each of the k columns of the window, and adds it to the sums of all output rows that it belongs to. The oldest
-of them is then complete.
+of them is then complete. Where the window's taps lie d pixels apart a strip is of every d-th row.
 """
 
 import math
@@ -25,6 +25,7 @@ from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
 
 FOLDS = frozenset({"slopes", "statistics"})
+DILATED_FOLDS = frozenset({"slopes", "dilation"})  # the rows of a strip make no block of the statistics
 WINDOWS = (3, 5, 7)
 UNIT = 8  # channels of 16 bytes, which one load moves
 
@@ -73,31 +74,34 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     Args:
         x: [N, H, W, channels].
         weight: [k², channels].
-        epilogue: scale, bias and slopes [channels], statistics.
+        epilogue: scale, bias and slopes [channels], statistics, a dilation.
         outputs: out [N, H', W', channels], whose size tells the stride; statistics [N, blocks, 2, channels].
     """
     stride = stride_of(tuple(x.shape[1:3]), tuple(required(outputs.out).shape[1:3]))
-    taps, side = unpacked(weight.float()), side_of(weight)
-    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, stride=stride, padding=side // 2, groups=x.shape[3])
+    taps, image, apart = unpacked(weight.float()), x.float().permute(0, 3, 1, 2), epilogue.dilation
+    around = side_of(weight) // 2 * apart
+    sums = functional.conv2d(image, taps, stride=stride, padding=around, dilation=apart, groups=x.shape[3])
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def _depthwise(
     x, weight, out, scale, bias, slopes, statistics, x_image, x_row, x_unit, out_image, out_row, out_unit,
-    height, width, out_height, out_width, channels, rows,
+    height, width, out_height, out_width, channels, rows, apart,
     SIDE: tl.constexpr, STRIDE: tl.constexpr, COLS: tl.constexpr, EACH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, channels] and weight [SIDE², channels]; write out [N, H', W', channels] and statistics.
 
-    Rows and pixels of x and out step by multiples of 8 values, which `x_row`, `x_unit` and their like count.
+    Rows and pixels of x and out step by multiples of 8 values, which `x_row`, `x_unit` and their like count. A strip's
+    rows are `apart` from each other, as the window's taps are; with a STRIDE that is 1.
     """
     OPEN: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # output rows that an input row belongs to
     parts = (channels + EACH - 1) // EACH
     channel = tl.program_id(0) % parts * EACH + tl.arange(0, EACH)
     col = tl.program_id(0) // parts * COLS + tl.arange(0, COLS)
-    first, number = tl.program_id(1) * rows, tl.program_id(2).to(tl.int64)
+    top, number = tl.program_id(1) % apart, tl.program_id(2).to(tl.int64)
+    first, lines = tl.program_id(1) // apart * rows, (out_height - top + apart - 1) // apart
     known = channel < channels
     source = x + number * x_image + channel[None, :]
     target = out + number * out_image + (col * out_unit)[:, None] * 8 + channel[None, :]
@@ -111,11 +115,11 @@ def _depthwise(
     for _ in tl.static_range(OPEN):
         sums = sums + (nothing,)  # type: ignore[assignment]
     mean, squares = nothing, nothing
-    for step in tl.range(0, tl.minimum(rows, out_height - first) + OPEN - 1, num_stages=STAGES):
+    for step in tl.range(0, tl.minimum(rows, lines - first) + OPEN - 1, num_stages=STAGES):
         for line in tl.static_range(STRIDE):
-            y = (first + step) * STRIDE + line - SIDE // 2
+            y = ((first + step) * STRIDE + line - SIDE // 2) * apart + top
             for shift in tl.static_range(SIDE):
-                at = col * STRIDE + shift - SIDE // 2
+                at = col * STRIDE + (shift - SIDE // 2) * apart
                 seen = (at >= 0) & (at < width) & (y >= 0) & (y < height)
                 place = source + y.to(tl.int64) * x_row * 8 + (at * x_unit)[:, None] * 8
                 value = tl.load(place, mask=seen[:, None] & known[None, :], other=0.0).to(tl.float32)
@@ -131,7 +135,7 @@ def _depthwise(
         complete = sums[0]  # type: ignore[misc]
         y = finish(complete, scale, bias, channel, channels, ACTIVATION, SLOPE, False, slopes)
         stored = (col < out_width)[:, None] & known[None, :] & (row >= first)
-        tl.store(target + row.to(tl.int64) * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
+        tl.store(target + (row * apart + top).to(tl.int64) * out_row * 8, rounded(y, out.dtype.element_ty), mask=stored)
         if statistics is not None:
             mean, squares = count_row(
                 y, mean, squares, statistics + counted * 2 * channels, row, row >= first, col, out_height, out_width,
@@ -143,12 +147,12 @@ def _depthwise(
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """The depthwise convolution of x through the epilogue, written into `outputs`.
 
-    The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
+    The padding is k // 2 times the dilation, and the stride is 1 or 2, as the output's size tells.
 
     Args:
         x: [N, H, W, channels], fp16, a channel slice of a wider tensor at will; a multiple of 8 channels.
         weight: [k², channels] of x's dtype, from `pack`, with a k of 3, 5 or 7.
-        epilogue: scale, bias and slopes [channels], an activation, and statistics.
+        epilogue: scale, bias and slopes [channels], an activation, and statistics; or a dilation, with a stride of 1.
         outputs: out [N, H', W', channels] fp16 or fp8, as x, with H' = ⌈H / stride⌉; statistics
             [N, blocks, 2, channels].
         tile: one of `candidates`; the first of them without.
@@ -164,31 +168,34 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         found = f"{list(weight.shape)} {weight.dtype}"
         raise ValueError(f"weight must be [9, 25 or 49, {channels}] {x.dtype}, got {found}")
     shape = (batch, -(-height // stride), -(-width // stride), channels)
-    check_epilogue(epilogue, outputs, shape, FOLDS)
+    dilated = epilogue.dilation > 1 and stride == 1
+    check_epilogue(epilogue, outputs, shape, DILATED_FOLDS if dilated else FOLDS)
     if any(step % UNIT for part in (x, out) for step in part.stride()[:3]):
         raise ValueError(f"x and out must step by multiples of {UNIT} values, got {x.stride()} and {out.stride()}")
     check_few_programs("x's batch", batch)
     tile = tile or next(candidates(x, weight, epilogue))
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
-    grid = (across * parts, triton.cdiv(shape[1], tile.rows), batch)
+    apart = epilogue.dilation
+    grid = (across * parts, triton.cdiv(triton.cdiv(shape[1], apart), tile.rows) * apart, batch)
     on_grid(_depthwise, *grid)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics,
         x.stride(0), x.stride(1) // UNIT, x.stride(2) // UNIT,
         out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT,
-        height, width, *shape[1:3], channels, tile.rows,
+        height, width, *shape[1:3], channels, tile.rows, apart,
         SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, STAGES=tile.stages,
         num_warps=tile.warps,
     )  # fmt: skip
 
 
-def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, channels] and weight [k², channels], the likeliest first.
 
     A thread has 2 to 4 channels, whose taps it holds in registers.
     """
-    rows = 32 if x.shape[1] > 64 else 16 if x.shape[1] > 16 else 8
+    lines = x.shape[1] // epilogue.dilation
+    rows = 32 if lines > 64 else 16 if lines > 16 else 8
     yield Tile(rows, 32, 8 if len(weight) > 9 else 4, 3)
     yield Tile(rows, 32, 8 if len(weight) > 9 else 4)
     if x.shape[3] > 32:
@@ -199,25 +206,27 @@ def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
 def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
     def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
         weight = parameters.weight
-        side = weight.shape[2] // 2
+        around = weight.shape[2] // 2 * ends.dilation
         x = x.to(weight.dtype, memory_format=torch.channels_last)
-        geometry = {"stride": (stride, stride), "padding": (side, side)}
+        apart = (ends.dilation, ends.dilation)
+        geometry = {"stride": (stride, stride), "padding": (around, around), "dilation": apart}
         return convolution(x, parameters, ends, **geometry, groups=len(weight))
 
     return run
 
 
-def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
+def _accepts(stride: int, *, dilated: bool) -> Callable[[LayerDescription], bool]:
     def accepts(layer: LayerDescription) -> bool:
-        side = layer.window[0]
+        side, apart = layer.window[0], layer.dilation[0]
         own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % UNIT == 0
-        square = layer.window == (side, side) and layer.padding == (side // 2, side // 2)
-        return own and square and side in WINDOWS and layer.stride == (stride, stride) and layer.dilation == (1, 1)
+        around = (side // 2 * apart, side // 2 * apart)
+        square = layer.window == (side, side) and layer.padding == around and layer.dilation == (apart, apart)
+        return own and square and side in WINDOWS and layer.stride == (stride, stride) and (apart > 1) == dilated
 
     return accepts
 
 
-def _op(name: str, stride: int) -> KernelOp:
+def _op(name: str, stride: int, *, dilated: bool = False) -> KernelOp:
     """The kernel's description for one stride; operations are counted for a window of 3×3."""
 
     def flops(shape: tuple[int, ...], _: int) -> float:
@@ -226,7 +235,7 @@ def _op(name: str, stride: int) -> KernelOp:
 
     return KernelOp(
         name=name,
-        accepts=_accepts(stride),
+        accepts=_accepts(stride, dilated=dilated),
         reference=reference,
         launch=depthwise,
         candidates=candidates,
@@ -238,11 +247,12 @@ def _op(name: str, stride: int) -> KernelOp:
         out_axis=1,
         tap_axis=0,
         reads=frozenset({"fp16"}),
-        folds=FOLDS,
+        folds=DILATED_FOLDS if dilated else FOLDS,
         growth=1 / stride,
         by_channel=True,
     )
 
 
 OP = _op("depthwise", 1)
+DILATED_OP = _op("depthwise_dilated", 1, dilated=True)
 STRIDED_OP = _op("depthwise_strided", 2)

@@ -61,12 +61,14 @@ class Dilated(nn.Module):
         self.mixed = nn.Conv2d(64, 64, 1, dilation=2)
         self.second = nn.Sequential(nn.Conv2d(64, 64, 3, padding=2, dilation=2, bias=False), nn.BatchNorm2d(64))
         self.normed = nn.Sequential(nn.Conv2d(64, 32, 3, padding="same", dilation=4), nn.InstanceNorm2d(32))
+        self.spread = nn.Conv2d(32, 32, 3, padding=4, dilation=4, groups=32, bias=False)
         self.wide = nn.ModuleList([nn.Conv2d(32, 16, 3, padding=apart, dilation=apart) for apart in (3, 6, 36)])
         self.last = nn.Sequential(nn.Conv2d(48, 24, 3, padding=2, dilation=2), nn.ReLU(), nn.Conv2d(24, 3, 1))
 
     def forward(self, image: Tensor) -> Tensor:
         first = functional.relu(self.mixed(functional.relu(self.first(image))))
         value = functional.silu(self.normed(functional.relu(self.second(first) + first)))
+        value = functional.relu(self.spread(value))
         logits: Tensor = self.last(torch.cat([functional.relu(wide(value)) for wide in self.wide], dim=1))
         return logits
 

@@ -12,13 +12,16 @@ def test_a_stride_within_slices_is_taken_at_any_depth() -> None:
 
 def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
     made = rewritten("dilated")
-    assert own_calls(lowered(made.net)) == ["conv_first", "conv1x1", *["conv3x3_dilated"] * 6]
+    assert own_calls(lowered(made.net)) == [
+        "conv_first", "conv1x1", *["conv3x3_dilated"] * 2, "depthwise_dilated", *["conv3x3_dilated"] * 4
+    ]  # fmt: skip
     apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
     assert apart == {
         "first": 1,
         "mixed": 1,
         "second.0": 2,
         "normed.0": 4,
+        "spread": 4,
         "wide.0": 3,
         "wide.1": 6,
         "wide.2": 36,

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels import depthwise
-from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
@@ -43,6 +43,35 @@ def test_a_window_is_the_reference_s(side: int, stride: int) -> None:
     made.check()
 
 
+def dilated(side: int, apart: int, size: tuple[int, int], channels: int = 24, batch: int = 2) -> Example:
+    """A layer whose taps lie apart, which sums for no norm."""
+    made = windowed(side, 1, size, channels, batch)
+    epilogue = replace(made.epilogue, statistics=False, dilation=apart)
+    return replace(made, op=depthwise.DILATED_OP, epilogue=epilogue, outputs=Outputs(made.outputs.out))
+
+
+@pytest.mark.parametrize(("side", "apart"), [(3, 2), (3, 5), (5, 3), (3, 12)])
+def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int) -> None:
+    """By strips of every so many rows, also where there are fewer rows than that."""
+    made = dilated(side, apart, (10, 18), 16, 1)
+    made.poison()
+    made.run(depthwise.Tile(2, 16, 1))
+    made.check()
+
+
+@pytest.mark.parametrize(("side", "apart"), [(3, 2), (5, 3)])
+def test_with_taps_apart_it_is_torch_s(side: int, apart: int) -> None:
+    """By the reference and by the library."""
+    x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
+    wanted = functional.conv2d(x, weight, bias, padding=side // 2 * apart, dilation=apart, groups=8).relu()
+    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
+    epilogue = Epilogue(bias=bias, activation=RELU, dilation=apart)
+    depthwise.reference(x.permute(0, 2, 3, 1), depthwise.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
+    found = depthwise.DILATED_OP.library(x, LibraryParameters(weight, bias), Ends(RELU, dilation=apart))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 1), (7, 2)])
 def test_the_reference_is_torch_s(side: int, stride: int) -> None:
     """And so is the library's way."""
@@ -72,6 +101,11 @@ def test_it_takes_the_layers_that_it_can() -> None:
     ]  # fmt: skip
     for changed in changes:
         assert not depthwise.OP.accepts(replace(layer, **changed))
+    accepts, apart = depthwise.DILATED_OP.accepts, replace(layer, dilation=(3, 3), padding=(6, 6))
+    assert accepts is not None
+    assert accepts(apart)
+    unlike: list[dict[str, Any]] = [{"dilation": (3, 2)}, {"padding": (2, 2)}, {"stride": (2, 2)}, {"groups": 12}]
+    assert not any(accepts(other) for other in (layer, *(replace(apart, **changed) for changed in unlike)))
 
 
 def test_the_operand_at_fault_is_named() -> None:
@@ -89,6 +123,8 @@ def test_the_operand_at_fault_is_named() -> None:
         ("^pool must not be asked", (x, weight, Epilogue(bias=bias, pool=True), Outputs(out.out, out.out))),
         ("the tile has 4 × 16", (x, weight, *counts, tile)),
         ("^weight must be", (by_bytes, weight, ends, out)),
+        ("^statistics must not be asked", (x, weight, replace(counts[0], dilation=2), counts[1])),
+        ("^dilation must not be asked", (x, weight, replace(ends, dilation=2), Outputs(torch.zeros(1, 4, 4, 16).half()))),
     ]
     for message, operands in refused:
         with pytest.raises(ValueError, match=message):
@@ -116,6 +152,17 @@ def test_every_tile_is_the_reference_s(side: int, stride: int) -> None:
         replace(one, epilogue=replace(one.epilogue, statistics=False), outputs=Outputs(one.outputs.out)) for one in made
     ]
     cases = [(one, tile) for one in (*made, *bare) for tile in one.candidates()]
+    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
+    for one, tile in cases:
+        twice(one, tile)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("apart", [2, 12, 40])
+@pytest.mark.parametrize("side", depthwise.WINDOWS)
+def test_every_tile_reads_taps_that_lie_apart(side: int, apart: int) -> None:
+    cases = [(one, tile) for one in (dilated(side, apart, (33, 77), 96),) for tile in one.candidates()]
     build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
     for one, tile in cases:
         twice(one, tile)
