@@ -197,22 +197,37 @@ def _(statistics: Tensor, *__: object) -> tuple[Tensor, Tensor]:
 
 
 def _norm_factors(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+    statistics: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    size: list[int],
+    phases: int,
+    group_width: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out] of an instance norm of a map of this size, of statistics [N, blocks, 2, out]."""
+    """Factor and shift [N, out] of a norm of a map of this size, of statistics [N, blocks, 2, out].
+
+    So many neighbouring channels are normed together; saved nets of before don't say it, and mean each alone.
+    """
     height, width = size
     if is_cuda(statistics.device.type):
         with torch.cuda.device_of(statistics):
-            return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps))
-    return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases)
+            return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps, group_width))
+    return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases, group_width)
 
 
 def _norm_factors_by_torch(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+    statistics: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    size: list[int],
+    phases: int,
+    group_width: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """What `norm_factors` computes, of the same arguments."""
     height, width = size
-    mean, variance = merged(statistics, height, width, phases)
+    mean, variance = merged(statistics, height, width, phases, group_width)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
     return factor, (0.0 if bias is None else bias) - mean * factor
 

@@ -1,4 +1,4 @@
-"""Instance norms by the project's kernels, as operations of torch beside those of `custom_ops`.
+"""Instance and group norms by the project's kernels, as operations of torch beside those of `custom_ops`.
 
 `normalised` is a norm's pass; `normed_conv3x3` a 3×3 convolution that applies the norm to what it reads. Both take the
 statistics that the layer before has stored. On a CPU the reference runs, and on a GPU where `tile` says so.
@@ -31,17 +31,20 @@ NORM = (
     "Tensor counted, Tensor? norm_weight, Tensor? norm_bias, float eps, int phases, "
     "str norm_activation, float norm_slope"
 )
-NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result) -> ()"
+# How many neighbouring channels are normed together; nets that were saved before group norms were taken don't say it.
+GROUPS = "int group_width=1"
+NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}) -> ()"
 NORMED_CONV3X3 = (
     f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
-    "Tensor(a!) result, Tensor(b!) statistics) -> ()"
+    f"Tensor(a!) result, Tensor(b!) statistics, {GROUPS}) -> ()"
 )
 
 
 def _of_norm(given: dict[str, Any]) -> NormPass:
     weight, bias = (None if part is None else part.flatten() for part in (given["norm_weight"], given["norm_bias"]))
     activation = Activation(given["norm_activation"], given["norm_slope"])
-    return NormPass(Norm(weight, bias, given["eps"]), activation, given.get("norm_scale", 1.0), given["phases"])
+    norm = Norm(weight, bias, given["eps"], given.get("group_width", 1))
+    return NormPass(norm, activation, given.get("norm_scale", 1.0), given["phases"])
 
 
 def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
@@ -73,10 +76,10 @@ WRITTEN = {"normalised": ("result",), "normed_conv3x3": ("result", "statistics")
 
 
 def _register(name: str, schema: str) -> CustomOpDef:
-    names = [part.split()[-1] for part in schema[1:].partition(") -> ")[0].split(", ")]
+    names = [part.split()[-1].partition("=")[0] for part in schema[1:].partition(") -> ")[0].split(", ")]
 
     def run(*values: object) -> None:
-        given: dict[str, Any] = dict(zip(names, values, strict=True))
+        given: dict[str, Any] = dict(zip(names, values, strict=False))  # torch leaves out what is as by default
         if not len(given["x"]):
             return
         by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)

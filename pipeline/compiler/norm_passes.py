@@ -18,6 +18,7 @@ from pipeline.compiler.fx_graph import ADDITION, is_call, only_user
 from pipeline.compiler.ops import tile_of
 from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, RECOGNISABLE, TO
 from pipeline.compiler.passes.norm_sums import factor_and_shift
+from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_normed import slope_of
@@ -40,7 +41,7 @@ class FoundPass:
         x: memory that the layer before writes, fp16.
         factors: the call of `factor_and_shift`.
         last: what the pass comes to.
-        activation: a homogeneous one.
+        activation: one that `norm_pass.suits`.
         scale: of `last`, where that is fp8.
     """
 
@@ -75,11 +76,11 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
     activation, after = NONE, only_user(last)
     if after is not None and is_call(after, *RECOGNISABLE):
         known = recognised(str(after.target), after.args[1:], after.kwargs)
-        if known is None or not known.is_homogeneous or known.by_channel:
+        if known is None:
             return None
         activation, last = known, after
     last, scale = _rounded(last)
-    return FoundPass(x, factors, last, activation, scale)
+    return FoundPass(x, factors, last, activation, scale) if norm_pass.suits(activation, scale) else None
 
 
 def _rounded(value: fx.Node) -> tuple[fx.Node, float]:
@@ -105,7 +106,7 @@ def _only_reads(user: fx.Node, value: fx.Node) -> bool:
 def put_pass(found: FoundPass) -> fx.Node:
     """Put the kernel's operation, by its reference as yet, in the place of a norm's pass; its node."""
     graph, last = found.x.graph, found.last
-    counted, weight, bias, eps, _, phases = found.factors.args
+    counted, weight, bias, eps, _, phases, group_width = found.factors.args
     norm = {"counted": counted, "norm_weight": weight, "norm_bias": bias, "eps": eps, "phases": phases}
     stored = next((user for user in last.users if is_call(user, COPY)), None)
     with graph.inserting_before(stored or last):
@@ -117,6 +118,7 @@ def put_pass(found: FoundPass) -> fx.Node:
             "norm_scale": found.scale,
             "tile": REFERENCE,
             "result": out,
+            "group_width": group_width,
         }
         call = graph.call_function(operation("normalised"), (found.x,), given)
     if stored is not None:

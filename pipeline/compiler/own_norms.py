@@ -144,4 +144,6 @@ def _key(name: str, given: dict[str, Any]) -> str:
     parts = [f"{role} {layout(part)}" for role, part in given.items() if isinstance(part, Tensor)]
     scaled = given.get("norm_scale", 1.0) != 1.0
     others = [str(given[role]) for role in ("phases", "norm_activation", "activation", "tile") if role in given]
-    return "; ".join([name, *parts, *(["scaled"] if scaled else []), *others])
+    width = given.get("group_width", 1)
+    marks = [*(["scaled"] if scaled else []), *([f"groups of {width}"] if width > 1 else [])]
+    return "; ".join([name, *parts, *marks, *others])

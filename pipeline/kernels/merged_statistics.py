@@ -3,7 +3,8 @@
 The idea: a program has eight channels of an image, 32 neighbouring bytes of each entry, and keeps a running mean and
 squared deviations for as many blocks as it has rows, which it merges once at the end. Inductor makes three kernels of
 the same sums, each with few programs, that wait for one another. Of a volume there are so many blocks that as few
-programs would take longer than the norm: bands of its rows are merged first, and then what these come to.
+programs would take longer than the norm: bands of its rows are merged first, and then what these come to. Of a group
+norm a program has whole groups: of wide ones there are few programs too, so that bands begin at fewer blocks.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of
+from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, blocks_of, fits_kernels
 from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.nhwc import check_matrix, check_pixels, check_vector, next_power_of_two
 from pipeline.kernels.common.program import on_grid
@@ -52,8 +53,22 @@ def merged_blocks(
 
 
 @triton.jit
+def over_groups(mean, variance, GROUP: tl.constexpr):
+    """Mean and variance [channels] of each channel's group of GROUP neighbours, of the channels' own."""
+    if GROUP > 1:
+        GROUPS: tl.constexpr = mean.shape[0] // GROUP
+        means = tl.reshape(mean, (GROUPS, GROUP))
+        whole = tl.sum(means, axis=1)[:, None] / GROUP
+        away = means - whole
+        spread = tl.sum(tl.reshape(variance, (GROUPS, GROUP)) + away * away, axis=1)[:, None] / GROUP
+        mean = tl.reshape(tl.broadcast_to(whole, (GROUPS, GROUP)), (GROUPS * GROUP,))
+        variance = tl.reshape(tl.broadcast_to(spread, (GROUPS, GROUP)), (GROUPS * GROUP,))
+    return mean, variance
+
+
+@triton.jit
 def factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS: tl.constexpr):
-    """What an instance norm multiplies by and adds [channels]; weight and bias may be None."""
+    """What a norm multiplies by and adds [channels]; weight and bias may be None."""
     factor = 1.0 / tl.sqrt(variance + eps)
     if weight is not None:
         factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
@@ -67,11 +82,11 @@ def factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS: tl.co
 def _merged_statistics(
     statistics, weight, bias, eps, first_out, second_out, height, width, entries,
     CHANNELS: tl.constexpr, STEP: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS], by STEP.
 
-    Mean and variance, or with `eps` a norm's factor and shift.
+    Mean and variance, or with `eps` a norm's factor and shift; each channel's are those of its GROUP of neighbours.
     """
     if DEPENDENT:
         gdc_launch_dependents()
@@ -81,6 +96,7 @@ def _merged_statistics(
     first, second = merged_blocks(
         statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
     )
+    first, second = over_groups(first, second, GROUP)
     if eps is not None:
         first, second = factor_and_shift(first, second, weight, bias, eps, channel, CHANNELS)
     tl.store(first_out + image * STEP + channel, first, mask=channel < CHANNELS)
@@ -88,7 +104,7 @@ def _merged_statistics(
 
 
 def merge_statistics(
-    statistics: Tensor, height: int, width: int, phases: int = 1, *, dependent: bool = False
+    statistics: Tensor, height: int, width: int, phases: int = 1, *, group_width: int = 1, dependent: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Mean and biased variance [N, out] of statistics [N, blocks, 2, out], as `block_statistics.merged` gives them.
 
@@ -97,26 +113,35 @@ def merge_statistics(
         height: of the map, a multiple of `phases`.
         width: of the map, a multiple of `phases`.
         phases: as `block_statistics` has them.
+        group_width: channels of a group, whose mean and variance each of them gets.
         dependent: whether the kernel may come before the one before it ends (`dependent_launch`).
 
     Raises:
-        ValueError: statistics aren't as above.
+        ValueError: statistics aren't as above, or the kernels have no such groups.
     """
-    return _merge(statistics, (height, width), phases, Norm(), dependent=dependent)
+    return _merge(statistics, (height, width), phases, Norm(group_width=group_width), dependent=dependent)
 
 
 class Norm(NamedTuple):
-    """What an instance norm has beyond its input: weight and bias [out] fp32, None for 1 and 0; without eps no norm."""
+    """What a norm has beyond its input.
+
+    Attributes:
+        weight: [out] fp32; None for 1.
+        bias: [out] fp32; None for 0.
+        eps: added to the variance; without it there is no norm.
+        group_width: how many neighbouring channels are normed together; 1 is an instance norm.
+    """
 
     weight: Tensor | None = None
     bias: Tensor | None = None
     eps: float | None = None
+    group_width: int = 1
 
 
 def norm_factors(
     statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm, *, dependent: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out] by which an instance norm of a map is x · factor + shift, of its statistics.
+    """Factor and shift [N, out] by which a norm of a map is x · factor + shift, of its statistics.
 
     Args:
         statistics: [N, blocks, 2, out] fp32, contiguous.
@@ -126,7 +151,7 @@ def norm_factors(
         dependent: as in `merge_statistics`.
 
     Raises:
-        ValueError: statistics, weight or bias aren't as above.
+        ValueError: statistics, weight or bias aren't as above, or the kernels have no such groups.
     """
     return _merge(statistics, size, phases, norm, dependent=dependent)
 
@@ -143,6 +168,10 @@ def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Nor
     for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
         if vector is not None:
             check_vector(name, vector, channels)
+    if not fits_kernels(norm.group_width, channels):
+        raise ValueError(
+            f"group_width must be a power of two up to {WIDEST_GROUP} that divides {channels}, got {norm.group_width}"
+        )
 
 
 def _merge(
@@ -153,7 +182,7 @@ def _merge(
     batch, entries, _, channels = statistics.shape
     # Of memory of their own each: torch takes no two answers of an operation that share theirs.
     out = statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
-    bands = bands_of(height, entries) if phases == 1 else 1
+    bands = bands_of(height, entries, norm.group_width) if phases == 1 else 1
     if bands > 1:
         parts = statistics.new_empty(batch, bands, 2, channels)
         banded = statistics.view(batch * bands, entries // bands, 2, channels)
@@ -174,10 +203,10 @@ def _merge(
     return out
 
 
-def bands_of(height: int, entries: int) -> int:
+def bands_of(height: int, entries: int, group_width: int = 1) -> int:
     """Into how many bands of equal height, of whole rows of blocks, a map with so many blocks is cut; 1 for no cut."""
     lines = height // ROWS
-    if entries <= MOST_ENTRIES or height % ROWS:
+    if entries * max(CHANNELS, group_width) <= MOST_ENTRIES * CHANNELS or height % ROWS:
         return 1
     return next(bands for bands in range(min(MOST_BANDS, lines), 0, -1) if lines % bands == 0)
 
@@ -195,10 +224,12 @@ def _queue(
     """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into two of [N, channels]."""
     height, width = size
     batch, entries, _, channels = statistics.shape
-    lines = min(MOST_ROWS, max(16, next_power_of_two(entries)))
-    on_grid(_merged_statistics, batch, triton.cdiv(channels, CHANNELS))(
-        statistics, *norm, *out, height // phases, width // phases, entries,
-        CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=CHANNELS,
-        ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines > 512 else 4,
+    weight, bias, eps, group = norm
+    each = max(CHANNELS, group)
+    lines = min(MOST_ROWS * CHANNELS // each, max(16, next_power_of_two(entries)))
+    on_grid(_merged_statistics, batch, triton.cdiv(channels, each))(
+        statistics, weight, bias, eps, *out, height // phases, width // phases, entries,
+        CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=each, GROUP=group,
+        ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines * each > 512 * CHANNELS else 4,
         **(DEPENDENT if dependent else {}),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An instance norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
+"""An instance or group norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
 
 The idea: Inductor's pass computes where each value lies, loads factor and shift for it, and clamps it before it is
 rounded to fp8, some fifteen instructions a value: with half of the bytes it takes as long as in fp16. Here a program
@@ -17,7 +17,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import COLS, ROWS, merged
+from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.nhwc import (
@@ -30,9 +30,16 @@ from pipeline.kernels.common.nhwc import (
 )
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
-from pipeline.kernels.merged_statistics import Norm, check_norm, factor_and_shift, merged_blocks, norm_factors
+from pipeline.kernels.merged_statistics import (
+    Norm,
+    check_norm,
+    factor_and_shift,
+    merged_blocks,
+    norm_factors,
+    over_groups,
+)
 
-WIDEST = 64  # channels of a program: 128 bytes of a pixel
+WIDEST = WIDEST_GROUP  # channels of a program: 128 bytes of a pixel
 FEW = 64  # entries of statistics that each program may merge for itself
 
 
@@ -57,7 +64,7 @@ class NormPass:
 
     Attributes:
         norm: with its eps.
-        activation: a homogeneous one.
+        activation: one without a slope for each channel; a homogeneous one where there is a scale.
         scale: of the stored values, where they are fp8.
         phases: of the statistics, as `block_statistics` has them.
     """
@@ -73,13 +80,14 @@ def _norm_pass(
     x, out, statistics, weight, bias, eps, first, second, unit, height, width, entries, pixels,
     x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride,
     CHANNELS: tl.constexpr, EACH: tl.constexpr, PIXELS: tl.constexpr, STEPS: tl.constexpr,
-    MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, GROUP: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION(x · factor + shift) · unit.
+    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit).
 
     Factor and shift [N, CHANNELS] are `first` and `second`, or where the program MERGES they are made of statistics
-    [N, entries, 2, CHANNELS] of phases of height × width.
+    [N, entries, 2, CHANNELS] of phases of height × width, over each channel's GROUP of neighbours.
     """
     if DEPENDENT:
         gdc_launch_dependents()
@@ -90,6 +98,7 @@ def _norm_pass(
         mean, variance = merged_blocks(
             statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
         )
+        mean, variance = over_groups(mean, variance, GROUP)
         factor, shift = factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS)
     else:
         factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
@@ -116,33 +125,45 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         tile: one of `candidates`; the first of them without.
 
     Raises:
-        ValueError: a tensor isn't as above, or the activation isn't homogeneous; the text begins with its name.
+        ValueError: a tensor isn't as above, the kernels have no such groups, or the activation isn't one that `how`
+            allows; the text begins with its name.
     """
     batch, height, width, channels = x.shape
     for name, part in (("x", x), ("out", out)):
         _check_map(name, part, x.shape)
     check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
-    if how.norm.eps is None or not how.activation.is_homogeneous or how.activation.by_channel:
-        raise ValueError(f"activation must be homogeneous with one slope, after a norm with eps, got {how.activation}")
+    _check_activation(how)
+    weight, bias, eps, group = how.norm
     tile = tile or next(candidates(statistics))
     dependent = gluon_barred() is None and not interpreted()
     first = second = None
     if not tile.merges:
         first, second = norm_factors(statistics, (height, width), how.phases, how.norm, dependent=dependent)
-    each = min(WIDEST, max(16, next_power_of_two(channels)))
+    each = min(WIDEST, max(16, next_power_of_two(channels)))  # whole groups
     wide = max(1, tile.values // each)
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
-        x, out, statistics, *how.norm, first, second, 1.0 / how.scale,
+        x, out, statistics, weight, bias, eps, first, second, 1.0 / how.scale,
         height // how.phases, width // how.phases, entries, pixels,
         x.stride(0), x.stride(2), out.stride(0), out.stride(2),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
-        LINES=min(FEW, max(2, next_power_of_two(entries))), ROWS=ROWS, COLS=COLS,
+        LINES=min(FEW, max(2, next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
         ACTIVATION=how.activation.expression, SLOPE=how.activation.slope,
         DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
+
+
+def _check_activation(how: NormPass) -> None:
+    if how.norm.eps is None or not suits(how.activation, how.scale):
+        given = f"{how.activation} with a scale of {how.scale:g}"
+        raise ValueError(f"activation must be homogeneous, or without a scale, after a norm with eps, got {given}")
+
+
+def suits(activation: Activation, scale: float) -> bool:
+    """Whether a pass can end in an activation: the scale goes into factor and shift, so that it must pass through."""
+    return not activation.by_channel and (activation.is_homogeneous or scale == 1.0)
 
 
 def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
@@ -155,7 +176,7 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
     """What `norm_pass` computes of x and into out [N, H, W, C], in plain PyTorch and fp32, on any device."""
-    mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases)
+    mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases, how.norm.group_width)
     factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
     shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
     y = how.activation(x.float() * factor[:, None, None] + shift[:, None, None])

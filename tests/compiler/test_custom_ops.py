@@ -121,6 +121,15 @@ def test_torch_finds_no_fault_with_what_merges_statistics() -> None:
     torch.library.opcheck(merge, (counted, 16, 36, 2))
     for ends in ((vector, vector), (None, None)):
         torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2))
+        torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2, 4))
+
+
+def test_a_net_that_says_nothing_of_groups_norms_each_channel_alone() -> None:
+    """As nets that were saved before do."""
+    counted = statistics_of(torch.randn(2, 16, 36, 8), 2)
+    alone = norm(counted, None, None, 1e-5, [16, 36], 2, 1)
+    for found, wanted in zip(norm(counted, None, None, 1e-5, [16, 36], 2), alone, strict=True):
+        assert torch.equal(found, wanted)
 
 
 def test_wanted_gradients_are_refused_in_one_line(of_each_kind: list[Call]) -> None:

@@ -22,7 +22,7 @@ from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.measure.batch import Batch
 from tests.compiler.nets import image, lively
-from tests.compiler.rewriting import computing, lowered, own_calls, rewrite_all, rewritten_from
+from tests.compiler.rewriting import called, computing, lowered, own_calls, rewrite_all, rewritten_from
 
 BATCH = image(2, 3, 8, 16)
 NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
@@ -182,6 +182,26 @@ def twice_where_a_tile_runs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(RUNS, name, wrong)
 
 
+def with_silu(made: fx.GraphModule) -> fx.GraphModule:
+    """A graph whose activations are all SiLU."""
+    for node in made.graph.find_nodes(op="call_function", target=torch.ops.aten.leaky_relu.default):
+        node.target, node.args = torch.ops.aten.silu.default, node.args[:1]
+    made.recompile()
+    return made
+
+
+@torch.no_grad()
+def test_a_pass_ends_in_silu_where_nothing_is_scaled(tmp_path: Path) -> None:
+    """No layer applies it when it reads, and no pass of ours rounds it to fp8: the scale would be within the SiLU."""
+    made = with_silu(graph())
+    wanted = made(BATCH)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
+    assert called(made).count("aten.silu.default") == 1  # what the logits are sums of
+    assert float((made(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
+    scaled = with_silu(graph(leaky_relu=0.02))
+    assert [found.scale for found in found_passes(scaled.graph)] == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("how", ["activation", "residual"])
 def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
     """With an activation that no pass of ours has, or a value added to it."""
@@ -189,7 +209,7 @@ def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
     assert len(list(found_passes(made.graph))) == 3
     for node in [node for node in made.graph.nodes if str(node.target) == "aten.leaky_relu.default"]:
         if how == "activation":
-            node.target = torch.ops.aten.silu.default
+            node.target = torch.ops.aten.tanh.default
         else:
             with made.graph.inserting_after(node):
                 added = made.graph.call_function(torch.ops.aten.add.Tensor, (node, 1.0))
@@ -210,7 +230,11 @@ def test_torch_finds_no_fault_with_the_operations() -> None:
     }
     norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
     given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
-    torch.library.opcheck(operation("normalised"), (x,), given, test_utils=CHECKS)
+    groups = {"group_width": 4}
+    for named in (given, given | groups):
+        torch.library.opcheck(operation("normalised"), (x,), named, test_utils=CHECKS)
     kept = {"weight": torch.randn(9, 8, 16), "bias": vector[:8], "activation": "none", "slope": 0.0, "layer": "a"}
     made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
-    torch.library.opcheck(operation("normed_conv3x3"), (x,), {**norm, **kept, **made}, test_utils=CHECKS[:3])
+    for named in ({}, groups):
+        whole = {**norm, **kept, **made, **named}
+        torch.library.opcheck(operation("normed_conv3x3"), (x,), whole, test_utils=CHECKS[:3])

@@ -206,12 +206,21 @@ def plain_kernels() -> None:
     gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
     conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
     norm_small(small)
+    norm_groups()
 
 
 def norm_small(x: torch.Tensor) -> None:
     """A norm's pass over x [1, 16, 16, 32], which merges its statistics."""
     how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1))
     norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x))
+
+
+def norm_groups() -> None:
+    """A pass that merges groups' statistics, and one before which they are merged: in bands, of the widest groups."""
+    for size, group_width, tile in ((16, 8, norm_pass.Tile(4096, 4, True)), (384, 64, norm_pass.Tile(4096, 4, False))):
+        x, norm = torch.zeros(1, size, size, 64).half(), Norm(eps=1e-5, group_width=group_width)
+        how = norm_pass.NormPass(norm, Activation("silu"))
+        norm_pass.norm_pass(x, torch.zeros(1, blocks_of(size, size), 2, 64), how, torch.zeros_like(x), tile)
 
 
 def compile_polyphase() -> None:
@@ -248,6 +257,7 @@ def from_registers() -> None:
     assert counted is not None
     conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16, 4, 2, 3))
     norm_small(x[:, :16, :16].contiguous())
+    norm_groups()
 
 
 if __name__ == "__main__":

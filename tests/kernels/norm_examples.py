@@ -15,14 +15,19 @@ from tests.kernels.examples import DEVICE, poisoned, values
 LEAKY = Activation("leaky_relu", 0.1)
 
 
-def normed(size: tuple[int, ...], phases: int = 1, ends: bool = True) -> tuple[Tensor, Tensor, NormPass]:
-    """A map [N, H, W, C] far from zero in a part of the channels of a wider one, its statistics, and a norm of it."""
+def normed(
+    size: tuple[int, ...], phases: int = 1, ends: bool = True, group_width: int = 1
+) -> tuple[Tensor, Tensor, NormPass]:
+    """A map [N, H, W, C] far from zero in a part of the channels of a wider one, its statistics, and a norm of it.
+
+    Neighbouring channels lie around different means, as those of a group do.
+    """
     batch, height, width, channels = size
-    y = values(batch, height, width, channels, dtype=torch.float32) * 3 + 7
+    y = values(batch, height, width, channels, dtype=torch.float32) * 3 + 7 + torch.arange(channels, device=DEVICE) % 5
     wide = poisoned(batch, height, width, 2 * channels)
     wide[..., channels:] = y
     weight, bias = (values(channels, dtype=torch.float32) + part if ends else None for part in (1, 2))
-    how = NormPass(Norm(weight, bias, 1e-5), LEAKY, phases=phases)
+    how = NormPass(Norm(weight, bias, 1e-5, group_width), LEAKY, phases=phases)
     return wide[..., channels:], statistics_of(y, phases), how
 
 
@@ -38,9 +43,9 @@ def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: 
     return out
 
 
-def convolution(size: tuple[int, ...], outer: int) -> tuple[Operands, Tensor, NormPass]:
+def convolution(size: tuple[int, ...], outer: int, group_width: int = 1) -> tuple[Operands, Tensor, NormPass]:
     """A convolution of a norm of a map [N, H, W, in], with outputs of NaN."""
-    x, counted, how = normed(size)
+    x, counted, how = normed(size, group_width=group_width)
     epilogue = Epilogue(bias=values(outer, dtype=torch.float32), statistics=True)
     whole = torch.full((size[0], blocks_of(*size[1:3]), 2, outer), torch.nan, device=DEVICE)
     outputs = Outputs(poisoned(*size[:3], outer), statistics=whole)

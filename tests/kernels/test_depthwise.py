@@ -124,7 +124,10 @@ def test_the_operand_at_fault_is_named() -> None:
         ("the tile has 4 × 16", (x, weight, *counts, tile)),
         ("^weight must be", (by_bytes, weight, ends, out)),
         ("^statistics must not be asked", (x, weight, replace(counts[0], dilation=2), counts[1])),
-        ("^dilation must not be asked", (x, weight, replace(ends, dilation=2), Outputs(torch.zeros(1, 4, 4, 16).half()))),
+        (
+            "^dilation must not be asked",
+            (x, weight, replace(ends, dilation=2), Outputs(torch.zeros(1, 4, 4, 16).half())),
+        ),
     ]
     for message, operands in refused:
         with pytest.raises(ValueError, match=message):

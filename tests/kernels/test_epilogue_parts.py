@@ -127,6 +127,33 @@ def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
 
 
 @pytest.mark.parametrize("phases", [1, 2])
+@pytest.mark.parametrize(("group_width", "channels"), [(2, 12), (4, 12), (8, 24), (16, 48), (64, 128)])
+def test_the_kernel_merges_groups_of_channels(group_width: int, channels: int, phases: int) -> None:
+    """Far from zero, around means that differ within a group; more entries than a program takes at once."""
+    y = values(2, 26, 38, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
+    counted, norm = statistics_of(y, phases), merged_statistics.Norm(eps=1e-5, group_width=group_width)
+    with patch.object(merged_statistics, "MOST_ROWS", 16 * group_width):
+        found = merged_statistics.merge_statistics(counted, 26, 38, phases, group_width=group_width)
+        factor, shift = merged_statistics.norm_factors(counted, (26, 38), phases, norm)
+    for part, wanted in zip(found, merged(counted, 26, 38, phases, group_width), strict=True):
+        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
+    exact = functional.group_norm(y.double().permute(0, 3, 1, 2), channels // group_width).permute(0, 2, 3, 1).float()
+    torch.testing.assert_close(y * factor[:, None, None] + shift[:, None, None], exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("group_width", [4, 16])
+def test_groups_are_merged_after_the_bands(group_width: int) -> None:
+    """Once; where groups are wide, and so programs few, bands begin at fewer blocks."""
+    counted = statistics_of(values(2, 48, 40, 32, dtype=torch.float32) * 3 + 100 + torch.arange(32, device=DEVICE))
+    with patch.object(merged_statistics, "MOST_ENTRIES", 17), patch.object(merged_statistics, "MOST_BANDS", 5):
+        assert merged_statistics.bands_of(48, 18, group_width) == 3
+        assert [merged_statistics.bands_of(48, 17, wide) for wide in (8, 16)] == [1, 3]
+        found = merged_statistics.merge_statistics(counted, 48, 40, group_width=group_width)
+    for part, wanted in zip(found, merged(counted, 48, 40, 1, group_width), strict=True):
+        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [(8, 16), (13, 33), (40, 7)])
 def test_merged_statistics_are_the_variance_also_far_from_zero(size: tuple[int, int], phases: int) -> None:
     """Of values around 10000 that differ by 1: sums of squares in fp32 would leave nothing of it."""
@@ -155,7 +182,7 @@ def test_statistics_of_a_kernel_keep_the_variance_far_from_zero() -> None:
 def test_statistics_of_groups_are_those_of_their_channels_pixels() -> None:
     """Of neighbouring channels, as a group norm has them."""
     y = torch.randn(2, 9, 20, 8) * 3 + 5
-    mean, variance = grouped(*merged(statistics_of(y), 9, 20), 4)
+    mean, variance = grouped(*merged(statistics_of(y), 9, 20), 2)
     wanted_variance, wanted_mean = torch.var_mean(y.unflatten(3, (4, 2)), dim=(1, 2, 4), correction=0)
     torch.testing.assert_close(mean, wanted_mean)
     torch.testing.assert_close(variance, wanted_variance)

@@ -33,13 +33,33 @@ def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dty
         assert torch.equal(first.float(), again.float())
 
 
-@pytest.mark.parametrize(("inner", "outer"), [(32, 32), (24, 16), (64, 8)])
+@pytest.mark.parametrize("activation", [LEAKY, Activation("silu")], ids=str)
+@pytest.mark.parametrize("group_width", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("size", [(3, 26, 34, 64), (2, 200, 174, 192), (1, 768, 768, 64)])
+def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
+    size: tuple[int, ...], group_width: int, activation: Activation
+) -> None:
+    """The last map in bands where the groups are wide; the same bits in two runs."""
+    x, counted, how = normed(size, group_width=group_width)
+    how = replace(how, activation=activation)
+    wanted = stored(how, x, counted, HALF, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, HALF, tile) for _ in range(2))
+        assert_near(first, wanted, HALF)
+        assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "group_width"), [(32, 32, 1), (24, 16, 1), (64, 8, 1), (32, 32, 4), (64, 8, 16)]
+)
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
-def test_the_convolution_norms_what_it_reads_on_a_gpu(activation: Activation, inner: int, outer: int) -> None:
+def test_the_convolution_norms_what_it_reads_on_a_gpu(
+    activation: Activation, inner: int, outer: int, group_width: int
+) -> None:
     """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
     if reason := gluon_barred():
         pytest.skip(reason)
-    operands, counted, how = convolution((2, 77, 90, inner), outer)
+    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width)
     how = replace(how, activation=activation)
     wanted = [part.clone() for part in run(operands, counted, how, None)]
     for tile in conv3x3_narrow.candidates(operands.x, outer):

@@ -25,6 +25,32 @@ def test_the_pass_writes_what_its_reference_writes(merges: bool, dtype: torch.dt
     assert_near(found, wanted, dtype)
 
 
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize(("group_width", "channels"), [(1, 24), (2, 24), (4, 24), (8, 24), (16, 48), (64, 128)])
+def test_the_pass_norms_groups_of_channels(group_width: int, channels: int, merges: bool) -> None:
+    """Of a program's channels several groups or one, where the last program has fewer channels than the others."""
+    x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
+    found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
+    assert_near(found, wanted, HALF)
+
+
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize("activation", [Activation("silu"), Activation("elu", 0.5)], ids=str)
+def test_without_a_scale_a_pass_ends_in_any_activation(activation: Activation, merges: bool) -> None:
+    x, counted, how = normed((1, 10, 34, 24), group_width=4)
+    how = replace(how, activation=activation)
+    found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
+    assert_near(found, wanted, HALF)
+
+
+@pytest.mark.parametrize("group_width", [2, 3, 8])
+def test_the_reference_is_torchs_group_norm(group_width: int) -> None:
+    x, counted, how = normed((2, 9, 20, 24), group_width=group_width)
+    wanted = functional.group_norm(x.permute(0, 3, 1, 2).float(), 24 // group_width, how.norm.weight, how.norm.bias)
+    found = stored(replace(how, activation=Activation("silu")), x, counted, HALF, None)
+    torch.testing.assert_close(found.float(), functional.silu(wanted).permute(0, 2, 3, 1), rtol=4e-3, atol=4e-3)
+
+
 @pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
 def test_the_reference_is_torchs_norm(ends: bool) -> None:
     x, counted, how = normed((2, 9, 20, 8), ends=ends)
@@ -48,8 +74,13 @@ def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
         ({"out": torch.zeros(1, 8, 8, 16).half().transpose(2, 3)}, "^out must have its channels side by side"),
         ({"statistics": torch.zeros(1, 2, 2, 8)}, "^statistics must be"),
         ({"how": NormPass(Norm(torch.zeros(4), eps=1e-5))}, "^weight must be 8"),
-        ({"how": NormPass(Norm(eps=1e-5), Activation("silu"))}, "^activation must be homogeneous .* got silu"),
-        ({"how": NormPass(Norm())}, "^activation must be homogeneous with one slope, after a norm with eps"),
+        ({"how": NormPass(Norm(eps=1e-5), Activation("silu"), 0.5)}, "^activation must be homogeneous, or without a "),
+        ({"how": NormPass(Norm(eps=1e-5), Activation("prelu"))}, "^activation must .* got prelu with a scale of 1$"),
+        ({"how": NormPass(Norm())}, "^activation must be homogeneous, or without a scale, after a norm with eps"),
+        *(
+            ({"how": NormPass(Norm(eps=1e-5, group_width=width))}, rf"^group_width must be .* divides 8, got {width}$")
+            for width in (-8, -1, 0, 3, 16, 128, 2**40)
+        ),
     ],
 )
 def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
@@ -60,12 +91,13 @@ def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str)
         norm_pass.norm_pass(*(given[name] for name in ("x", "statistics", "how", "out")))
 
 
-def test_the_convolution_s_reference_reads_what_the_norm_gives() -> None:
+@pytest.mark.parametrize("group_width", [1, 4])
+def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int) -> None:
     """The zeros around the image are zeros of the normed map."""
-    operands, counted, how = convolution((1, 9, 20, 16), 8)
+    operands, counted, how = convolution((1, 9, 20, 16), 8, group_width)
     conv3x3_normed.reference(operands, counted, how)
-    norm = how.norm
-    before = functional.instance_norm(operands.x.permute(0, 3, 1, 2).float(), weight=norm.weight, bias=norm.bias)
+    x, norm = operands.x.permute(0, 3, 1, 2).float(), how.norm
+    before = functional.group_norm(x, 16 // group_width, norm.weight, norm.bias)
     taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
     wanted = functional.conv2d(functional.leaky_relu(before, 0.1), taps, operands.epilogue.bias, padding=1)
     assert operands.outputs.out is not None
@@ -93,3 +125,11 @@ def test_the_convolution_takes_no_other_norm(wrong: dict[str, Any]) -> None:
     operands, counted, how = convolution((1, 8, 16, 16), 8)
     with pytest.raises(ValueError, match=r"^x must be float16, after a norm with eps and a ReLU"):
         conv3x3_normed.normed_conv3x3(operands, counted, replace(how, **wrong), conv3x3_narrow.Tile(16))
+
+
+@pytest.mark.parametrize("group_width", [0, 3, 32])
+def test_the_convolution_takes_no_groups_that_kernels_have_not(group_width: int) -> None:
+    operands, counted, how = convolution((1, 8, 16, 16), 8)
+    how = replace(how, norm=how.norm._replace(group_width=group_width))
+    with pytest.raises(ValueError, match=rf"^group_width must be a power of two up to 64 .* 16, got {group_width}$"):
+        conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16))

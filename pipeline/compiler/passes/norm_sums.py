@@ -12,7 +12,7 @@ from pipeline.compiler.layer_nodes import producer
 from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, TO, of_few_channels
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.block_statistics import blocks_of, grouped
+from pipeline.kernels.common.block_statistics import blocks_of, fits_kernels, grouped
 
 aten = torch.ops.aten
 VAR_MEAN, VIEW = "aten.var_mean.correction", "aten.view.default"
@@ -38,12 +38,13 @@ def sum_where_made(net: ExportedNet) -> list[str]:
         ):
             continue
         layer.statistics, phases = True, layer.op.phases
-        groups = view.args[1][1] if is_call(view, VIEW) else None  # type: ignore[index]
+        group_width = int(view.args[1][2]) if is_call(view, VIEW) else None  # type: ignore[index,arg-type]
         with net.module.graph.inserting_before(both):
             statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
             statistics.meta["val"] = torch.empty(batch, blocks_of(height, width, phases), 2, channels, device="meta")
-            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, phases, groups))
-        _norm_by_factors(both, cast, statistics, phases)
+            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
+        if group_width is None or fits_kernels(group_width, channels):
+            _norm_by_factors(both, cast, statistics, phases, group_width or 1)
         replace(both, known)
         matched.append(layer.name)
     return matched
@@ -54,13 +55,31 @@ def rows_are_pixels(layer: KernelLayer) -> bool:
     return layer.op in (conv_first.OP, conv_first.STRIDED_OP) or of_few_channels(layer)
 
 
-def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int) -> None:
-    """Let an instance norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
+def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:
+    """Let a norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
     parts = {part_of_answer(user): user for user in both.users}
     away = only_user(parts[1]) if len(parts) == 2 else None
-    last = only_user(away) if away is not None and away.args[0] is x else None
+    last = only_user(away) if away is not None and away.args[0] is both.args[0] else None
     if last is None or not is_call(last, MULTIPLICATION):
         return
+    if both.args[0] is not x:  # in groups, and then in channels again
+        last = only_user(last)
+        if last is None or not is_call(last, VIEW):
+            return
+    last, ends = _with_ends(last)
+    variance = only_user(parts[0])
+    assert variance is not None
+    graph, size = both.graph, list(shape_of(x.all_input_nodes[0])[2:])
+    with graph.inserting_before(last):
+        given = (statistics, *ends, variance.args[1], size, phases, group_width)
+        factors = graph.call_function(factor_and_shift, given)
+        factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
+        scaled = graph.call_function(aten.mul.Tensor, (x, factor))
+        replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
+
+
+def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
+    """What a normed value is after weight and bias, and these; None for one that is missing or computed."""
     ends: list[fx.Node | None] = []
     for operation in (MULTIPLICATION, ADDITION):
         user = only_user(last)
@@ -68,34 +87,33 @@ def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int
         found = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
         ends.append(found)
         last = user if found is not None and user is not None else last
-    variance = only_user(parts[0])
-    assert variance is not None
-    graph, size = both.graph, list(shape_of(x.all_input_nodes[0])[2:])
-    with graph.inserting_before(last):
-        factors = graph.call_function(factor_and_shift, (statistics, *ends, variance.args[1], size, phases))
-        factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
-        scaled = graph.call_function(aten.mul.Tensor, (x, factor))
-        replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
+    return last, ends
 
 
 def factor_and_shift(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], phases: int
+    statistics: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    size: list[int],
+    phases: int,
+    group_width: int,
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1]."""
+    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1], of groups of so many channels."""
     ends = (None if part is None else part.flatten() for part in (weight, bias))
-    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, phases)
+    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, phases, group_width)
     return found[0][:, :, None, None], found[1][:, :, None, None]
 
 
 def variance_and_mean(
-    statistics: Tensor, height: int, width: int, phases: int, groups: int | None
+    statistics: Tensor, height: int, width: int, phases: int, group_width: int | None
 ) -> tuple[Tensor, Tensor]:
     """What `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
 
     [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
     """
     mean, variance = torch.ops.unet_ladder.merged_statistics(statistics, height, width, phases)
-    if groups is None:
+    if group_width is None:
         return variance[:, :, None, None], mean[:, :, None, None]
-    mean, variance = grouped(mean, variance, groups)
+    mean, variance = grouped(mean, variance, group_width)
     return variance[:, :, None, None, None], mean[:, :, None, None, None]

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 ROWS, COLS = 8, 16  # pixels of a block
+WIDEST_GROUP = 64  # channels that a kernel norms together, of powers of two: so many a program of them has
 
 
 def blocks_of(height: int, width: int, phases: int = 1) -> int:
@@ -47,17 +48,30 @@ def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
     return torch.cat((mean, squares), 2)
 
 
-def merged(statistics: Tensor, height: int, width: int, phases: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out]."""
+def merged(statistics: Tensor, height: int, width: int, phases: int = 1, group_width: int = 1) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out].
+
+    With a `group_width` each channel's are those of its group of so many neighbours.
+    """
     pixels = pixels_of_blocks(height, width, phases, statistics.device)[:, None]
     means, squares = statistics[:, :, 0], statistics[:, :, 1]
     mean = (means * pixels).sum(1) / (height * width)
     between = ((means - mean[:, None]).square() * pixels).sum(1)
-    return mean, (squares.sum(1) + between) / (height * width)
+    variance = (squares.sum(1) + between) / (height * width)
+    if group_width == 1:
+        return mean, variance
+    of_groups = grouped(mean, variance, group_width)
+    first, second = (part[:, :, None].expand(-1, -1, group_width).flatten(1) for part in of_groups)
+    return first, second
 
 
-def grouped(mean: Tensor, variance: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance [N, groups] of groups of neighbouring channels, of the channels' own [N, out]."""
-    means, variances = mean.unflatten(1, (groups, -1)), variance.unflatten(1, (groups, -1))
+def grouped(mean: Tensor, variance: Tensor, group_width: int) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance [N, groups] of groups of so many neighbours, of the channels' own [N, out]."""
+    means, variances = mean.unflatten(1, (-1, group_width)), variance.unflatten(1, (-1, group_width))
     whole = means.mean(2)
     return whole, variances.mean(2) + (means - whole[:, :, None]).square().mean(2)
+
+
+def fits_kernels(group_width: int, channels: int) -> bool:
+    """Whether the kernels norm groups of so many channels: a power of two, at most `WIDEST_GROUP`, that divides all."""
+    return group_width in (1 << power for power in range(WIDEST_GROUP.bit_length())) and channels % group_width == 0

@@ -1,4 +1,4 @@
-"""An instance norm, and the ReLU after it, applied to the pixels that a product is fed from registers with.
+"""An instance or group norm, and the ReLU after it, applied to the pixels that a product is fed from registers with.
 
 The idea: a norm's pass reads a map and writes it again, which takes longer than the arithmetic. A kernel that reads
 pixels into registers can do it there, two fp16 values an instruction: (x − mean) · factor + shift, and the larger of
@@ -19,11 +19,11 @@ HALF_MAX = gl.constexpr(65504.0)
 
 
 class NormOnLoad(NamedTuple):
-    """An instance norm of a kernel's input with what follows it: max(y, slope · y).
+    """A norm of a kernel's input with what follows it: max(y, slope · y).
 
     Attributes:
-        mean: of each image and channel [N, in], fp32.
-        variance: the biased one, [N, in] fp32.
+        mean: of each image and channel, or the channel's group, [N, in] fp32.
+        variance: the biased one of the same, [N, in] fp32.
         weight: [in] fp32; None for 1.
         bias: [in] fp32; None for 0.
         eps: added to the variance.

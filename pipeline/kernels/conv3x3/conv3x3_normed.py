@@ -1,4 +1,4 @@
-"""The 3×3 convolution of few channels that applies an instance norm, and the ReLU after it, to what it reads.
+"""The 3×3 convolution of few channels that applies an instance or group norm, and the ReLU after it, to what it reads.
 
 The norm's own pass, which reads and writes the whole map, is gone; its statistics are merged in a kernel before.
 """
@@ -34,16 +34,16 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
         tile: how the work is cut.
 
     Raises:
-        ValueError: an operand isn't as above.
+        ValueError: an operand isn't as above, or the kernels have no such groups.
     """
     check_operands(operands)
     _, height, width, _ = operands.x.shape
-    slope, (weight, bias, eps) = slope_of(how.activation), how.norm
+    slope, (weight, bias, eps, group) = slope_of(how.activation), how.norm
     if operands.x.dtype != torch.float16 or slope is None or eps is None or how.scale != 1.0:
         given = f"{operands.x.dtype}, {how.activation}"
         raise ValueError(f"x must be float16, after a norm with eps and a ReLU with a slope from 0 to 1, got {given}")
     check_norm(counted, (height, width), how.phases, how.norm)
-    mean, variance = merge_statistics(counted, height, width, how.phases, dependent=True)
+    mean, variance = merge_statistics(counted, height, width, how.phases, group_width=group, dependent=True)
     conv3x3_narrow.launch(operands, tile, NormOnLoad(mean, variance, weight, bias, eps, slope))
 
 

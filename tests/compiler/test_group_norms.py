@@ -1,0 +1,233 @@
+"""Group norms of summed statistics: as factor and shift, by own kernels, in nets as SegResNet and diffusers' are."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from pipeline.compiler.artifact import load, save
+from pipeline.compiler.custom_ops import REFERENCE, operation
+from pipeline.compiler.norm_passes import found_passes, put_pass
+from pipeline.compiler.ops import tile_text
+from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, put_own_norms
+from pipeline.compiler.passes.norm_sums import factor_and_shift, variance_and_mean
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from tests.compiler.nets import image, lively
+from tests.compiler.rewriting import distance, lowered, own_calls, rewritten_from
+from tests.compiler.test_own_norms import by_references, by_tile, tuner
+
+__all__ = ["by_references"]  # a fixture, which every test here asks for by itself
+BATCH = image(2, 3, 16, 24)
+NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
+
+
+def group_norm(groups: int, channels: int) -> nn.GroupNorm:
+    """One whose weight and bias differ from channel to channel."""
+    norm = nn.GroupNorm(groups, channels)
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias, std=0.2)
+    return norm
+
+
+class Residual(nn.Module):
+    """Norm, ReLU and convolution, twice, and what came in, as SegResNet's blocks."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(group_norm(8, channels) for _ in range(2))
+        self.convs = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        value = self.convs[0](self.norms[0](x).relu())
+        answer: Tensor = self.convs[1](self.norms[1](value).relu()) + x
+        return answer
+
+
+class PreActivated(nn.Module):
+    """A small SegResNet, with groups of four and of eight channels; a first layer whose answer lies far from zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.down = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 64, 3, 2, 1, bias=False)
+        self.high, self.last, self.low = Residual(32), Residual(32), nn.Sequential(Residual(64), Residual(64))
+        self.narrow, self.head = nn.Conv2d(64, 32, 1, bias=False), nn.Conv2d(32, 2, 1)
+        self.norm = group_norm(8, 32)
+        assert self.first.bias is not None
+        nn.init.uniform_(self.first.bias, 5.0, 9.0)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        high = self.high(self.first(batch))
+        low = functional.interpolate(self.narrow(self.low(self.down(high))), scale_factor=2.0)
+        logits: Tensor = self.head(self.norm(self.last(low + high)).relu())
+        return logits
+
+
+class Diffusing(nn.Module):
+    """Group norms and SiLU between convolutions, as diffusers' UNet2DModel has; groups of 4 and of 16 channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(
+            nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 32), (32, 64), (64, 32))
+        )
+        self.norms = nn.ModuleList(group_norm(groups, channels) for groups, channels in ((8, 32), (4, 64), (8, 32)))
+        self.last = nn.Conv2d(32, 4, 3, padding=1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        value = batch
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            value = functional.silu(norm(conv(value)))
+        answer: Tensor = self.last(value)
+        return answer
+
+
+class Between(nn.Module):
+    """One norm of a convolution, and a convolution of its ReLU."""
+
+    def __init__(self, channels: int, norm: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, channels, 3, padding=1), nn.Conv2d(channels, 32, 3, padding=1)
+        self.norm, self.head = norm, nn.Conv2d(32, 2, 1)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.second(self.norm(self.first(batch)).relu()))
+        return logits
+
+
+def volumes() -> nn.Module:
+    """Group norms of volumes, in groups of 4, 16 and 32 channels, the last up to the logits."""
+    high = [nn.Conv3d(1, 32, 3, padding=1), group_norm(8, 32), nn.ReLU()]
+    middle = [nn.Conv3d(32, 32, 3, padding=1), group_norm(2, 32), nn.ReLU()]
+    last = [nn.Conv3d(32, 32, 3, padding=1), group_norm(1, 32), nn.ReLU()]
+    return nn.Sequential(*high, *middle, *last, nn.Conv3d(32, 2, 1))
+
+
+def made_of(net: nn.Module, dtype: torch.dtype = torch.float32, **scales: float) -> fx.GraphModule:
+    """A net rewritten and lowered, by references."""
+    return lowered(rewritten_from(lively(net), BATCH, dtype), scales=scales)
+
+
+def factors(made: fx.GraphModule) -> list[int]:
+    """How wide the groups are of each norm that is a factor and a shift; of an instance norm's 1."""
+    nodes = made.graph.find_nodes(op="call_function", target=factor_and_shift)
+    return [cast("int", node.args[-1]) for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("make", "widths"), [(PreActivated, [4, 4, *[8] * 4, 4, 4]), (Diffusing, [4, 16, 4])], ids=["SegResNet", "diffusers"]
+)
+@torch.no_grad()
+def test_group_norms_become_factors(make: Callable[[], nn.Module], widths: list[int]) -> None:
+    torch.manual_seed(0)
+    net = lively(make())
+    made = made_of(net)
+    assert factors(made) == widths
+    assert not made.graph.find_nodes(op="call_function", target=variance_and_mean)
+    assert distance(made, BATCH, net(BATCH)) < 1e-3
+
+
+@torch.no_grad()
+def test_group_norms_of_volumes_become_factors_too() -> None:
+    torch.manual_seed(0)
+    net, batch = lively(volumes()), torch.randn(2, 1, 8, 16, 16)
+    made = lowered(rewritten_from(net, batch))
+    assert factors(made) == [4, 16, 32]
+    assert distance(made, batch, net(batch)) < 1e-3
+
+
+@pytest.mark.parametrize("groups", [32, 1, 16], ids=["of three channels", "of 96", "of six"])
+@torch.no_grad()
+def test_groups_that_no_kernel_has_are_merged_by_torch(groups: int) -> None:
+    """Of the channels' own mean and variance, which the kernel merges still."""
+    torch.manual_seed(0)
+    net = lively(Between(96, group_norm(groups, 96)))
+    made = made_of(net)
+    assert factors(made) == []
+    assert len(made.graph.find_nodes(op="call_function", target=variance_and_mean)) == 1
+    assert distance(made, BATCH, net(BATCH)) < 1e-3
+
+
+class Conditioned(nn.Module):
+    """A group norm whose weight, or bias, is computed."""
+
+    def __init__(self, computed: str) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Buffer(torch.linspace(0.5, 1.5, 32)), nn.Buffer(torch.linspace(-1, 1, 32))
+        self.computed = computed
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = x.mean((0, 2, 3))
+        weight, bias = (
+            (self.weight + added, self.bias) if self.computed == "weight" else (self.weight, self.bias + added)
+        )
+        return functional.group_norm(x, 8, weight, bias)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [nn.GroupNorm(8, 32, affine=False), nn.GroupNorm(8, 32, eps=0.1), Conditioned("weight"), Conditioned("bias")],
+    ids=["without ends", "of ones and zeros", "a computed weight", "a computed bias"],
+)
+@torch.no_grad()
+def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
+    """What is computed is applied to what factor and shift give."""
+    torch.manual_seed(0)
+    net = lively(Between(32, norm))
+    made = made_of(net)
+    assert factors(made) == [4]
+    assert distance(made, BATCH, net(BATCH)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "ways"),
+    [(PreActivated, {IN_A_PASS: 4, WHEN_READ: 3}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
+    ids=["SegResNet", "diffusers"],
+)
+@torch.no_grad()
+def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, int], tmp_path: Path) -> None:
+    """In passes of their own, SiLU's too, or where a layer reads them; a saved net gives the same bits."""
+    torch.manual_seed(0)
+    net = lively(make())
+    made = by_tile(made_of(net, torch.float16), NARROW)
+    wanted = made(BATCH)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == ways
+    assert own_calls(made).count("normalised") == ways[IN_A_PASS]
+    assert own_calls(made).count("normed_conv3x3") == ways[WHEN_READ]
+    assert distance(made, BATCH, wanted) < 3e-3
+    assert distance(made, BATCH, net(BATCH)) < 1e-2
+    save(made, BATCH, tmp_path / "net")
+    assert torch.equal(load(tmp_path / "net")(BATCH), made(BATCH))
+
+
+@torch.no_grad()
+def test_a_pass_into_fp8_stays_inductors_where_it_ends_in_silu() -> None:
+    """The scale doesn't pass through a SiLU; through a ReLU it does."""
+    torch.manual_seed(0)
+    scales = {"silu": 0.02, "silu_1": 0.02}
+    assert [found.scale for found in found_passes(made_of(Diffusing(), torch.float16, **scales).graph)] == [1.0]
+    relu = made_of(Between(32, group_norm(8, 32)), torch.float16, relu=0.02)
+    (found,) = found_passes(relu.graph)
+    assert put_pass(found).kwargs["group_width"] == 4
+    assert found.scale == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("group_width", [0, -1, 5, 2**40])
+def test_no_net_norms_groups_that_its_channels_have_not(group_width: int) -> None:
+    """What a saved net says is as its maker likes; by the references as by the kernels."""
+    x, counted = torch.zeros(1, 32, 8, 16), torch.zeros(1, 1, 2, 32)
+    named: dict[str, object] = {
+        "norm_weight": None,
+        "norm_bias": None,
+        "eps": 1e-5,
+        "phases": 1,
+        "norm_activation": "relu",
+    }
+    named |= {"norm_slope": 0.0, "norm_scale": 1.0, "tile": REFERENCE, "result": torch.zeros_like(x)}
+    with pytest.raises(RuntimeError, match="unflatten"):
+        operation("normalised")(x, counted=counted, **named, group_width=group_width)
+    with pytest.raises(RuntimeError, match="unflatten"):
+        operation("norm_factors")(counted, None, None, 1e-5, [8, 16], 1, group_width)
