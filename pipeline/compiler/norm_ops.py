@@ -36,7 +36,7 @@ GROUPS = "int group_width=1"
 NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}) -> ()"
 NORMED_CONV3X3 = (
     f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
-    f"Tensor(a!) result, Tensor(b!) statistics, {GROUPS}) -> ()"
+    f"Tensor(a!) result, Tensor(b!)? statistics, {GROUPS}, Tensor? residual=None, float residual_scale=1.0) -> ()"
 )
 
 
@@ -61,8 +61,15 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     """A convolution of what a norm gives, by a tile; by torch without one."""
     x, out = (by_pixels(given[name]) for name in ("x", "result"))
     activation = Activation(given["activation"], given["slope"])
-    epilogue = Epilogue(bias=given["bias"], activation=activation, statistics=True)
-    operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=given["statistics"]))
+    residual, counted = given.get("residual"), given["statistics"]
+    epilogue = Epilogue(
+        bias=given["bias"],
+        activation=activation,
+        residual=None if residual is None else by_pixels(residual),
+        residual_scale=given.get("residual_scale", 1.0),
+        statistics=counted is not None,
+    )
+    operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
     with record_function(f"{LAYER}{given['layer']}"):
         if tile is None:
             conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
@@ -97,6 +104,6 @@ normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
 
 def far_from_reference(name: str, given: dict[str, Any], distance: Callable[[Tensor, Tensor], float]) -> float:
     """How far what an operation has just written is from its reference's answer to the same arguments."""
-    fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name]}
+    fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name] if given[role] is not None}
     RUNS[name]({**given, **fresh}, None)
-    return max(distance(given[role], fresh[role]) for role in WRITTEN[name])
+    return max(distance(given[role], wanted) for role, wanted in fresh.items())

@@ -171,8 +171,8 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     given = layer.kwargs
     tile = None if given["tile"] == REFERENCE else tile_of(str(given["tile"]))
     activation = Activation(str(call.kwargs["norm_activation"]), float(str(call.kwargs["norm_slope"])))
-    plain = all(given[name] is None for name in ("scale", "residual", "slopes", "pooled", "logits", "second"))
-    whole = plain and given["result"] is not None and given["statistics"] is not None
+    plain = all(given[name] is None for name in ("scale", "slopes", "pooled", "logits", "second"))
+    whole = plain and given["result"] is not None and given["residual"] is not out
     fits = isinstance(tile, conv3x3_narrow.Tile) and slope_of(activation) is not None
     return layer if whole and fits and call.kwargs["norm_scale"] == 1.0 and is_call(out, MEMORY) else None
 
@@ -180,7 +180,18 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     """The arguments of the operation that does what a norm's pass and the layer after it do."""
     norm = {name: part for name, part in call.kwargs.items() if name not in ("norm_scale", "tile", "result")}
-    kept = ("weight", "bias", "activation", "slope", "layer", "tile", "result", "statistics")
+    kept = (
+        "weight",
+        "bias",
+        "activation",
+        "slope",
+        "layer",
+        "tile",
+        "result",
+        "statistics",
+        "residual",
+        "residual_scale",
+    )
     return {**norm, **{name: layer.kwargs[name] for name in kept}}
 
 

@@ -114,7 +114,7 @@ class _Measuring(fx.Interpreter):
         before = self.given.pop(call)
         (x,), plain = self.fetch_args_kwargs_from_env(layer)
         normed: dict[str, Any] = normed_arguments(call, layer)
-        normed |= {name: plain[name] for name in ("weight", "bias", "result", "statistics")}
+        normed |= {name: plain[name] for name in ("weight", "bias", "result", "statistics", "residual")}
         normed |= {name: before[name] for name in ("x", "counted", "norm_weight", "norm_bias")}
 
         def run(way: str) -> None:
@@ -134,7 +134,8 @@ class _Measuring(fx.Interpreter):
 
 def _right(name: str, given: dict[str, Any]) -> bool:
     """Whether the last image's part of what an operation wrote is what its reference gives."""
-    last = {role: part[-1:] for role, part in given.items() if role in ("x", "counted", "result", "statistics")}
+    maps = ("x", "counted", "result", "statistics", "residual")
+    last = {role: part[-1:] for role, part in given.items() if role in maps and part is not None}
     with untimed_library():
         return far_from_reference(name, {**given, **last}, distance) <= RIGHT
 

@@ -118,7 +118,9 @@ def factors(made: fx.GraphModule) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("make", "widths"), [(PreActivated, [4, 4, *[8] * 4, 4, 4]), (Diffusing, [4, 16, 4])], ids=["SegResNet", "diffusers"]
+    ("make", "widths"),
+    [(PreActivated, [4, 4, *[8] * 4, 4, 4]), (Diffusing, [4, 16, 4])],
+    ids=["SegResNet", "diffusers"],
 )
 @torch.no_grad()
 def test_group_norms_become_factors(make: Callable[[], nn.Module], widths: list[int]) -> None:
@@ -184,12 +186,12 @@ def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("make", "ways"),
-    [(PreActivated, {IN_A_PASS: 4, WHEN_READ: 3}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
+    [(PreActivated, {IN_A_PASS: 0, WHEN_READ: 7}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
     ids=["SegResNet", "diffusers"],
 )
 @torch.no_grad()
 def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, int], tmp_path: Path) -> None:
-    """In passes of their own, SiLU's too, or where a layer reads them; a saved net gives the same bits."""
+    """In passes of their own, SiLU's too, or where a layer reads them, also one that adds; a saved net has the bits."""
     torch.manual_seed(0)
     net = lively(make())
     made = by_tile(made_of(net, torch.float16), NARROW)
@@ -201,6 +203,28 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
     assert distance(made, BATCH, net(BATCH)) < 1e-2
     save(made, BATCH, tmp_path / "net")
     assert torch.equal(load(tmp_path / "net")(BATCH), made(BATCH))
+
+
+@torch.no_grad()
+def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -> None:
+    """It reads the pass's answer twice: as its input, and as its residual."""
+
+    class Added(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
+            self.norm, self.head = group_norm(8, 32), nn.Conv2d(32, 2, 1)
+
+        def forward(self, batch: Tensor) -> Tensor:
+            value = self.norm(self.first(batch)).relu()
+            logits: Tensor = self.head(functional.relu(self.second(value) + value))
+            return logits
+
+    torch.manual_seed(0)
+    net = lively(Added())
+    made = by_tile(made_of(net, torch.float16), NARROW)
+    assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 1, WHEN_READ: 0}
+    assert distance(made, BATCH, net(BATCH)) < 1e-2
 
 
 @torch.no_grad()

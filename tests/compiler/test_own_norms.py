@@ -235,6 +235,7 @@ def test_torch_finds_no_fault_with_the_operations() -> None:
         torch.library.opcheck(operation("normalised"), (x,), named, test_utils=CHECKS)
     kept = {"weight": torch.randn(9, 8, 16), "bias": vector[:8], "activation": "none", "slope": 0.0, "layer": "a"}
     made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
-    for named in ({}, groups):
+    added: dict[str, object] = {"residual": torch.randn(2, 8, 16, 8).half().permute(0, 3, 1, 2), "residual_scale": 0.5}
+    for named in ({}, groups, added, {"statistics": None}):
         whole = {**norm, **kept, **made, **named}
         torch.library.opcheck(operation("normed_conv3x3"), (x,), whole, test_utils=CHECKS[:3])

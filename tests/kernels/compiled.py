@@ -253,7 +253,7 @@ def from_registers() -> None:
     beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
     conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))
     how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
-    operands = conv3x3_operands.Operands(x, weight, counts, beside)
+    operands = conv3x3_operands.Operands(x, weight, replace(counts, residual=x), beside)
     assert counted is not None
     conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16, 4, 2, 3))
     norm_small(x[:, :16, :16].contiguous())

@@ -43,10 +43,13 @@ def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: 
     return out
 
 
-def convolution(size: tuple[int, ...], outer: int, group_width: int = 1) -> tuple[Operands, Tensor, NormPass]:
-    """A convolution of a norm of a map [N, H, W, in], with outputs of NaN."""
+def convolution(
+    size: tuple[int, ...], outer: int, group_width: int = 1, *, adds: bool = False
+) -> tuple[Operands, Tensor, NormPass]:
+    """A convolution of a norm of a map [N, H, W, in], with outputs of NaN; it may add a part of a wider map."""
     x, counted, how = normed(size, group_width=group_width)
-    epilogue = Epilogue(bias=values(outer, dtype=torch.float32), statistics=True)
+    residual = values(*size[:3], 2 * outer)[..., outer:] if adds else None
+    epilogue = Epilogue(bias=values(outer, dtype=torch.float32), residual=residual, statistics=True)
     whole = torch.full((size[0], blocks_of(*size[1:3]), 2, outer), torch.nan, device=DEVICE)
     outputs = Outputs(poisoned(*size[:3], outer), statistics=whole)
     return Operands(x, values(9, outer, size[3]) * 0.1, epilogue, outputs), counted, how

@@ -50,19 +50,20 @@ def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
 
 
 @pytest.mark.parametrize(
-    ("inner", "outer", "group_width"), [(32, 32, 1), (24, 16, 1), (64, 8, 1), (32, 32, 4), (64, 8, 16)]
+    ("inner", "outer", "group_width"), [(32, 32, 1), (24, 16, 1), (64, 8, 1), (32, 32, 4), (64, 8, 16), (16, 16, 2)]
 )
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
+@pytest.mark.parametrize("adds", [False, True])
 def test_the_convolution_norms_what_it_reads_on_a_gpu(
-    activation: Activation, inner: int, outer: int, group_width: int
+    adds: bool, activation: Activation, inner: int, outer: int, group_width: int
 ) -> None:
     """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
     if reason := gluon_barred():
         pytest.skip(reason)
-    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width)
+    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width, adds=adds)
     how = replace(how, activation=activation)
     wanted = [part.clone() for part in run(operands, counted, how, None)]
-    for tile in conv3x3_narrow.candidates(operands.x, outer):
+    for tile in conv3x3_narrow.candidates(operands.x, outer, ends=True):
         first = [part.clone() for part in run(operands, counted, how, tile)]
         again = run(operands, counted, how, tile)
         for one, other, want in zip(first, again, wanted, strict=True):
