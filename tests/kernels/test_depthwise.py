@@ -123,6 +123,8 @@ def test_the_operand_at_fault_is_named() -> None:
         ("^pool must not be asked", (x, weight, Epilogue(bias=bias, pool=True), Outputs(out.out, out.out))),
         ("the tile has 4 × 16", (x, weight, *counts, tile)),
         ("^weight must be", (by_bytes, weight, ends, out)),
+        ("^dilation must be at least 1, got -2$", (x, weight, replace(ends, dilation=-2), out)),
+        ("^x's strips of rows must be at most 65535, got 1000000$", (x, weight, replace(ends, dilation=10**6), out)),
         ("^statistics must not be asked", (x, weight, replace(counts[0], dilation=2), counts[1])),
         (
             "^dilation must not be asked",

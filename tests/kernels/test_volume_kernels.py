@@ -65,10 +65,10 @@ def test_a_kernel_with_a_stride_within_slices_reads_those_around_each(slices: in
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
 
-@pytest.mark.parametrize(("slices", "rows", "cols"), [(3, 16, 8), (2, 24, 8), (2, 16, 7)])
+@pytest.mark.parametrize(("slices", "rows", "cols"), [(3, 16, 8), (2, 24, 8), (2, 16, 7), (-2, 16, 8)])
 def test_a_stride_takes_whole_pairs_alone(slices: int, rows: int, cols: int) -> None:
     made, _ = operands(Phases(1, (8, 4), 0, 16, 48, slices=2))
-    full = values(1, slices * rows, cols, 16)
+    full = values(1, abs(slices) * rows, cols, 16)
     with pytest.raises(ValueError, match=f"^full must have (a multiple of 2|{slices}) slices"):
         check_operands(made._replace(full=full, epilogue=replace(made.epilogue, slices=slices)))
 

@@ -122,7 +122,7 @@ def load_ends(
 @gluon.jit
 def finish_rows(
     acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr,
-    residual=(), unit=None, GROUP: gl.constexpr = 0,
+    residual=None, unit=None, GROUP: gl.constexpr = 0,
 ):  # fmt: skip
     """ACTIVATION(acc · factor[o] + shift[o] + residual · unit) for acc [pixels, out].
 

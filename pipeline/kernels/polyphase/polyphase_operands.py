@@ -139,7 +139,7 @@ def check_operands(operands: Operands) -> None:
 def _check_volumes(operands: Operands) -> None:
     """Check that volumes are of pairs of slices, and these of pairs of blocks of rows and of pairs of columns."""
     full, slices, step = operands.full, operands.epilogue.slices, operands.step
-    if full is None or not operands.strided or operands.deep != 3 or step not in (1, 2) or slices % step:
+    if full is None or not operands.strided or operands.deep != 3 or step not in (1, 2) or slices < 1 or slices % step:
         wanted = f"a multiple of {step} slices, a weight of 27 taps and no map beside it"
         raise ValueError(f"full must have {wanted}, got {slices} and {9 * operands.deep} taps")
     if full.shape[1] % (2 * ROWS * slices) or full.shape[2] % 2:
