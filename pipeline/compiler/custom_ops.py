@@ -217,17 +217,11 @@ def _norm_factors(
 
 
 def _norm_factors_by_torch(
-    statistics: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    size: list[int],
-    phases: int,
-    group_width: int = 1,
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
-    """What `norm_factors` computes, of the same arguments."""
+    """What `norm_factors` computes, of the same arguments; `how` is what `merged` takes after a size."""
     height, width = size
-    mean, variance = merged(statistics, height, width, phases, group_width)
+    mean, variance = merged(statistics, height, width, *how)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
     return factor, (0.0 if bias is None else bias) - mean * factor
 

@@ -177,8 +177,6 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     check_blocks(epilogue, tile.rows, COLS)
     across, parts = triton.cdiv(shape[2], COLS), triton.cdiv(channels, tile.channels)
     apart = epilogue.dilation
-    if apart < 1:
-        raise ValueError(f"dilation must be at least 1, got {apart}")
     strips = triton.cdiv(triton.cdiv(shape[1], apart), tile.rows) * apart
     check_few_programs("x's strips of rows", strips)
     grid = (across * parts, strips, batch)

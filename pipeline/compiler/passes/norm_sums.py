@@ -91,17 +91,14 @@ def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
 
 
 def factor_and_shift(
-    statistics: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    size: list[int],
-    phases: int,
-    group_width: int,
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1], of groups of so many channels."""
+    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1].
+
+    `how` is the phases of the statistics, and how many channels are normed together.
+    """
     ends = (None if part is None else part.flatten() for part in (weight, bias))
-    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, phases, group_width)
+    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, *how)
     return found[0][:, :, None, None], found[1][:, :, None, None]
 
 

@@ -252,10 +252,12 @@ def check_vectors(epilogue: Epilogue, outer: int) -> None:
 
 
 def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -> None:
-    """That the kernel knows every part, and that what goes together is given together."""
+    """That the kernel knows every part, that what goes together is given together, and that taps lie apart."""
     for name, given in (("pool", outputs.pooled), ("head", outputs.logits), ("statistics", outputs.statistics)):
         if (name in epilogue.parts) != (given is not None):
             raise ValueError(f"{name} and its output must be given together")
+    if epilogue.dilation < 1:
+        raise ValueError(f"dilation must be at least 1, got {epilogue.dilation}")
     if epilogue.activation.by_channel != (epilogue.slopes is not None):
         raise ValueError(f"slopes must be given with an activation that has them, got {epilogue.activation}")
     for name in sorted(epilogue.parts - set(folds)):
