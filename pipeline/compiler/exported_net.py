@@ -15,9 +15,10 @@ from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last, in_dtype, laid_out
+from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
 
-ENTRY = "net."  # before the names of the net's own weights, in the graph of an `Entry`
+ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 
 
 class UnsupportedError(Exception):
@@ -62,6 +63,7 @@ class ExportedNet:
         dtype: of the values between.
         device: of all.
         matched: for each pass the layers that it changed.
+        merged: for each module whose products another's layer does with its own, by their paths, that other.
     """
 
     module: fx.GraphModule
@@ -69,6 +71,7 @@ class ExportedNet:
     dtype: torch.dtype
     device: torch.device
     matched: dict[str, list[str]] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)
 
     def constant(self, node: object) -> Tensor | None:
         """The tensor [any shape] behind an attribute's node, in fp32 where it is one of the net's; None for others."""
@@ -77,6 +80,14 @@ class ExportedNet:
         name = str(node.target)
         found = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
         return found.detach() if isinstance(found, Tensor) else None
+
+    def does(self, name: str) -> str:
+        """The layer that does a module's products, by their paths: itself, or what it was merged into."""
+        seen = {""}  # what lies between modules is nobody's; and a module that runs twice may be merged into itself
+        while name in self.merged and name not in seen:
+            seen.add(name)
+            name = self.merged[name]
+        return name
 
     def knows(self, *nodes: object) -> bool:
         """Whether each of an operation's arguments is a constant or not given; what a net computes is neither."""
@@ -106,8 +117,11 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> Export
     if not isinstance(module, fx.GraphModule):
         raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
     without_checks(module)
+    name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
-    return ExportedNet(module, {ENTRY + name: tensor.detach() for name, tensor in own.items()}, dtype, examples.device)
+    return ExportedNet(
+        module, {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}, dtype, examples.device
+    )
 
 
 def without_rare(program: ExportedProgram) -> ExportedProgram:

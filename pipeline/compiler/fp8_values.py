@@ -13,8 +13,10 @@ from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
+from pipeline.measure.net_layers import is_matrix_work, module_of
 
 Group = set[fx.Node]
+ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
@@ -126,6 +128,12 @@ def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
 def layers_of(net: ExportedNet) -> list[str]:
     """All layers by their names, in the order of the graph."""
     return [layer.name for node in net.module.graph.nodes if (layer := layer_of(net.module, node))]
+
+
+def left_to_inductor(net: ExportedNet) -> list[str]:
+    """The modules of the convolutions, matrix products and attention that are no layer: none of them reads fp8."""
+    nodes = [node for node in net.module.graph.nodes if is_matrix_work(node) or ATTENTION in str(node.target)]
+    return list(dict.fromkeys(map(module_of, nodes)))
 
 
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:

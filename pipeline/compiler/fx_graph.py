@@ -79,13 +79,6 @@ def only_user(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def module_of(node: fx.Node) -> str:
-    """The path of the innermost module that an exported node is from, without what torch or `Entry` put before it."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = str(stack[-1][0]).split("@")[0] if stack else ""
-    return path.removeprefix("L['self'].").removeprefix("net.").removeprefix("net")
-
-
 def as_word(name: str) -> str:
     """A path as one word: a module may be called anything without a dot, such as timm's "slice(1, 4, None)"."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.measure.net_layers import is_matrix_work, module_of, name_by_first_paths
 from pipeline.profiling.kernel_classes import classify, joins
 from pipeline.profiling.layer_time import BETWEEN, summed
 from pipeline.records.chrome_trace import GPU_WORK, TraceEvent, of
 from pipeline.records.diagnostics import SKIP, LayerTime
 
 MATRIX = ("convolution", "matmul")
-MATRIX_OPERATORS = re.compile(
-    r"aten\.(conv\d?d?|convolution|conv_transpose\d?d?|linear|mm|addmm|bmm|baddbmm|matmul|einsum)\."
-)
 TRANSPOSED = re.compile(r"aten\.conv_transpose")
 POOLS = re.compile(r"aten\.(adaptive_)?(max|avg)_pool\d?d?\.")
 NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the net
@@ -60,6 +58,7 @@ def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
     """
     with torch.inference_mode(False), torch.no_grad():
         graph = torch.export.export(net, tuple(part.clone() for part in batch)).graph
+    name_by_first_paths(graph, net)
     return ranked(graph)
 
 
@@ -76,7 +75,7 @@ def ranked(graph: fx.Graph) -> list[ComputeLayer]:
         for source in node.all_input_nodes:
             needed[node] |= needed[source]
         target = f"{node.target}."
-        if node.op == "call_function" and MATRIX_OPERATORS.match(target):
+        if is_matrix_work(node):
             needed[node] |= 1 << len(found)
             own.append(needed[node])
             found.append(ComputeLayer(module_of(node), certain=False, transposed=bool(TRANSPOSED.match(target))))
@@ -87,12 +86,6 @@ def ranked(graph: fx.Graph) -> list[ComputeLayer]:
         after = sum(bool(bits >> index & 1) for bits in own[index + 1 :])
         layer.certain = before == index and after == len(found) - 1 - index
     return found
-
-
-def module_of(node: fx.Node) -> str:
-    """The path of the innermost module that an exported node is from."""
-    stack: list[tuple[str, object]] = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]).split("@")[0] if stack else BETWEEN
 
 
 def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> list[Placed]:

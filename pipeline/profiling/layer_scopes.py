@@ -1,4 +1,4 @@
-"""Says which layer of a net is at work: by hooks around every leaf, and as annotations in a trace."""
+"""Says which layer of a net is at work: by hooks around each, and as annotations in a trace."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from torch import nn
 from torch.profiler import record_function
 from torch.utils.hooks import RemovableHandle
 
+from pipeline.measure.net_layers import layers
 from pipeline.records.chrome_trace import LAYER
 
 Enter = Callable[[str, nn.Module], None]  # the layer's path and the layer
@@ -15,8 +16,8 @@ Leave = Callable[[str, nn.Module, tuple[object, ...], object], None]  # and its 
 
 @contextmanager
 def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator[None]:
-    """Within, every leaf of the net calls `enter` before it runs and `leave` after; nothing happens without a net."""
-    handles = [handle for name, leaf in leaves(net) for handle in _pair(name, leaf, enter, leave)] if net else []
+    """Within, every layer of the net calls `enter` before it runs and `leave` after; nothing happens without a net."""
+    handles = [handle for name, layer in layers(net) for handle in _pair(name, layer, enter, leave)] if net else []
     try:
         yield
     finally:
@@ -24,21 +25,16 @@ def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator
             handle.remove()
 
 
-def _pair(name: str, leaf: nn.Module, enter: Enter | None, leave: Leave) -> list[RemovableHandle]:
-    after = leaf.register_forward_hook(lambda layer, inputs, output: leave(name, layer, inputs, output))
+def _pair(name: str, layer: nn.Module, enter: Enter | None, leave: Leave) -> list[RemovableHandle]:
+    after = layer.register_forward_hook(lambda part, inputs, output: leave(name, part, inputs, output))
     if enter is None:
         return [after]
-    return [leaf.register_forward_pre_hook(lambda layer, _: enter(name, layer)), after]
-
-
-def leaves(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that have none of their own, with their paths; a net that is a leaf itself has the path ""."""
-    return [(name, part) for name, part in net.named_modules() if not any(part.children())]
+    return [layer.register_forward_pre_hook(lambda part, _: enter(name, part)), after]
 
 
 @contextmanager
 def announced(net: nn.Module | None) -> Iterator[None]:
-    """Within, every leaf of the net runs inside an annotation with its path: `layer:encoder.0.3`."""
+    """Within, every layer of the net runs inside an annotation with its path: `layer:encoder.0.3`."""
     opened: list[record_function] = []
 
     def enter(name: str, _: nn.Module) -> None:

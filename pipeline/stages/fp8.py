@@ -1,7 +1,7 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,10 +12,11 @@ from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
-from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, quantisable, scales
+from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.batch import Batch
+from pipeline.measure.net_layers import WHOLE, layers
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import apart, calibration, images_given
@@ -158,8 +159,7 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
-    kept = [name for name in layers_of(net) if name not in reading]
-    made = rewritten.candidate(stored, "fp8", kept, own_norms=own_norms)
+    made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
     if made is not None:
         made.name += f", {len(reading)} layers in fp8"
         made.calibration = calibration(found.given, found.for_scales, chose=found.chose)
@@ -167,6 +167,19 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
         made.details |= {"kept_fp16": found.kept, "sensitivity": found.taken}
         made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}
     return made
+
+
+def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
+    """The layers but for those that read fp8, as the record calls them: "" where a product is no layer's.
+
+    Inductor's are among them, and those that no call runs, as they read no input; a layer that another does with its
+    own is as that one is.
+    """
+    net, known = rewritten.net, dict(layers(rewritten.workload.model))
+    products = [name for name, part in known.items() if isinstance(part, WHOLE)]
+    others = [name if name in known else "" for name in left_to_inductor(net)]
+    found = dict.fromkeys([*products, *layers_of(net), *others])
+    return [name for name in found if net.does(name) not in reading]
 
 
 def layers_to_keep(

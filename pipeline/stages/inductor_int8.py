@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
+from pipeline.measure.net_layers import module_of, name_by_first_paths
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
@@ -94,7 +95,7 @@ def described(
     )
 
 
-def in_int8(net: nn.Module, batch: Tensor, batches: list[Tensor], narrow: bool) -> fx.GraphModule:
+def in_int8(net: AsItLies, batch: Tensor, batches: list[Tensor], narrow: bool) -> fx.GraphModule:
     """The net, exported for a batch [batch, channels, height, width], with quantizers scaled on `batches`.
 
     Args:
@@ -112,6 +113,7 @@ def in_int8(net: nn.Module, batch: Tensor, batches: list[Tensor], narrow: bool) 
     try:
         with torch.inference_mode(False), torch.no_grad():
             exported = torch.export.export(net, (batch.clone(),)).module()
+            name_by_first_paths(exported.graph, net.net, within="net")
             prepared: fx.GraphModule = pt2e.prepare_pt2e(exported, quantizer)
             for images in batches:
                 prepared(images.clone())
@@ -151,10 +153,7 @@ def quantized_layers(module: fx.GraphModule) -> list[str]:
 
 def layer_of(node: fx.Node) -> str:
     """The module path of the layer whose convolution a node is; empty of any other node."""
-    if "conv" not in str(node.target):
-        return ""
-    stack: dict[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {"": ("", None)}
-    return list(stack.values())[-1][0].removeprefix("net.")
+    return module_of(node) if "conv" in str(node.target) else ""
 
 
 def is_quantized(node: fx.Node) -> bool:

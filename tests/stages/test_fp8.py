@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.compiler import calibrate
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.lowering import Plan
 from pipeline.measure.batch import Batch, batched
+from pipeline.profiling.layer_time import layer_work
 from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
@@ -62,6 +65,121 @@ def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     assert one.name == "own kernels, 4 layers in fp8"
     assert one.execution.layer_precision == {**image, "bottleneck.3": "fp16"}
     assert one.details["kept_fp16"] == ["bottleneck.3"]
+
+
+class Named(nn.Module):
+    """As in nnU-Net a convolution with two names, the first of which no call goes by; and a product of Inductor's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        conv, linear = nn.Conv2d(16, 16, 3, padding=1), nn.Linear(16, 16)
+        blocks = {"conv": conv, "linear": linear, "all_modules": nn.Sequential(conv, nn.ReLU())}
+        self.network = nn.ModuleDict(blocks)
+        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
+        inner: Tensor = self.network["all_modules"](self.first(image).relu())
+        logits: Tensor = self.network["linear"](self.last(inner).permute(0, 2, 3, 1))
+        return logits.permute(0, 3, 1, 2)
+
+
+def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
+    """An alias was no layer that the report knows, so it was counted in fp8, and so was what Inductor multiplies."""
+    made = rewritten(Named().eval(), tmp_path)
+    known = {layer.name for layer in layer_work(made.workload.model, made.workload.batches[0]) if layer.flops}
+    assert known == {"first", "network.conv", "last", "network.linear"}
+    both = in_fp8(made, "none")
+    assert both is not None
+    assert both.name == "own kernels, 2 layers in fp8"
+    assert both.execution.layer_precision == {"first": "fp16", "network.linear": "fp16"}
+    one = in_fp8(made, "network.conv")
+    assert one is not None
+    assert one.execution.layer_precision == dict.fromkeys(("first", "network.conv", "network.linear"), "fp16")
+
+
+class Attention(nn.Module):
+    """Between two convolutions, without a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
+        rows = self.first(image).flatten(2).transpose(1, 2)
+        seen: Tensor = nn.functional.scaled_dot_product_attention(rows, rows, rows)
+        logits: Tensor = self.last(self.last(seen.transpose(1, 2).reshape(-1, 16, *image.shape[2:])))
+        return logits
+
+
+def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
+    """Its products are the record's "", which is no layer."""
+    found = in_fp8(rewritten(Attention().eval(), tmp_path), "none")
+    assert found is not None
+    assert found.execution.layer_precision == {"first": "fp16", "": "fp16"}
+
+
+class Merged(nn.Module):
+    """Two convolutions of one value, an up-sampling and a head that other layers do with their own products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.beside, self.up = nn.Conv2d(16, 16, 1), nn.ConvTranspose2d(16, 16, 2, 2)
+        self.large, self.last = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.head = nn.Conv2d(16, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 2, 2 height, 2 width] of images [batch, 3, height, width]."""
+        seen = self.first(image).relu()
+        both = (self.second(seen) + self.beside(seen)).relu()
+        logits: Tensor = self.head(self.last(self.large(self.up(both)).relu()).relu())
+        return logits
+
+
+def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> None:
+    made = rewritten(Merged().eval(), tmp_path)
+    assert made.net.merged == {"beside": "second", "up": "large", "head": "last"}
+    both, one = in_fp8(made, "none"), in_fp8(made, ["large", "last"])
+    assert both is not None
+    assert one is not None
+    assert both.execution.layer_precision == {"first": "fp16"}
+    assert one.execution.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
+
+
+class Twice(nn.Module):
+    """One convolution of one value, twice, whose answers are added: it is merged into itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.both = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
+        seen = self.first(image).relu()
+        logits: Tensor = self.both(seen) + self.both(seen)
+        return logits
+
+
+def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
+    made = rewritten(Twice().eval(), tmp_path)
+    assert made.net.does("both") == "both"
+    found = in_fp8(made, "none")
+    assert found is not None
+    assert found.execution.layer_precision == {"first": "fp16"}
+
+
+def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_library(net: ExportedNet, *given: Any) -> Plan:
+        plan = all_by_references(net, *given)
+        last = list(plan.tiles)[-1]
+        return replace(plan, tiles={name: tile for name, tile in plan.tiles.items() if name != last}, by_library=[last])
+
+    monkeypatch.setattr(rewritten_net, "choose", by_library)
+    found = in_fp8(rewritten(Named().eval(), tmp_path), "none")
+    assert found is not None
+    assert found.execution.layer_precision == dict.fromkeys(("first", "network.linear", "last"), "fp16")
 
 
 def test_where_every_layer_is_kept_nothing_is_called_fp8(tmp_path: Path) -> None:

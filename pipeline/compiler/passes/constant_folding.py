@@ -11,8 +11,9 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import add_constant, arguments, is_call, module_of, replace
+from pipeline.compiler.fx_graph import add_constant, arguments, is_call, replace
 from pipeline.measure.memory_formats import CHANNELS_LAST, laid_out
+from pipeline.measure.net_layers import module_of
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
 GROWTH, FREE_BYTES = 4, 2**20

@@ -14,7 +14,6 @@ from pipeline.compiler.fx_graph import (
     gives_image,
     is_call,
     like,
-    module_of,
     only_user,
     replace,
     shape_of,
@@ -26,6 +25,7 @@ from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.measure.net_layers import module_of
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
@@ -152,6 +152,7 @@ def fold_head(net: ExportedNet) -> list[str]:
         layer.head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
         replace(logits, _answer(node, LOGITS, logits))
         net.module.graph.eliminate_dead_code()
+        net.merged |= {module_of(head): layer.name}
         _forget_output(node, layer)
         matched.append(layer.name)
     return matched

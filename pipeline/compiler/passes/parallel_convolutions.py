@@ -15,9 +15,10 @@ from torch.nn import functional
 
 from pipeline.compiler.batch_norm import fold
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, module_of, only_user, replace, shape_of
+from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, only_user, replace, shape_of
 from pipeline.compiler.passes.batch_norm_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
 from pipeline.compiler.passes.kernel_matching import each_axis, padding
+from pipeline.measure.net_layers import module_of
 
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 
@@ -60,7 +61,9 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
         whole = added([largest, *parts])
         give_weight(net, conv, whole.weight.float(), whole.bias.float())
         replace(root, _sum(conv, [value for value, branch in branches if branch is None], root))
-        gone |= {value for value, branch in branches if branch is not None}
+        joined = {value for value, branch in branches if branch is not None}
+        net.merged |= {module_of(value): module_of(conv) for value in joined if is_call(value, *STRAIGHT)}
+        gone |= joined
         matched.append(module_of(conv))
     return matched
 

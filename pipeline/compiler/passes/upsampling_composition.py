@@ -12,7 +12,6 @@ from pipeline.compiler.fx_graph import (
     is_call,
     joined,
     like,
-    module_of,
     only_user,
     shape_of,
 )
@@ -20,6 +19,7 @@ from pipeline.compiler.layer_nodes import put_layer
 from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, by_its_sizes, describe
 from pipeline.compiler.upsampled_layer import UpsampledLayer, Upsampling
 from pipeline.kernels.common.kernel_op import CHANNELS
+from pipeline.measure.net_layers import module_of
 
 NEAREST = "aten.upsample_nearest2d.vec"
 
@@ -77,6 +77,8 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
     with net.module.graph.inserting_before(conv):
         inputs = [small, *([_together(rest)] if rest else [])]
     put_layer(net, conv, layer, inputs)
+    if is_call(up, TRANSPOSED):
+        net.merged |= {module_of(up): name}
     return name
 
 

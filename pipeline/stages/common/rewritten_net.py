@@ -129,7 +129,7 @@ class Rewritten:
         Args:
             scales: of the values in fp8, by their nodes' names.
             precision: of most layers.
-            kept: the layers that stay in fp16.
+            kept: the layers that compute in fp16 nevertheless, Inductor's among them.
             own_norms: whether own kernels take the norms' passes; None where there are none, too.
         """
         if own_norms and not self.net.matched.get("sum_where_made"):
@@ -174,7 +174,9 @@ class Rewritten:
                 norms = put_own_norms(lowered, inputs, self.tuner)
         if not plan.tiles or (own_norms and not norms):
             return None
-        layers: dict[str, PrecisionName] = dict.fromkeys(kept, "fp16")
+        nodes = [node for node in self.net.module.graph.nodes if node.name in plan.by_library]
+        by_library = [layer.name for node in nodes if (layer := layer_of(self.net.module, node))]
+        layers: dict[str, PrecisionName] = dict.fromkeys([*kept, *by_library] if scales else [], "fp16")
         self.workload.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
         how = replace(execution(precision, len(plan.tiles), layers), layer_flops=composed_flops(self.net))
         found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *inputs)
