@@ -81,7 +81,7 @@ class ExportedNet:
         found = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
         return found.detach() if isinstance(found, Tensor) else None
 
-    def does(self, name: str) -> str:
+    def done_by(self, name: str) -> str:
         """The layer that does a module's products, by their paths: itself, or what it was merged into."""
         seen = {""}  # what lies between modules is nobody's; and a module that runs twice may be merged into itself
         while name in self.merged and name not in seen:

@@ -48,7 +48,7 @@ def name_by_first_paths(graph: fx.Graph, net: nn.Module, within: str = "") -> No
 
 def _renamed(path: str, known: dict[str, str], within: str) -> str:
     """A path that torch.export tells, such as `net.encoder.all_modules.0@1`, as the net's own."""
-    path = path.removeprefix("L['self'].").split("@")[0]  # @1: of a module's second call
+    path = path.split("@", maxsplit=1)[0]  # @1: of a module's second call
     if within and f"{path}.".startswith(f"{within}."):
         path = path[len(within) + 1 :]
     return known.get(path, path)

@@ -179,7 +179,7 @@ def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
     others = [name if name in known else "" for name in left_to_inductor(net)]
     found = dict.fromkeys([*products, *layers_of(net), *others])
-    return [name for name in found if net.does(name) not in reading]
+    return [name for name in found if net.done_by(name) not in reading]
 
 
 def layers_to_keep(

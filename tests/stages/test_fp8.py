@@ -164,7 +164,7 @@ class Twice(nn.Module):
 
 def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
     made = rewritten(Twice().eval(), tmp_path)
-    assert made.net.does("both") == "both"
+    assert made.net.done_by("both") == "both"
     found = in_fp8(made, "none")
     assert found is not None
     assert found.execution.layer_precision == {"first": "fp16"}
