@@ -9,7 +9,7 @@ from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_exec
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """Capture on a fixed input; a call copies the batch there and replays.
+    """Capture on a fixed input; a call replays on the batch where it lies, or copies it there first.
 
     Raises:
         Skip: no GPU.
@@ -23,5 +23,5 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0])
     execution = eager_execution(short(half), "NHWC", captured=True)
-    details = {"folded_batch_norms": model.folds}
+    details = {"folded_batch_norms": model.folds, "copied_inputs": run.copied}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

@@ -4,7 +4,8 @@
     python -m tests.benchmarks.build_times --checkpoint classic.safetensors --stages fp8 --batch 1 --out build.json
 
 With `--launches` the first process then times what it built with and without dependent launches
-(`kernels/common/dependent_launch.py`), interleaved at full load, and compares their answers bit for bit.
+(`kernels/common/dependent_launch.py`), interleaved at full load, and compares their answers bit for bit. With `--inputs`
+it times calls on batches in rotation that are read where they lie, and calls that copy them first.
 """
 
 import argparse
@@ -47,6 +48,7 @@ STEPS = {
     "pipeline.compiler.choose": ("is_right",),
     "pipeline.stages.fp8": ("largest", "layers_to_keep", "values_digest"),
 }
+LOOP_SECONDS, ROUNDS_OF_LOOPS, HOST_CALLS = 0.5, 3, 30
 ROUNDS = 200  # of calls with other images each time, whose answers are compared
 
 
@@ -81,6 +83,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--launches", action="store_true", help="time and check dependent launches, too")
+    parser.add_argument("--inputs", action="store_true", help="time and check inputs that are copied, too")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--caches", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -91,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as caches:
         for name in ("cold", "warm"):
             part = asked.out.with_name(f"{asked.out.stem}-{name}.json")
-            given = [option for option in sys.argv[1:] if option != "--launches" or name == "cold"]
+            given = [option for option in sys.argv[1:] if option not in ("--launches", "--inputs") or name == "cold"]
             own = {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
             command = [sys.executable, "-m", "tests.benchmarks.build_times", *given, "--out", str(part)]
             subprocess.run([*command, "--caches", caches], check=False, env=os.environ | own)
@@ -138,8 +141,12 @@ def stage_built(stage: str, given: Job, asked: argparse.Namespace) -> Iterator[d
     row |= {"seconds": watch.seconds, "calls": watch.calls} | {name: runner.details.get(name) for name in details}
     tell(stage, row)
     yield row
+    batches = [batch.clone() for batch in work.batches[:2]]
+    if asked.inputs:
+        built = {one.name: inputs_compared(one.captured, batches) for one in made if one is not None}
+        sys.stdout.write(f"{stage}, inputs: {json.dumps(built)}\n")
+        yield {"inputs": built}
     if asked.launches:
-        batches = [batch.clone() for batch in work.batches[:2]]
         found = {one.name: compared(one.captured, batches) for one in made if one is not None}
         sys.stdout.write(f"{stage}, launches: {json.dumps(found)}\n")
         yield {"launches": found}
@@ -175,6 +182,39 @@ def watched(watch: Stopwatch) -> Iterator[list[Any]]:
         nets.Rewritten._built = inner
         for (module, name), function in before.items():
             setattr(import_module(module), name, function)
+
+
+def inputs_compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]:
+    """Of calls on batches [batch, channels, H, W] in rotation, read where they lie and copied, some rounds of each.
+
+    Milliseconds a call in loops of `LOOP_SECONDS`, the host's microseconds for one, and whether their bits are the same.
+    """
+    given = [part.clone() for part in batches for _ in range(2)]
+    found: dict[str, Any] = {"copied": captured.copied, "in_place_ms": [], "copied_ms": []}
+    answers: dict[str, list[Tensor]] = {}
+    with torch.inference_mode():
+        for name in ("copied", "in_place") * ROUNDS_OF_LOOPS:
+            for known in captured._inputs:
+                known.copied = "asked for" if name == "copied" else ""
+            answers[name] = [captured(part).clone() for part in given]
+            torch.cuda.synchronize()
+            found[f"{name}_host_us"] = 1e6 * seconds_a_call(captured, given, HOST_CALLS)
+            calls = int(LOOP_SECONDS / seconds_a_call(captured, given, HOST_CALLS, wait=True))
+            found[f"{name}_ms"].append(1e3 * seconds_a_call(captured, given, calls, wait=True))
+    same = all(torch.equal(*pair) for pair in zip(answers["copied"], answers["in_place"], strict=True))
+    return found | {"same_bits": same}
+
+
+def seconds_a_call(call: Captured, given: list[Tensor], calls: int, *, wait: bool = False) -> float:
+    """Of calls on such batches, one after the other, until they are queued or until the GPU is done."""
+    if wait:
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    for number in range(calls):
+        call(given[number % len(given)])
+    if wait:
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / calls
 
 
 def compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]:

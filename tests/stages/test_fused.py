@@ -32,6 +32,7 @@ class Called:
     def __init__(self, model: Callable[..., Tensor], *_: Tensor) -> None:
         self.model = model
         self.graph = self
+        self.copied: dict[str, str] = {}
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad():

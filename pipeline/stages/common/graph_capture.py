@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pipeline.stages.common.graph_inputs import graph_inputs
 from pipeline.stages.common.input_forms import check_forms, form_of
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
 
 
 class Captured:
-    """One call of a net as a CUDA graph, on fixed inputs of any shape.
+    """One call of a net as a CUDA graph, for inputs of any shape, which are read where they lie, if they can be.
 
     It keeps the net: a graph knows its weights by address alone, and freed memory is soon another's.
     """
@@ -20,24 +21,41 @@ class Captured:
         self.model = model
         self.fixed = tuple(part.clone() for part in inputs)
         self.forms = [form_of(part) for part in self.fixed]
-        self.graph = torch.cuda.CUDAGraph()
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.inference_mode(), torch.cuda.stream(side):
             for _ in range(SIDE_STREAM_CALLS):
                 model(*self.fixed)
         torch.cuda.current_stream().wait_stream(side)
-        with torch.inference_mode(), torch.cuda.graph(self.graph):
+        with torch.inference_mode(), torch.cuda.graph(self._graph):
             self.logits = model(*self.fixed)
+        self._graph.instantiate()
+        with torch.inference_mode():
+            self._inputs = graph_inputs(self._graph, self.fixed, self.logits)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The logits [batch, classes, height, width] of such inputs; the next call overwrites them.
+
+        An input must keep its values until the GPU is done, as for any call that is queued.
 
         Raises:
             ValueError: an input's shape, type or device is another than that of the capture.
         """
         check_forms(inputs, self.forms)
-        for fixed, part in zip(self.fixed, inputs, strict=True):
-            fixed.copy_(part)
-        self.graph.replay()
+        for known, part in zip(self._inputs, inputs, strict=True):
+            known.give(part)
+        self._graph.replay()
         return self.logits
+
+    @property
+    def graph(self) -> torch.cuda.CUDAGraph:
+        """The graph, to be replayed by itself until the next call: it reads `fixed`."""
+        for known in self._inputs:
+            known.read_at(known.fixed.data_ptr())
+        return self._graph
+
+    @property
+    def copied(self) -> dict[str, str]:
+        """For each input that a call copies, by its number, why it does."""
+        return {str(number): known.copied for number, known in enumerate(self._inputs) if known.copied}

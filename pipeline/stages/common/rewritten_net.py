@@ -230,6 +230,7 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         "kernels_barred": rewritten.barred or reaching_views_barred() or "",
         "choices_unkept": rewritten.tuner.unkept,
         "kernels_failed": dict(best.plan.failed),
+        "copied_inputs": best.captured.copied,
     }
     lowered, inputs = best.lowered, rewritten.workload.inputs[0]
     return Runner(
