@@ -4,8 +4,8 @@
     python -m tests.benchmarks.build_times --checkpoint classic.safetensors --stages fp8 --batch 1 --out build.json
 
 With `--launches` the first process then times what it built with and without dependent launches
-(`kernels/common/dependent_launch.py`), interleaved at full load, and compares their answers bit for bit. With `--inputs`
-it times calls on batches in rotation that are read where they lie, and calls that copy them first.
+(`kernels/common/dependent_launch.py`), interleaved at full load, and compares their answers bit for bit. With
+`--inputs` it times calls on batches in rotation that are read where they lie, and calls that copy them first.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def watched(watch: Stopwatch) -> Iterator[list[Any]]:
 def inputs_compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]:
     """Of calls on batches [batch, channels, H, W] in rotation, read where they lie and copied, some rounds of each.
 
-    Milliseconds a call in loops of `LOOP_SECONDS`, the host's microseconds for one, and whether their bits are the same.
+    Milliseconds a call in loops of `LOOP_SECONDS`, the host's microseconds for one, and whether the bits are the same.
     """
     given = [part.clone() for part in batches for _ in range(2)]
     found: dict[str, Any] = {"copied": captured.copied, "in_place_ms": [], "copied_ms": []}

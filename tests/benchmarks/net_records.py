@@ -66,6 +66,8 @@ def volumes(*net: str) -> RecordedNet:
 NETS: dict[str, RecordedNet] = {
     "batch8": RecordedNet(("model=unet",), ladder=EVERY_RUNG),
     "batch1": RecordedNet(("model=unet",), stain(1), EVERY_RUNG),
+    "classic": RecordedNet(("model=unet",)),
+    "classic_batch1": RecordedNet(("model=unet",), stain(1)),
     "bilinear": RecordedNet(("model=unet", "model.options.upsampling=bilinear")),
     "smp": RecordedNet(("model=smp",)),
     "monai_unet": RecordedNet(("model=monai",)),
