@@ -75,6 +75,7 @@ NETS: dict[str, RecordedNet] = {
     "nnunet": RecordedNet(("model=nnunet",)),
     "efficientnet": RecordedNet(("model=smp", "model.options.encoder_name=efficientnet-b0")),
     "resnet50": RecordedNet(("model=smp", "model.options.encoder_name=resnet50"), stain(1)),
+    "resnet18": RecordedNet(("model=smp", "model.options.encoder_name=resnet18"), stain(1)),
     "unetpp": RecordedNet(
         ("model=smp", "model.options.architecture=UnetPlusPlus", "model.options.encoder_name=resnet18")
     ),
