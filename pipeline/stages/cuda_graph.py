@@ -21,7 +21,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = Half(workload.model, half).eval()
     ran = f"{model.in_words}, one CUDA graph"
-    run = Captured(model, *workload.inputs[0])
+    run = Captured(model, *workload.inputs[0]).without_copies()
     execution = eager_execution(short(half), "NHWC", captured=True)
     details = {"folded_batch_norms": model.folds, "copied_inputs": run.copied}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

@@ -34,6 +34,9 @@ class Called:
         self.graph = self
         self.copied: dict[str, str] = {}
 
+    def without_copies(self) -> "Called":
+        return self
+
     def __call__(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self.model(*inputs)

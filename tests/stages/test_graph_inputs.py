@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.stages.common import graph_capture as capture_room
 from pipeline.stages.common import graph_inputs as room
 from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.graph_inputs import ALIGNED, GraphInput, graph_inputs
+from pipeline.stages.common.graph_inputs import ALIGNED, GraphInput, spare_copies
 from tests.stages.driver_stub import StubDriver, StubGraph
 
 SHAPE = (4, 64, 128)  # 128 KiB of fp32, large enough to be read where it lies
@@ -52,8 +53,9 @@ class Net:
 
     def known(self) -> GraphInput:
         self.graph.instantiate()
-        (found,) = graph_inputs(self.graph, [self.fixed], self.answer)  # type: ignore[arg-type]
-        return found
+        known = GraphInput(self.fixed)
+        spare_copies(self.graph, [known], self.answer)  # type: ignore[arg-type]
+        return known
 
     def called(self, known: GraphInput, part: Tensor) -> Tensor:
         known.give(part)
@@ -171,23 +173,32 @@ def test_without_bindings_of_the_driver_an_input_is_copied(net: Net, monkeypatch
     monkeypatch.setattr(room, "import_module", __import__)
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     net.graph.launch(moves(), address(net.fixed), address(net.answer))
-    net.graph.instantiate()
-    (known,) = graph_inputs(net.graph, [net.fixed], net.answer)  # type: ignore[arg-type]
-    assert known.copied.startswith("ModuleNotFoundError: ")
+    assert net.known().copied.startswith("ModuleNotFoundError: ")
 
 
 def test_small_inputs_and_whole_numbers_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that is spoilt would be read from anywhere."""
     monkeypatch.setattr(room, "import_module", lambda _: StubDriver())
-    fixed = [torch.zeros(SHAPE, dtype=torch.int64), torch.zeros(8)]
-    found = graph_inputs(StubGraph(), fixed, torch.zeros(1))  # type: ignore[arg-type]
+    found = [GraphInput(torch.zeros(SHAPE, dtype=torch.int64)), GraphInput(torch.zeros(8))]
+    spare_copies(StubGraph(), found, torch.zeros(1))  # type: ignore[arg-type]
     assert [each.copied for each in found] == ["it is small, or holds whole numbers"] * 2
+
+
+def test_it_may_be_asked_again_after_a_call(net: Net) -> None:
+    """The graph reads the caller's memory then, which is nobody's by now."""
+    net.graph.launch(moves(), address(net.fixed), address(net.answer))
+    known, given = net.known(), aligned(torch.randn(SHAPE))
+    net.called(known, given)
+    given.zero_()
+    spare_copies(net.graph, [known], net.answer)  # type: ignore[arg-type]
+    assert known.copied == ""
+    assert torch.equal(net.called(known, given), given)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_net_on_a_gpu_reads_its_images_where_they_lie(compiled: bool) -> None:
-    """Eager and compiled, with images anywhere in memory; the graph by itself reads those of the capture."""
+def test_a_net_on_a_gpu_reads_its_images_where_they_lie(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether that is faster or not, eager and compiled, with images anywhere; the graph alone reads the capture's."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 2, 3, padding=1)).cuda().eval()
     run: Any = torch.compile(net) if compiled else net
@@ -198,10 +209,14 @@ def test_a_net_on_a_gpu_reads_its_images_where_they_lie(compiled: bool) -> None:
         wanted = [run(image).clone() for image in images]
         beside = torch.empty(images[2].numel() + 1, device="cuda")[1:].view_as(images[2]).copy_(images[2])
         turned = images[2].to(memory_format=torch.channels_last)
-        for image, right in zip(
-            [*images, beside, turned, images[1]], [*wanted, wanted[2], wanted[2], wanted[1]], strict=True
-        ):
-            assert torch.equal(captured(image), right)
+        given, right = [*images, beside, turned, images[1]], [*wanted, wanted[2], wanted[2], wanted[1]]
+        for asked in (captured, captured.without_copies()):
+            for image, answer in zip(given, right, strict=True):
+                assert torch.equal(asked(image), answer)
+        monkeypatch.setattr(capture_room, "why_copied", lambda *_: "")
+        captured.without_copies()
+        for image, answer in zip(given, right, strict=True):
+            assert torch.equal(captured(image), answer)
         captured.graph.replay()
         torch.testing.assert_close(captured.logits, run(captured.fixed[0]), rtol=0, atol=0)
         if compiled:
