@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pipeline.measure.clock import Clock, TorchClock
+from pipeline.measure.clock import TorchClock
 from pipeline.stages.common.faster_inputs import why_copied
 from pipeline.stages.common.graph_inputs import GraphInput, spare_copies
 from pipeline.stages.common.input_forms import check_forms, form_of
@@ -50,16 +50,22 @@ class Captured:
         self._graph.replay()
         return self.logits
 
-    def without_copies(self, clock: Clock | None = None) -> "Captured":
+    def without_copies(self) -> "Captured":
         """The same, which reads inputs where the caller has them if it can and is faster so; it takes some 0.5 s."""
         with torch.inference_mode():
             spare_copies(self._graph, self._inputs, self.logits)
             if told := [known for known in self._inputs if not known.copied]:
-                batches = [[part.clone() for part in self.fixed] for _ in range(BATCHES_IN_ROTATION)]
-                why = why_copied(self, told, batches, clock or TorchClock(self.fixed[0].device))
+                why = self._why_copied(told)
                 for known in told:
                     known.copied = why
         return self
+
+    def _why_copied(self, told: list[GraphInput]) -> str:
+        try:
+            batches = [[part.clone() for part in self.fixed] for _ in range(BATCHES_IN_ROTATION)]
+        except torch.OutOfMemoryError:
+            return "there is no memory for other batches to time it with"
+        return why_copied(self, told, batches, TorchClock(self.fixed[0].device))
 
     @property
     def graph(self) -> torch.cuda.CUDAGraph:
