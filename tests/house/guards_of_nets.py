@@ -8,6 +8,7 @@ ANSWER_TESTS = "tests/worker/test_answers_of_nets.py::test_an_answer_that_cannot
 AS_MEASURED = "pipeline/deploy/as_measured.py"
 MEASURED_TESTS = "tests/deploy/test_as_measured.py::"
 CROSS_CHECKS = "tests/records/test_cross_checks.py::"
+GRAPH_INPUTS, GRAPH_INPUT_TESTS = "pipeline/stages/common/graph_inputs.py", "tests/stages/test_graph_inputs.py::"
 
 OF_NETS = [
     Guard(
@@ -163,5 +164,26 @@ OF_NETS = [
         "    check_values(images)\n",
         "",
         "tests/deploy/test_loaders.py::test_a_loader_takes_arrays_and_tensors_and_no_other_range",
+    ),
+    Guard(
+        "inputs that a graph finds otherwise than by their address",
+        GRAPH_INPUTS,
+        "_same(answer, wanted) and ",
+        "",
+        f"{GRAPH_INPUT_TESTS}test_an_address_that_only_a_part_of_the_kernels_is_told_is_not_enough",
+    ),
+    Guard(
+        "graphs that write to their input",
+        GRAPH_INPUTS,
+        " and _same(elsewhere, values)",
+        "",
+        f"{GRAPH_INPUT_TESTS}test_a_net_that_writes_to_its_input_gets_a_copy",
+    ),
+    Guard(
+        "inputs that lie otherwise than a graph reads them",
+        GRAPH_INPUTS,
+        " and _lie_alike(part, self.fixed)",
+        "",
+        f"{GRAPH_INPUT_TESTS}test_an_input_that_lies_otherwise_is_copied",
     ),
 ]
