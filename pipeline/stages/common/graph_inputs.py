@@ -10,7 +10,8 @@ graph itself, with its own memory spoilt, and an input for which that fails is c
 import ctypes
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, SupportsInt
 
 import torch
 from torch import Tensor
@@ -20,8 +21,17 @@ from pipeline.records.error_line import typed_line
 ALIGNED = 256  # bytes; what a kernel was chosen or compiled for may need an address that divides as the driver's do
 LEAST_BYTES = 2**16  # of an input: a copy of less takes the GPU no longer than its launch
 NOWHERE = 0
+SUCCESS = 0  # the driver's CUDA_SUCCESS
 UNTRIED = "nobody asked for more"
 WORD = 8  # bytes of an address, which lies in a kernel's arguments at a multiple of it
+
+
+class Launch(Protocol):
+    """What a kernel is launched with: a module's function or a library's kernel, and where its arguments are."""
+
+    func: SupportsInt
+    kern: SupportsInt
+    kernelParams: SupportsInt  # noqa: N815 - the driver's name
 
 
 class KernelNode:
@@ -33,9 +43,9 @@ class KernelNode:
         arguments: the bytes of each.
     """
 
-    def __init__(self, driver: Any, node: Any) -> None:
+    def __init__(self, driver: ModuleType, node: object) -> None:
         self.node = node
-        self.launch = done(driver.cuGraphKernelNodeGetParams(node))
+        self.launch: Launch = done(driver.cuGraphKernelNodeGetParams(node))
         sizes = list(argument_sizes(driver, self.launch)) if int(self.launch.kernelParams) else []
         given = (ctypes.c_void_p * len(sizes)).from_address(int(self.launch.kernelParams)) if sizes else ()
         parts = zip(given, sizes, strict=True)
@@ -51,25 +61,25 @@ class KernelNode:
         return [(word, word.value - begin) for word in words if begin <= word.value < end]
 
 
-def done(answer: Sequence[Any]) -> Any:
+def done(answer: Sequence[object]) -> Any:
     """What a call of the driver gives beside its status: one thing, or a list.
 
     Raises:
         RuntimeError: the status is another than success.
     """
     status, *rest = answer
-    if int(status) != 0:
-        raise RuntimeError(f"CUDA's driver answers {status.name}")
+    if status != SUCCESS:
+        raise RuntimeError(f"CUDA's driver answers {getattr(status, 'name', status)}")
     return rest[0] if len(rest) == 1 else rest
 
 
-def argument_sizes(driver: Any, launch: Any) -> Iterator[int]:
+def argument_sizes(driver: ModuleType, launch: Launch) -> Iterator[int]:
     """The bytes of each argument of a kernel, which may be a module's function or a library's kernel."""
     asked, kernel = driver.cuFuncGetParamInfo, launch.func
     if not int(launch.func):
         asked, kernel = driver.cuKernelGetParamInfo, launch.kern
     number = 0
-    while int((found := asked(kernel, number))[0]) == 0:  # it fails behind the last
+    while (found := asked(kernel, number))[0] == SUCCESS:  # it fails behind the last
         yield found[2]
         number += 1
 
@@ -87,11 +97,11 @@ class GraphInput:
         self.copied = UNTRIED
         self._words: list[tuple[ctypes.c_uint64, int]] = []
         self._nodes: list[KernelNode] = []
-        self._driver: Any = None
-        self._executable: Any = None
+        self._driver = ModuleType("none")
+        self._executable: object = None
         self._address = fixed.data_ptr()
 
-    def told_of(self, driver: Any, executable: Any, nodes: Sequence[KernelNode]) -> None:
+    def told_of(self, driver: ModuleType, executable: object, nodes: Sequence[KernelNode]) -> None:
         """Find the kernels that are told the address."""
         begin = self.fixed.data_ptr()
         found = [(node, node.words_within(begin, begin + self.fixed.nbytes)) for node in nodes]
@@ -100,9 +110,9 @@ class GraphInput:
         self._driver, self._executable = driver, executable
 
     def give(self, part: Tensor) -> None:
-        """Let the next replay read this input, of the form of the capture, which must keep its values until it is done.
+        """Let the next replay read this input, of any shape: that of the capture's, and its type.
 
-        That is so for whatever is queued on the same stream afterwards.
+        It must keep its values until the GPU is done with them, as it does for what the same stream is given later.
         """
         if not self.copied and part.data_ptr() % ALIGNED == 0 and _lie_alike(part, self.fixed):
             self.read_at(part.data_ptr())
@@ -187,7 +197,7 @@ def spare_copies(graph: torch.cuda.CUDAGraph, inputs: Sequence[GraphInput], answ
             each.leave(typed_line(error))
 
 
-def kernel_nodes(driver: Any, graph: Any) -> Iterator[KernelNode]:
+def kernel_nodes(driver: ModuleType, graph: object) -> Iterator[KernelNode]:
     """The kernels of a graph."""
     _, count = done(driver.cuGraphGetNodes(graph))
     nodes, _ = done(driver.cuGraphGetNodes(graph, count))
