@@ -11,9 +11,9 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio
 from pipeline.stats.intervals import ITSELF, Estimate, Ratio, latency, seconds_per_call
+from pipeline.stats.lasting_pace import energy_seconds
 from pipeline.stats.outcomes import Outcome, Unresolved
 from pipeline.stats.ranking import Ranking, rankable
-from pipeline.stats.warnings import energy_seconds
 
 
 @dataclass(frozen=True)

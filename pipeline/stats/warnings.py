@@ -10,16 +10,15 @@ from pipeline.records.machine import Environment
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair, WarmUp
 from pipeline.stats.drift import drifts_of, is_unfair
-from pipeline.stats.intervals import Side, outliers, ratio, samples_of, seconds_per_call
+from pipeline.stats.intervals import Side, outliers, ratio, samples_of
+from pipeline.stats.lasting_pace import slower_at_full_load, slower_in_a_loop
 
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS = 0.02
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
-SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
 POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
 ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
-FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than in interleaved samples
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
 
@@ -34,6 +33,7 @@ def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarnin
     found = [
         unsteady(stage.warm_up) if stage.warm_up else None,
         slower_at_full_load(stage, batch_size) if batch_size else None,
+        slower_in_a_loop(stage, batch_size) if batch_size else None,
         alternated(stage.pairs),
     ]
     computed = [*sample_warnings(stage.pairs), *(part for part in found if part)]
@@ -154,32 +154,6 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
         "clocks differ",
         f"{seen_text}; in cycles the ratio is {cycles:.3f}",
         "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
-    )
-
-
-def energy_seconds(stage: StageRecord, batch_size: int) -> float | None:
-    """Seconds per call of the stretch at full load in which the energy was measured; None if it wasn't."""
-    energy = stage.energy
-    return energy.seconds / energy.images * batch_size if energy and energy.images else None
-
-
-def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | None:
-    """Called back to back the stage takes more than 3 % longer per call than in interleaved samples.
-
-    Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
-    device allows is then faster than it can be for long.
-    """
-    sustained = energy_seconds(stage, batch_size)
-    if sustained is None or not any(pair.blocks and not pair.sustained for pair in stage.pairs):
-        return None
-    interleaved = seconds_per_call(stage.pairs).value
-    more = sustained / interleaved - 1
-    if more <= FULL_LOAD_SHARE:
-        return None
-    return RunWarning(
-        SLOWER_AT_FULL_LOAD,
-        f"at sustained full load a call takes {sustained * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
-        "plan a service at full load with the longer time; throughput and cost in this report do",
     )
 
 
