@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
+from torch.autograd import forward_ad
 from torch.profiler import record_function
 
 from pipeline.compiler.autotune import Tuner
@@ -147,8 +148,11 @@ def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: obj
     Raises:
         RuntimeError: gradients of what it reads, of any shape, are wanted.
     """
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(*given, *named.values()):
+    parts = [*given, *named.values()]
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(*parts):
         raise no_gradient(op)
+    if any(isinstance(part, Tensor) and forward_ad.unpack_dual(part).tangent is not None for part in parts):
+        raise no_gradient(op)  # of forward mode, which no_grad doesn't end
     with torch._C._AutoDispatchBelowAutograd():
         op.redispatch(keys & torch._C._after_autograd_keyset, *given, **named)
 
