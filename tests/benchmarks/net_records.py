@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.net_records --out records [--nets resnet50 fpn] [--gpus 4] [--minutes 25] [--check 3]
 
-Each GPU takes the next net that is left. A net whose record is finished in the folder is left out, so that the same
-command goes on where it ended; after the minutes no net begins, and ladders at work end with what they have. The exit
-code is 1 where a net that was asked for has no finished record.
+Each GPU takes the next net that is left. A net whose record is finished in the folder is left out, and a ladder that
+was cut off goes on with the stages that it lacks, so that the same command goes on where it ended; after the minutes no
+net begins, and ladders at work end with what they have. The exit code is 1 where a net that was asked for has no
+finished record.
 """
 
 import argparse
@@ -123,22 +124,31 @@ class GpuQueue:
                 process.send_signal(signal.SIGTERM)  # the ladder draws what there is
                 return process.wait()
 
+    def trained(self, name: str, gpu: str, minutes: float) -> int:
+        """Train a net for so long; the exit code."""
+        case = NETS[name]
+        module, file = case.trained_by
+        weights = self.out / file.format(name=name)
+        out = weights if weights.parent == self.out else weights.parent
+        words = ["-m", module, *case.net, "--minutes", str(minutes), "--device", "cuda", "--out", str(out)]
+        return self.called(name, "train", words, gpu)
+
     def record(self, name: str, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
         case, folder = NETS[name], self.out / name
-        module, file = case.trained_by
-        weights = self.out / file.format(name=name)
+        weights = self.out / case.trained_by[1].format(name=name)
         folder.mkdir(parents=True, exist_ok=True)
-        train = ["-m", module, *case.net, "--minutes", str(train_minutes), "--device", "cuda"]
-        out = weights if weights.parent == self.out else weights.parent
-        if code := self.called(name, "train", [*train, "--out", str(out)], gpu):
+        if not weights.exists() and (code := self.trained(name, gpu, train_minutes)):
             say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
             return
         data = [word.format(out=self.out, name=name) for word in case.data]
-        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}"]
         run = self.out / "runs" / name
-        shutil.rmtree(run, ignore_errors=True)  # what was cut off; a run would take another name beside it
-        code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
+        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}", f"hydra.run.dir={run}"]
+        if recorded(run):
+            words = [f"resume={run}"]
+        else:
+            shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
+        code = self.called(name, "ladder", ["-m", "pipeline", *words], gpu)
         for part in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(run / part, folder / part)

@@ -14,8 +14,11 @@ from tests.benchmarks.net_records import GpuQueue, finished
 WRITES = """
 import json, pathlib, sys
 STAGES = [{"name": "fused", "status": "ok"}, {"name": "fp8", "status": "failed"}, {"name": "xla", "status": "ok"}]
-run = next(word.partition("=")[2] for word in sys.argv if word.startswith("hydra.run.dir="))
-pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
+run = next(word.partition("=")[2] for word in sys.argv if word.startswith(("hydra.run.dir=", "resume=")))
+if f"resume={run}" in sys.argv:
+    pathlib.Path(run, "resumed").touch()
+else:
+    pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
 pathlib.Path(run, "results.json").write_text(json.dumps({"finished": "base24" not in run, "stages": STAGES}))
 print("the ladder of", run)
 """
@@ -32,6 +35,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, st
         steps.append((name, step))
         if step != "ladder":
             (self.out / name / f"{step}.txt").write_text("unknown\n0.5 ms")
+            if step == "train":
+                Path(words[-1]).touch()
             return 0
         return real(self, name, step, [str(ladder), *words], gpu)
 
@@ -47,7 +52,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_each_net_is_trained_measured_and_checked_once(
     asked: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second call takes up what has no finished record."""
+    """A second call goes on with what has no finished record, and trains no net anew."""
     out = tmp_path / "records"
     assert told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3") == 1
     checks = ["check-fused", "check-xla"]  # fp8 failed
@@ -58,7 +63,8 @@ def test_each_net_is_trained_measured_and_checked_once(
     assert "nnunet: 0.5 ms" in capsys.readouterr().out
     asked.clear()
     told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24")
-    assert asked == [("base24", "train"), ("base24", "ladder")]
+    assert asked == [("base24", "ladder")]
+    assert [path.parent.name for path in (out / "runs").glob("*/resumed")] == ["base24"]
     assert told(monkeypatch, "--out", str(out), "--nets", "nnunet") == 0
 
 
