@@ -43,6 +43,7 @@ KERNELS: tuple[KernelOp, ...] = (
     upconv2x2.OP,
     upconv2x2x2.OP,
     polyphase_layers.STRIDED,
+    polyphase_layers.STRIDED_4X4,
     grouped_strided.OP,
     polyphase_layers.STRIDED_VOLUMES,
     polyphase_layers.STRIDED_IN_SLICES,

@@ -94,10 +94,28 @@ class Grouped(nn.Module):
         return logits
 
 
+class Pix2Pix(nn.Module):
+    """Windows of 4×4 that halve a map and double it, with batch and instance norms, as in pix2pix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 4, 2, 1)
+        self.second = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1, bias=False), nn.BatchNorm2d(32))
+        self.third = nn.Sequential(nn.LeakyReLU(0.2), nn.Conv2d(32, 48, 4, 2, 1), nn.InstanceNorm2d(48))
+        self.grow = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(48, 32, 4, 2, 1, bias=False), nn.BatchNorm2d(32))
+        self.last = nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(64, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 3, 1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        second = self.second(self.first(image))
+        logits: Tensor = self.last(torch.cat([self.grow(self.third(second)), second], 1))
+        return logits
+
+
 FURTHER = {
     "two answers": (Halves, (1, 3, 16, 16)),
     "strided shortcut": (Shortcut, (2, 3, 16, 12)),
     "blocks of few channels": (FewInBlocks, (2, 3, 18, 21)),
     "dilated": (Dilated, (2, 3, 17, 22)),
     "grouped": (Grouped, (2, 3, 14, 22)),
+    "pix2pix": (Pix2Pix, (2, 3, 24, 40)),
 }

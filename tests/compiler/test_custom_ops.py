@@ -30,6 +30,7 @@ NETS = (
     "strided shortcut",
     "dilated",
     "grouped",
+    "pix2pix",
     "transposed with norm",
     "squeeze and excitation",
     "residuals, sums for norms, slopes",

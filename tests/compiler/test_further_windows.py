@@ -48,6 +48,14 @@ def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
     ]  # fmt: skip
 
 
+def test_a_window_of_4_that_halves_a_map_is_a_layer_as_any_other() -> None:
+    """With the activation or the sums for the norm after it; the first reads three channels and is the library's."""
+    made = rewritten("pix2pix")
+    assert own_calls(lowered(made.net)) == ["conv4x4_strided"] * 2 + ["transposed4x4"] * 2 + ["conv_head"]
+    assert made.net.matched["take_conv4x4_strided"] == ["second.1", "third.1"]
+    assert made.net.matched["sum_where_made"] == ["third.1"]
+
+
 def test_a_window_of_one_slice_is_one_of_images() -> None:
     """Also beside a window of three slices; the residual and the norms' sums are the kernels'."""
     made = rewritten("volumes of slices far apart")

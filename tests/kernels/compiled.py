@@ -197,7 +197,8 @@ def plain_kernels() -> None:
     epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
     grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, slices=2))
-    for operands in (grown, strided):
+    halved, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 64, counts=True, window=4))
+    for operands in (grown, strided, halved):
         polyphase(operands, next(candidates(operands)))
     squeezed = example(BY_NAME["depthwise_strided"], HALF, Layer(size=(32, 32), inner=40, outer=40, statistics=True))
     squeezed.run()

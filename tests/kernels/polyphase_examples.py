@@ -31,6 +31,7 @@ class Phases:
     counts: bool = False  # whether statistics are wanted
     slices: int = 1
     step: int = 2
+    window: int = 3  # of the skip's taps
 
 
 def no_taps_of_3() -> list[int]:
@@ -43,7 +44,7 @@ def no_taps_of_3() -> list[int]:
 def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]:
     """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of."""
     batch, (height, width), outer = case.batch, case.size, case.outer
-    grow, deep = 2 if case.inner else 1, 3 if case.slices > 1 else 1
+    grow, taps = 2 if case.inner else 1, case.window**2 * (3 if case.slices > 1 else 1)
     stored = grow * height * max(1, case.slices // case.step)  # rows
     small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
     full = None
@@ -51,13 +52,12 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
         wide = values(batch, 2 * height * case.slices, 2 * width, 3 * case.skip, dtype=dtype)
         wide[..., 2 * case.skip :] = float("nan")
         full = wide[..., case.skip : 2 * case.skip]
-    spread = (4 * case.inner + 9 * deep * case.skip) ** -0.5
+    spread = (4 * case.inner + taps * case.skip) ** -0.5
     buffer = poisoned(batch, stored, grow * width, 2 * outer, dtype=dtype)
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None
     border = values(3, 3, outer, dtype=torch.float32)
     border[1, 1] = 0
-    blocks = blocks_of(stored, grow * width, grow)
-    statistics = poisoned(batch, blocks, 2, outer, dtype=torch.float32)
+    statistics = poisoned(batch, blocks_of(stored, grow * width, grow), 2, outer, dtype=torch.float32)
     small_weight = (values(16, outer, case.inner) * spread).to(dtype)
     if case.window_of_3:
         small_weight[no_taps_of_3()] = 0
@@ -74,10 +74,11 @@ def operands(case: Phases, dtype: torch.dtype = HALF) -> tuple[Operands, Tensor]
         small,
         small_weight if case.inner else None,
         full,
-        (values(9 * deep, outer, case.skip) * spread).to(dtype) if case.skip else None,
+        (values(taps, outer, case.skip) * spread).to(dtype) if case.skip else None,
         border if case.border and case.inner else None,
         case.window_of_3,
         case.step,
+        window=case.window,
     )
     return made, buffer
 

@@ -5,19 +5,30 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from pipeline.compiler.autotune import build_side_by_side
-from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.capability import supported
-from pipeline.kernels.common.kernel_op import LayerDescription
-from pipeline.kernels.polyphase import accepts_strided, candidates, flops, polyphase, polyphase_gluon, polyphase_triton
-from tests.kernels.examples import ACTIVE, FP8, HALF
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
+from pipeline.kernels.polyphase import (
+    accepts_strided,
+    candidates,
+    flops,
+    polyphase,
+    polyphase_gluon,
+    polyphase_layers,
+    polyphase_triton,
+)
+from tests.kernels.examples import ACTIVE, DEVICE, FP8, HALF, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 CASES = {
     "up and skip": Phases(2, outer=32),
     "up alone": Phases(1, (6, 3), 32, 0, 48, border=False, window_of_3=True),
     "stride": Phases(2, (5, 7), 0, 48, 32),
+    "stride, 4×4": Phases(2, (5, 7), 0, 48, 32, window=4),
 }
 DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 BY_VALUE = [activation for activation in ACTIVE if not activation.by_channel]
@@ -30,7 +41,10 @@ def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype) -> Non
     check(*operands(case, dtype), polyphase_triton.Tile(8, 8, 32, 32, warps=4))
 
 
-@pytest.mark.parametrize(("name", "size"), [("up and skip", (9, 7)), ("up alone", (9, 17)), ("stride", (9, 17))])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("up and skip", (9, 7)), ("up alone", (9, 17)), *((name, (9, 17)) for name in ("stride", "stride, 4×4"))],
+)
 def test_the_statistics_are_those_of_each_phase(name: str, size: tuple[int, int]) -> None:
     """Of one map with a stride; in images that no block divides."""
     case = replace(CASES[name], batch=1, size=size, outer=32, counts=True)
@@ -63,6 +77,30 @@ def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
         polyphase(made._replace(**change(made)))
 
 
+def test_a_window_of_4_with_a_stride_is_torch_s_convolution() -> None:
+    """By the reference from the packed weight, and by the library; borders and an odd number of pixels among them."""
+    x, weight = values(2, 16, 6, 10, dtype=torch.float32), values(24, 16, 4, 4, dtype=torch.float32)
+    wanted = functional.conv2d(x, weight, stride=2, padding=1).relu()
+    op = polyphase_layers.STRIDED_4X4
+    found = op.library(x, LibraryParameters(weight, torch.zeros(24, device=DEVICE)), Ends(RELU))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert op.pack is not None
+    out, epilogue = torch.empty(2, 3, 5, 24, device=DEVICE), Epilogue(activation=RELU)
+    op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, Outputs(out))
+    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_window_of_4_is_for_one_kernel_with_a_stride() -> None:
+    """The other kernel's boxes are of three taps; an up-sampling's skip has such taps alone, and groups have."""
+    made, _ = operands(CASES["stride, 4×4"])
+    with pytest.raises(ValueError, match=r"^Tile\(.* is of a kernel for windows of 3, got 4$"):
+        polyphase(made, polyphase_gluon.Tile(16, 32, 3, 4))
+    both, _ = operands(CASES["up and skip"])
+    for other in (made._replace(grouped=True), both._replace(window=4), made._replace(window=5)):
+        with pytest.raises(ValueError, match=r"^window must be 3, or 4 with a stride and without groups, got [45]$"):
+            polyphase(other)
+
+
 def test_a_stride_of_2_needs_even_sizes() -> None:
     def layer(size: tuple[int, int], stride: int = 2) -> LayerDescription:
         return LayerDescription("conv2d", 32, 64, size, (9, 9), (3, 3), (stride, stride), (1, 1))
@@ -71,6 +109,8 @@ def test_a_stride_of_2_needs_even_sizes() -> None:
     assert not accepts_strided(layer((9, 18)))
     assert not accepts_strided(layer((8, 17)))
     assert not accepts_strided(layer((8, 18), 1))
+    assert not accepts_strided(layer((8, 18)), window=4)
+    assert accepts_strided(replace(layer((8, 18)), window=(4, 4)), window=4)
     made, _ = operands(CASES["stride"])
     assert made.full is not None
     with pytest.raises(ValueError, match=r"^full must be"):

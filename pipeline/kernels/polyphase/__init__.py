@@ -50,11 +50,13 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
         tile: one of `candidates`; the first of them without.
 
     Raises:
-        ValueError: a shape, dtype or stride is not as it says.
+        ValueError: a shape, dtype or stride is not as it says, or the tile is of a kernel that has no such window.
     """
     check_operands(operands)
     tile = tile or next(candidates(operands))
     if isinstance(tile, polyphase_gluon.Tile):
+        if operands.window != polyphase_gluon.WINDOW:
+            raise ValueError(f"{tile} is of a kernel for windows of {polyphase_gluon.WINDOW}, got {operands.window}")
         polyphase_gluon.launch(operands, tile)
     else:
         polyphase_triton.launch(operands, tile)
@@ -62,22 +64,22 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
 
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring for these operands, the likeliest first."""
-    if reaching_views_barred() is None and not interpreted():
+    if operands.window == polyphase_gluon.WINDOW and reaching_views_barred() is None and not interpreted():
         yield from polyphase_gluon.candidates(operands)
     else:
         yield from polyphase_triton.candidates(operands)
 
 
-def accepts_strided(layer: LayerDescription) -> bool:
-    """Whether the kernels take a layer as a 3×3 convolution of stride 2: its height and width must be even."""
+def accepts_strided(layer: LayerDescription, window: int = 3) -> bool:
+    """Whether the kernels take a layer as a convolution of stride 2, padding 1: its height and width must be even."""
     even = all(size % 2 == 0 for size in layer.in_size)
-    return layer.kind == "conv2d" and layer.is_square(3, 2, 1) and layer.suits_bulk_copies and even
+    return layer.kind == "conv2d" and layer.is_square(window, 2, 1) and layer.suits_bulk_copies and even
 
 
 def flops(operands: Operands) -> float:
     """Operations of these operands, 2 for a multiply-add."""
     batch, height, width = operands.grid
     of_small = 2.25 if operands.window_of_3 else 4
-    taps = [of_small if map_ is operands.small else 9 for map_, _ in operands.sources]
+    taps = [of_small if map_ is operands.small else operands.window**2 for map_, _ in operands.sources]
     products = sum(count * map_.shape[3] for count, (map_, _) in zip(taps, operands.sources, strict=True))
     return 2.0 * batch * height * width * (1 if operands.strided else 4) * operands.outer * products

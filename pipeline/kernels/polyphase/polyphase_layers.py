@@ -18,7 +18,6 @@ from pipeline.kernels.common.kernel_op import (
     flops_of,
 )
 from pipeline.kernels.common.library import convolution, ended
-from pipeline.kernels.conv3x3 import pack as nine_taps
 from pipeline.kernels.polyphase import (
     accepts_strided,
     candidates,
@@ -33,6 +32,7 @@ from pipeline.kernels.polyphase.polyphase_reference import phases_of
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
 PHASE_TAPS = 16  # four phases of 2×2 taps
+WIDER = 4  # the other window that there is with a stride: pix2pix, discriminators and Uformer halve a map by it
 
 
 NO_SECOND = SecondSource()
@@ -47,20 +47,22 @@ def operands(
     *,
     window_of_3: bool = False,
     step: int = 2,
+    window: int = 3,
 ) -> Operands:
-    """What the kernels are given: x is the full map for 9 or 27 taps, the small one for the taps of four phases.
+    """What the kernels are given: x is the full map for the taps of a window, the small one for those of four phases.
 
     Args:
         x: [N, H, W, in] or [N, h, w, in].
-        weight: [9, out, in], of volumes [27, out, in], or [16, out, in].
+        weight: [9, out, in], of volumes [27, out, in], or [16, out, in]: of four phases, or of a window of 4.
         epilogue: scale, bias, activation and statistics.
         outputs: out.
         second: of an up-sampling beside a skip.
         window_of_3: as `Operands` has it.
         step: as `Operands` has it.
+        window: as `Operands` has it.
     """
-    if weight.shape[0] != PHASE_TAPS:
-        return Operands(epilogue, outputs, full=x, full_weight=weight, step=step)
+    if weight.shape[0] != PHASE_TAPS or window == WIDER:
+        return Operands(epilogue, outputs, full=x, full_weight=weight, step=step, window=window)
     return Operands(epilogue, outputs, x, weight, *second, window_of_3)
 
 
@@ -85,6 +87,11 @@ def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, End
         return ended(grown, ends)
 
     return library
+
+
+def window_taps(weight: Tensor) -> Tensor:
+    """A convolution's weight [out, in, k, k] as [k · k, out, in], the order in which the kernels walk the taps."""
+    return weight.permute(2, 3, 0, 1).flatten(0, 1).contiguous()
 
 
 def phase_taps(weight: Tensor) -> Tensor:
@@ -113,7 +120,7 @@ def _op(
     transposed: bool,
 ) -> KernelOp:
     """A kernel's description, for one form of the operands."""
-    given = partial(operands, window_of_3=transposed and window == 3)
+    given = partial(operands, window_of_3=transposed and window == 3, window=3 if transposed else window)
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
         batch, inner, height, width = shape
@@ -127,8 +134,8 @@ def _op(
         candidates=lambda *parts: candidates(given(*parts)),
         library=library,
         flops=flops,
-        tile_types=TILES,
-        pack=phase_taps if transposed else nine_taps,
+        tile_types=TILES if transposed or window == polyphase_gluon.WINDOW else TILES[:1],
+        pack=phase_taps if transposed else window_taps,
         weight_shape=lambda inner, outer: (
             (inner, outer, window, window) if transposed else (outer, inner, window, window)
         ),
@@ -167,6 +174,7 @@ def _of_volumes(name: str, step: int) -> KernelOp:
 STRIDED_VOLUMES: KernelOp = _of_volumes("conv3x3x3_strided", 2)
 STRIDED_IN_SLICES: KernelOp = _of_volumes("conv3x3x3_strided_in_slices", 1)
 STRIDED = _op("conv3x3_strided", accepts_strided, _strided, window=3, transposed=False)
+STRIDED_4X4 = _op("conv4x4_strided", partial(accepts_strided, window=WIDER), _strided, window=WIDER, transposed=False)
 TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1), window=3, transposed=True)
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)
 

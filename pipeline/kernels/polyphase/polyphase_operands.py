@@ -14,14 +14,15 @@ from pipeline.kernels.conv3x3.conv3x3_grouped import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 FOLDS = frozenset({"statistics"})
+WINDOWS = (3, 4)
 
 
 class Operands(NamedTuple):
     """The arguments of `polyphase.polyphase`, in one of three forms.
 
     With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
-    convolution of `full` into the same sums. With `full` alone: its 3×3 convolution of stride 2. With a weight of 27
-    taps that is of volumes, whose slices lie one below the other as in `conv3x3.conv3x3_operands`: `full` is
+    convolution of `full` into the same sums. With `full` alone: its 3×3 or 4×4 convolution of stride 2, padding 1. With
+    a weight of 27 taps that is of volumes, whose slices lie one below the other as in `conv3x3_operands`: `full` is
     [N, D · H, W, skip], out [N, D' · H / 2, W / 2, out] with D' = D / 2, or D where the stride is of each slice alone,
     and the epilogue's slices are D.
 
@@ -32,12 +33,14 @@ class Operands(NamedTuple):
         small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
         small_weight: [16, out, in] of its dtype, from `pack`.
         full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
-        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`; [27, out, skip] from `conv3x3x3.pack`.
+        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`; [27, out, skip] from `conv3x3x3.pack`;
+            [16, out, skip] of a window of 4.
         border: [3, 3, out] fp32, what is added to the bias in the first, inner and last rows × first, inner and last
             columns of the output; its middle, [1, 1], must be 0; None for nothing.
         window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
             (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
         grouped: whether `full_weight` is [9, out, window] of groups, as `conv3x3_grouped.pack` makes it; of a stride.
+        window: of the convolution of `full`: 3, or 4 of one with a stride, which `polyphase_triton` alone runs.
         step: of volumes, how many slices of `full` one of the answer is further: 2, or 1 of a stride of 1×2×2.
     """
 
@@ -51,16 +54,17 @@ class Operands(NamedTuple):
     window_of_3: bool = False
     step: int = 2
     grouped: bool = False
+    window: int = 3
 
     @property
     def strided(self) -> bool:
-        """Whether this is the 3×3 convolution of stride 2."""
+        """Whether this is the convolution of stride 2."""
         return self.small is None
 
     @property
     def deep(self) -> int:
         """How many slices a tile reads: 3 of volumes, else 1."""
-        return 1 if self.full_weight is None else len(self.full_weight) // 9
+        return 1 if self.full_weight is None else len(self.full_weight) // self.window**2
 
     @property
     def made(self) -> int:
@@ -110,6 +114,9 @@ def check_operands(operands: Operands) -> None:
             raise ValueError(f"{name} and {name}_weight must be given together")
     if not operands.sources:
         raise ValueError("small or full must be given")
+    alone = operands.strided and not operands.grouped
+    if operands.window not in WINDOWS[: 2 if alone else 1]:
+        raise ValueError(f"window must be 3, or 4 with a stride and without groups, got {operands.window}")
     batch, height, width = operands.grid
     outer, dtype, slices = operands.outer, operands.sources[0][0].dtype, operands.epilogue.slices
     if operands.deep > 1 or slices > 1:
@@ -118,7 +125,10 @@ def check_operands(operands: Operands) -> None:
     if operands.grouped:
         _check_groups(operands)
     grown = (batch, 2 * height * slices, 2 * width)
-    for name, taps, seen in (("small", 16, (batch, height, width)), ("full", 9 * operands.deep, grown)):
+    for name, taps, seen in (
+        ("small", 16, (batch, height, width)),
+        ("full", operands.window**2 * operands.deep, grown),
+    ):
         map_, weight = getattr(operands, name), getattr(operands, f"{name}_weight")
         if map_ is None:
             continue

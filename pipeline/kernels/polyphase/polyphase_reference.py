@@ -1,5 +1,7 @@
 """What the kernels of the phases compute, in plain PyTorch, in whatever precision it is given."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -21,8 +23,8 @@ def phases_of(small: Tensor, taps: Tensor) -> Tensor:
 
 
 def window_of(full: Tensor, taps: Tensor, stride: int = 1) -> Tensor:
-    """The 3×3 convolution, padding 1, by taps [9, out, in] of full [N, in, H, W]."""
-    window = taps.permute(1, 2, 0).unflatten(2, (3, 3))
+    """The 3×3 or 4×4 convolution, padding 1, by taps [9 or 16, out, in] of full [N, in, H, W]."""
+    window = taps.permute(1, 2, 0).unflatten(2, [math.isqrt(len(taps))] * 2)
     return functional.conv2d(full, window, stride=stride, padding=1)
 
 

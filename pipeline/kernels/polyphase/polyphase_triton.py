@@ -34,15 +34,17 @@ def _polyphase_triton(
     pixel_step, plane, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices,
     DEEP: tl.constexpr, STEP: tl.constexpr, GROUPED: tl.constexpr, MASKED: tl.constexpr,
     SMALL: tl.constexpr, FULL: tl.constexpr, PHASES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    OUT: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
     """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
 
-    GROUPED, full has as many channels as out, and a tile reads FULL of them, with its own in the middle. With DEEP = 3
-    the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
+    Taps of full are WINDOW × WINDOW: 3, or 4 of one phase, whose last reads a row further. GROUPED, full has as many
+    channels as out, and a tile reads FULL of them, with its own in the middle. With DEEP = 3 the images are slices, of
+    which a volume has STEP times as many in full as the `slices` in the answer.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
+    TAPS: tl.constexpr = WINDOW * WINDOW
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
         phase = tile // tiles_out % PHASES
@@ -60,9 +62,9 @@ def _polyphase_triton(
                 acc = tl.dot(seen.reshape(PIXELS, DEPTH), taps.T, acc)
         if FULL > 0:
             begin = o0 - (FULL - OUT) // 2 if GROUPED else 0
-            for step in tl.range(9 * DEEP * ((FULL + DEPTH - 1) // DEPTH)):
-                tap, c0 = step % (9 * DEEP), step // (9 * DEEP) * DEPTH
-                down, across = a + tap // 3 % 3 + 1, b + tap % 3 + 1
+            for step in tl.range(TAPS * DEEP * ((FULL + DEPTH - 1) // DEPTH)):
+                tap, c0 = step % (TAPS * DEEP), step // (TAPS * DEEP) * DEPTH
+                down, across = a + tap // WINDOW % WINDOW + 1, b + tap % WINDOW + 1
                 slice_read = image
                 if DEEP == 3:
                     # Before a volume's first slice and after its last is nothing: TMA reads zeros before the map.
@@ -147,6 +149,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         DEPTH=tile.depth,
         ACTIVATION=epilogue.activation.expression,
         SLOPE=epilogue.activation.slope,
+        WINDOW=operands.window,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
