@@ -11,7 +11,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, StageRecord
 from pipeline.stats.drift import steady_composed, steady_ratio
 from pipeline.stats.intervals import ITSELF, Estimate, Ratio, latency, seconds_per_call
-from pipeline.stats.lasting_pace import energy_seconds
+from pipeline.stats.lasting_pace import loop_seconds_per_call
 from pipeline.stats.outcomes import Outcome, Unresolved
 from pipeline.stats.ranking import Ranking, rankable
 
@@ -65,7 +65,7 @@ def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
     """Seconds per call at full load: of samples taken so, else of the stretch in which the energy was measured."""
     if _at_full_load(stage):
         return seconds_per_call(stage.pairs).value
-    return energy_seconds(stage, run.batch_size) if stage.energy else None
+    return loop_seconds_per_call(stage, run.batch_size) if stage.energy else None
 
 
 def host_ratio(run: RunRecord, stage: StageRecord) -> float | None:

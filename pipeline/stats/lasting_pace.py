@@ -9,7 +9,7 @@ FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at full load than in in
 LOOP_SHARE = 0.02  # by which it may be slower in a loop than in samples at full load: what its headline promises
 
 
-def energy_seconds(stage: StageRecord, batch_size: int) -> float | None:
+def loop_seconds_per_call(stage: StageRecord, batch_size: int) -> float | None:
     """Seconds per call of the stretch at full load in which the energy was measured; None if it wasn't."""
     energy = stage.energy
     return energy.seconds / energy.images * batch_size if energy and energy.images else None
@@ -21,7 +21,7 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
     Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
     device allows is then faster than it can be for long.
     """
-    sustained = energy_seconds(stage, batch_size)
+    sustained = loop_seconds_per_call(stage, batch_size)
     if sustained is None or not any(pair.blocks and not pair.sustained for pair in stage.pairs):
         return None
     interleaved = seconds_per_call(stage.pairs).value
@@ -41,14 +41,14 @@ def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
     The GPU's clock hadn't settled in their run-in: an H100's stages were 2.1 to 2.9 % faster after 2 s of it than in
     such a loop, and 0.5 to 1.2 % after 3 s (docs/h100). Or the host, which the stage waits for, was busier then.
     """
-    loop = energy_seconds(stage, batch_size)
+    loop = loop_seconds_per_call(stage, batch_size)
     loaded = [pair for pair in stage.pairs if pair.blocks and pair.sustained]
     if loop is None or stage.energy is None or not loaded:
         return None
     more = loop / seconds_per_call(loaded).value - 1
     if more <= LOOP_SHARE:
         return None
-    took = f"in a loop of {stage.energy.seconds:.0f} s a call takes {loop * 1e3:.3g} ms"
+    took = f"in a loop of {stage.energy.seconds:.2g} s a call takes {loop * 1e3:.3g} ms"
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
         f"{took}, {per_cent(more, 1)} more than in its samples",

@@ -133,6 +133,12 @@ class GpuQueue:
         words = ["-m", module, *case.net, "--minutes", str(minutes), "--device", "cuda", "--out", str(out)]
         return self.called(name, "train", words, gpu)
 
+    def put_aside(self, run: Path) -> Path:
+        """Where a run that was cut off lies from now on; what goes on with it takes its name."""
+        aside = run.with_name(f"{run.name}-cut-off")
+        shutil.rmtree(aside, ignore_errors=True)
+        return run.rename(aside)
+
     def record(self, name: str, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
         case, folder = NETS[name], self.out / name
@@ -143,12 +149,11 @@ class GpuQueue:
             return
         data = [word.format(out=self.out, name=name) for word in case.data]
         run = self.out / "runs" / name
-        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}", f"hydra.run.dir={run}"]
+        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}"]
         if recorded(run):
-            words = [f"resume={run}"]
-        else:
-            shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
-        code = self.called(name, "ladder", ["-m", "pipeline", *words], gpu)
+            words = [f"resume={self.put_aside(run)}"]
+        shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
+        code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
         for part in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(run / part, folder / part)

@@ -14,11 +14,11 @@ from tests.benchmarks.net_records import GpuQueue, finished
 WRITES = """
 import json, pathlib, sys
 STAGES = [{"name": "fused", "status": "ok"}, {"name": "fp8", "status": "failed"}, {"name": "xla", "status": "ok"}]
-run = next(word.partition("=")[2] for word in sys.argv if word.startswith(("hydra.run.dir=", "resume=")))
-if f"resume={run}" in sys.argv:
-    pathlib.Path(run, "resumed").touch()
-else:
-    pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
+given = dict(word.split("=", 1) for word in sys.argv if word.startswith(("hydra.run.dir=", "resume=")))
+run = given["hydra.run.dir"]
+pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
+if "resume" in given:
+    pathlib.Path(run, "resumed").write_text(pathlib.Path(given["resume"], "results.json").read_text())
 pathlib.Path(run, "results.json").write_text(json.dumps({"finished": "base24" not in run, "stages": STAGES}))
 print("the ladder of", run)
 """

@@ -168,8 +168,8 @@ OF_NETS = [
     Guard(
         "inputs that a graph finds otherwise than by their address",
         GRAPH_INPUTS,
-        "_same(answer, wanted) and ",
-        "",
+        " and _same(answer, wanted) and ",
+        " and ",
         f"{GRAPH_INPUT_TESTS}test_an_address_that_only_a_part_of_the_kernels_is_told_is_not_enough",
     ),
     Guard(
@@ -182,8 +182,22 @@ OF_NETS = [
     Guard(
         "inputs that lie otherwise than a graph reads them",
         GRAPH_INPUTS,
-        " and _lie_alike(part, self.fixed)",
+        "part.stride() == self.fixed.stride() and ",
         "",
         f"{GRAPH_INPUT_TESTS}test_an_input_that_lies_otherwise_is_copied",
+    ),
+    Guard(
+        "answers that a graph is given back",
+        GRAPH_INPUTS,
+        " and part.untyped_storage().data_ptr() != self._answer",
+        "",
+        f"{GRAPH_INPUT_TESTS}test_an_answer_that_is_given_back_is_copied_first",
+    ),
+    Guard(
+        "answers that show nothing of an input",
+        GRAPH_INPUTS,
+        "self.proven = seen and ",
+        "self.proven = ",
+        f"{GRAPH_INPUT_TESTS}test_an_answer_that_shows_nothing_of_the_input_proves_nothing",
     ),
 ]

@@ -1,12 +1,42 @@
 """CUDA's driver as far as a graph's arguments go: kernels are functions of the CPU that get the bytes of theirs."""
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from pipeline.stages.common.graph_inputs import ALIGNED
+
 Kernel = Callable[[Sequence[bytes]], None]
+SHAPE = (4, 64, 128)  # 128 KiB of fp32, large enough to be read where it lies
+BYTES = 4 * 4 * 64 * 128
+
+
+def address(part: Tensor, further: int = 0) -> bytes:
+    return struct.pack("<Q", part.data_ptr() + further)
+
+
+def aligned(values: Tensor) -> Tensor:
+    """The same values where memory of CUDA's driver may begin."""
+    room = torch.empty(values.nbytes + ALIGNED, dtype=torch.uint8)
+    skipped = -room.data_ptr() % ALIGNED
+    return room[skipped : skipped + values.nbytes].view(values.dtype).view(values.shape).copy_(values)
+
+
+def moves(begin: int = 0, count: int = BYTES) -> Callable[[Sequence[bytes]], None]:
+    """A kernel that copies from the address in its first argument, at `begin` within it, to that in its second."""
+
+    def kernel(arguments: Sequence[bytes]) -> None:
+        (source,) = struct.unpack_from("<Q", arguments[0], begin)
+        (target,) = struct.unpack("<Q", arguments[1])
+        ctypes.memmove(target, source, count)
+
+    return kernel
 
 
 class Status(IntEnum):
@@ -14,6 +44,7 @@ class Status(IntEnum):
 
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_NOT_SUPPORTED = 801
 
 
 class StubGraph:

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from pipeline.measure.clock import TorchClock
-from pipeline.stages.common.faster_inputs import why_copied
+from pipeline.records.error_line import typed_line
+from pipeline.stages.common.faster_inputs import choose_in_place
 from pipeline.stages.common.graph_inputs import GraphInput, spare_copies
 from pipeline.stages.common.input_forms import check_forms, form_of
 
@@ -51,21 +52,18 @@ class Captured:
         return self.logits
 
     def without_copies(self) -> "Captured":
-        """The same, which reads inputs where the caller has them if it can and is faster so; it takes some 0.5 s."""
-        with torch.inference_mode():
-            spare_copies(self._graph, self._inputs, self.logits)
-            if told := [known for known in self._inputs if not known.copied]:
-                why = self._why_copied(told)
-                for known in told:
-                    known.copied = why
-        return self
-
-    def _why_copied(self, told: list[GraphInput]) -> str:
+        """The same, which reads inputs where the caller has them if it can and is faster so; found in a second."""
         try:
-            batches = [[part.clone() for part in self.fixed] for _ in range(BATCHES_IN_ROTATION)]
-        except torch.OutOfMemoryError:
-            return "there is no memory for other batches to time it with"
-        return why_copied(self, told, batches, TorchClock(self.fixed[0].device))
+            with torch.inference_mode():
+                spare_copies(self._graph, self._inputs, self.logits)
+                if proven := [known for known in self._inputs if known.proven]:
+                    batches = [[part.clone() for part in self.fixed] for _ in range(BATCHES_IN_ROTATION)]
+                    choose_in_place(self, proven, batches, TorchClock(self.fixed[0].device))
+        except (ImportError, AttributeError, RuntimeError) as error:  # no bindings; another torch; driver or memory
+            self._graph.instantiate()  # as it was captured: some kernels may have been told an address, others not
+            for known in self._inputs:
+                known.leave(typed_line(error))
+        return self
 
     @property
     def graph(self) -> torch.cuda.CUDAGraph:
@@ -76,5 +74,5 @@ class Captured:
 
     @property
     def copied(self) -> dict[str, str]:
-        """For each input that a call copies, by its number, why it does."""
+        """For each input that any call copies, by its number, why; one that lies otherwise is copied, too."""
         return {str(number): known.copied for number, known in enumerate(self._inputs) if known.copied}

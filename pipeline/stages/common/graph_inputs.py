@@ -4,10 +4,12 @@ A graph knows its inputs by address. Copying eight images of 512×512 to that ad
 smp's Unet takes 0.98 ms in all (docs/h200/nets/smp). The kernels that read the input can be told another: the driver
 changes the arguments of a kernel of an instantiated graph for the launches that follow
 (cuGraphExecKernelNodeSetParams of CUDA's driver API). Which arguments these are, nobody says; so it is proven on the
-graph itself, with its own memory spoilt, and an input for which that fails is copied as ever.
+graph itself, with other values in its own memory, and an input for which that fails is copied as ever.
 """
 
 import ctypes
+import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -16,13 +18,14 @@ from typing import Any, Protocol, SupportsInt
 import torch
 from torch import Tensor
 
-from pipeline.records.error_line import typed_line
+from pipeline.devices.kinds import is_cuda
 
 ALIGNED = 256  # bytes; what a kernel was chosen or compiled for may need an address that divides as the driver's do
 LEAST_BYTES = 2**16  # of an input: a copy of less takes the GPU no longer than its launch
 NOWHERE = 0
-SUCCESS = 0  # the driver's CUDA_SUCCESS
+SUCCESS, BEHIND_THE_LAST = 0, 1  # the driver's CUDA_SUCCESS, and its CUDA_ERROR_INVALID_VALUE for an argument's number
 UNTRIED = "nobody asked for more"
+BOUND = threading.local()  # whether a thread has the context that the driver works in
 WORD = 8  # bytes of an address, which lies in a kernel's arguments at a multiple of it
 
 
@@ -78,10 +81,11 @@ def argument_sizes(driver: ModuleType, launch: Launch) -> Iterator[int]:
     asked, kernel = driver.cuFuncGetParamInfo, launch.func
     if not int(launch.func):
         asked, kernel = driver.cuKernelGetParamInfo, launch.kern
-    number = 0
-    while (found := asked(kernel, number))[0] == SUCCESS:  # it fails behind the last
-        yield found[2]
-        number += 1
+    for number in itertools.count():
+        found = asked(kernel, number)
+        if found[0] == BEHIND_THE_LAST:
+            return
+        yield done(found)[1]
 
 
 class GraphInput:
@@ -89,17 +93,21 @@ class GraphInput:
 
     Attributes:
         fixed: the graph's own memory for it, of any shape.
-        copied: why a call copies the input there; "" where the graph reads it where it lies.
+        proven: whether its kernels may be told another address.
+        in_place: whether a call tells them that of the caller's tensor, if it lies as `fixed` does.
+        copied: why a call copies it into `fixed` in any case; "" where it doesn't.
     """
 
     def __init__(self, fixed: Tensor) -> None:
         self.fixed = fixed
+        self.proven = self.in_place = False
         self.copied = UNTRIED
         self._words: list[tuple[ctypes.c_uint64, int]] = []
         self._nodes: list[KernelNode] = []
         self._driver = ModuleType("none")
         self._executable: object = None
         self._address = fixed.data_ptr()
+        self._answer = NOWHERE
 
     def told_of(self, driver: ModuleType, executable: object, nodes: Sequence[KernelNode]) -> None:
         """Find the kernels that are told the address."""
@@ -114,14 +122,20 @@ class GraphInput:
 
         It must keep its values until the GPU is done with them, as it does for what the same stream is given later.
         """
-        if not self.copied and part.data_ptr() % ALIGNED == 0 and _lie_alike(part, self.fixed):
+        if self.in_place and self._may_be_read(part):
             self.read_at(part.data_ptr())
             return
         self.read_at(self.fixed.data_ptr())
         self.fixed.copy_(part)
 
+    def _may_be_read(self, part: Tensor) -> bool:
+        """Whether a tensor lies as `fixed` does, and not where the graph writes its answer."""
+        alike = part.stride() == self.fixed.stride() and not part.is_neg()
+        return alike and part.data_ptr() % ALIGNED == 0 and part.untyped_storage().data_ptr() != self._answer
+
     def leave(self, why: str) -> None:
         """Copy it from now on, for a graph that knows the address of the capture again."""
+        self.proven = self.in_place = False
         self.copied, self._nodes, self._address = why, [], self.fixed.data_ptr()
 
     def read_at(self, address: int) -> None:
@@ -133,6 +147,7 @@ class GraphInput:
         if address == self._address:
             return
         self._address = NOWHERE  # until all of them are told
+        bind_context(self.fixed.device)
         for word, distance in self._words:
             word.value = address + distance
         for node in self._nodes:
@@ -140,30 +155,38 @@ class GraphInput:
         self._address = address
 
     def prove(self, graph: torch.cuda.CUDAGraph, answer: Tensor) -> None:
-        """Let a call read the input where it lies if the graph, its own memory spoilt, gives the same bits from there.
+        """Find out whether the graph gives the same bits from elsewhere, with other values in its own memory.
 
-        Nor may it have written there. `answer` is what the graph writes, of any shape.
+        These, which are the same in another order, must give another answer, as else nothing is shown; and it may not
+        have written elsewhere. `answer` is what the graph writes, of any shape.
         """
         if not self._nodes:
             self.copied = "no kernel has its address among its arguments"
             return
+        self._answer = answer.untyped_storage().data_ptr()
         values, elsewhere = self.fixed.clone(), self.fixed.clone()
         graph.replay()
         wanted = answer.clone()
         try:
-            self.read_at(elsewhere.data_ptr())
-            self.fixed.fill_(float("nan"))
+            self.fixed.copy_(values.flatten().flip(0).view_as(values))
             graph.replay()
-            right = _same(answer, wanted) and _same(elsewhere, values)
-            self.copied = "" if right else "the graph reads or writes it otherwise than by its address"
+            seen = not _same(answer, wanted)
+            self.read_at(elsewhere.data_ptr())
+            graph.replay()
+            self.proven = seen and _same(answer, wanted) and _same(elsewhere, values)
             self.read_at(self.fixed.data_ptr())
         finally:
             self.fixed.copy_(values)
+        if not self.proven:
+            told = "the graph reads or writes it otherwise than by its address"
+            self.copied = told if seen else "other values of it give the same answer"
 
 
-def _lie_alike(part: Tensor, fixed: Tensor) -> bool:
-    """Whether two tensors of one form have the same strides, and memory that holds the values themselves."""
-    return part.stride() == fixed.stride() and not part.is_neg()
+def bind_context(device: torch.device) -> None:
+    """Let this thread have the context that the driver works in; torch makes it where a thread first asks for work."""
+    if is_cuda(device.type) and not getattr(BOUND, "here", False):
+        torch.cuda.current_stream(device).query()
+        BOUND.here = True
 
 
 def _same(first: Tensor, second: Tensor) -> bool:
@@ -172,29 +195,30 @@ def _same(first: Tensor, second: Tensor) -> bool:
 
 
 def spare_copies(graph: torch.cuda.CUDAGraph, inputs: Sequence[GraphInput], answer: Tensor) -> None:
-    """Let calls read inputs where they lie, those for which that is proven.
+    """Find out which inputs of a graph may be read where they lie.
 
     Args:
         graph: instantiated, captured with `keep_graph`, and run before.
         inputs: all of the graph; their memory holds values that the net takes.
         answer: the output of the capture, of any shape.
+
+    Raises:
+        ImportError: no bindings of the driver are installed.
+        AttributeError: this torch gives no way to its graph.
+        RuntimeError: the driver refuses, or memory runs out; some kernels may have been told an address, others not.
     """
     for each in inputs:
         each.read_at(each.fixed.data_ptr())
         small = each.fixed.nbytes < LEAST_BYTES or not each.fixed.is_floating_point()
+        each.proven = each.in_place = False
         each.copied = "it is small, or holds whole numbers" if small else UNTRIED
     large = [each for each in inputs if each.copied == UNTRIED]
-    try:
-        driver = import_module("cuda.bindings.driver")
-        raw, executable = driver.CUgraph(graph.raw_cuda_graph()), driver.CUgraphExec(graph.raw_cuda_graph_exec())
-        nodes = list(kernel_nodes(driver, raw)) if large else []
-        for each in large:
-            each.told_of(driver, executable, nodes)
-            each.prove(graph, answer)
-    except (ImportError, AttributeError, RuntimeError) as error:  # no such bindings, torch, or driver
-        graph.instantiate()  # as it was captured: some kernels may have been told an address, and others not
-        for each in large:
-            each.leave(typed_line(error))
+    driver = import_module("cuda.bindings.driver")
+    raw, executable = driver.CUgraph(graph.raw_cuda_graph()), driver.CUgraphExec(graph.raw_cuda_graph_exec())
+    nodes = list(kernel_nodes(driver, raw)) if large else []
+    for each in large:
+        each.told_of(driver, executable, nodes)
+        each.prove(graph, answer)
 
 
 def kernel_nodes(driver: ModuleType, graph: object) -> Iterator[KernelNode]:
