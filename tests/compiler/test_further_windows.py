@@ -49,9 +49,11 @@ def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
 
 
 def test_a_window_of_4_that_halves_a_map_is_a_layer_as_any_other() -> None:
-    """With the activation or the sums for the norm after it; the first reads three channels and is the library's."""
+    """With the activation or the sums for the norm after it; the first, of three channels, as a window of 5."""
     made = rewritten("pix2pix")
-    assert own_calls(lowered(made.net)) == ["conv4x4_strided"] * 2 + ["transposed4x4"] * 2 + ["conv_head"]
+    calls = ["conv_first_strided", *["conv4x4_strided"] * 2, *["transposed4x4"] * 2, "conv_head"]
+    assert own_calls(lowered(made.net)) == calls
+    assert made.net.matched["centre_windows"] == ["first"]
     assert made.net.matched["take_conv4x4_strided"] == ["second.1", "third.1"]
     assert made.net.matched["sum_where_made"] == ["third.1"]
 

@@ -86,6 +86,10 @@ LEFT: dict[str, Left] = {
     "a late window in the net's middle, of all channels": Left(
         "centre_windows", nn.Sequential(conv(3, 16, 3, padding=1), Late(16, 16, 3))
     ),
+    "a window of 4 on an odd size": Left("centre_windows", nn.Sequential(conv(3, 16, 4, stride=2, padding=1)), (9, 8)),
+    "a window of 4 in the net's middle": Left(
+        "centre_windows", nn.Sequential(conv(3, 16, 3, padding=1), conv(16, 16, 4, stride=2, padding=1))
+    ),
     "a pad of ones": Left(
         "centre_windows", Body(lambda x, c: c(functional.pad(x, (0, 1, 0, 1), value=1.0)), conv(3, 16, 3, stride=2))
     ),
