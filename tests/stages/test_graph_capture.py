@@ -1,5 +1,6 @@
 """A net captured as a CUDA graph: its inputs are copied until it is asked to spare that, and where it can't."""
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -50,6 +51,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Callable[[StubDriver | None], C
             return driver
 
         monkeypatch.setattr(room, "import_module", bindings)
+        monkeypatch.setattr("pipeline.stages.common.faster_inputs.MOST_SECONDS", math.inf)  # of a machine that is busy
+        monkeypatch.setattr(room, "ALIGNED", 1)  # torch's memory on a CPU lies where it will
         return Captured(Moving(graph), torch.randn(SHAPE), torch.randn(SHAPE))
 
     return capture
