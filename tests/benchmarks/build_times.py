@@ -28,7 +28,8 @@ import torch
 from torch import Tensor
 
 from pipeline.config.schema import DataSpec, Job, ModelSpec
-from pipeline.measure.timers import full_load_ms
+from pipeline.measure.clock import TorchClock
+from pipeline.measure.timers import full_load_ms, time_calls
 from pipeline.records.atomic_json import write_json
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.worker.workload import load
@@ -190,7 +191,11 @@ def inputs_compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]
     Milliseconds a call in loops of `LOOP_SECONDS`, the host's microseconds for one, and whether the bits are the same.
     """
     given = [part.clone() for part in batches for _ in range(2)]
-    chosen = captured.without_copies().copied
+    chosen, clock = captured.without_copies().copied, TorchClock(given[0].device)
+
+    def batches_of(calls: int) -> list[Tensor]:
+        return [given[number % len(given)] for number in range(calls)]
+
     found: dict[str, Any] = {"chosen_copied": chosen, "in_place_ms": [], "copied_ms": []}
     answers: dict[str, list[Tensor]] = {}
     with torch.inference_mode():
@@ -198,26 +203,18 @@ def inputs_compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]
             for known in captured._inputs:
                 known.in_place = known.proven and name == "in_place"
             answers[name] = [captured(part).clone() for part in given]
-            torch.cuda.synchronize()
-            found[f"{name}_host_us"] = 1e6 * seconds_a_call(captured, given, HOST_CALLS)
-            calls = int(LOOP_SECONDS / seconds_a_call(captured, given, HOST_CALLS, wait=True))
-            found[f"{name}_ms"].append(1e3 * seconds_a_call(captured, given, calls, wait=True))
+            clock.synchronize()
+            began = clock.now()
+            for part in batches_of(HOST_CALLS):
+                captured(part)
+            found[f"{name}_host_us"] = 1e6 * (clock.now() - began) / HOST_CALLS
+            clock.synchronize()
+            calls = int(LOOP_SECONDS * HOST_CALLS / time_calls(captured, batches_of(HOST_CALLS), clock)[0])
+            found[f"{name}_ms"].append(1e3 * time_calls(captured, batches_of(calls), clock)[0] / calls)
     for known in captured._inputs:
         known.in_place = not known.copied
     same = all(torch.equal(*pair) for pair in zip(answers["copied"], answers["in_place"], strict=True))
     return found | {"same_bits": same}
-
-
-def seconds_a_call(call: Captured, given: list[Tensor], calls: int, *, wait: bool = False) -> float:
-    """Of calls on such batches, one after the other, until they are queued or until the GPU is done."""
-    if wait:
-        torch.cuda.synchronize()
-    began = time.perf_counter()
-    for number in range(calls):
-        call(given[number % len(given)])
-    if wait:
-        torch.cuda.synchronize()
-    return (time.perf_counter() - began) / calls
 
 
 def compared(captured: Captured, batches: list[Tensor]) -> dict[str, Any]:

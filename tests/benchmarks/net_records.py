@@ -124,34 +124,26 @@ class GpuQueue:
                 process.send_signal(signal.SIGTERM)  # the ladder draws what there is
                 return process.wait()
 
-    def trained(self, name: str, gpu: str, minutes: float) -> int:
+    def trained(self, name: str, gpu: str, weights: Path, minutes: float) -> int:
         """Train a net for so long; the exit code."""
         case = NETS[name]
-        module, file = case.trained_by
-        weights = self.out / file.format(name=name)
         out = weights if weights.parent == self.out else weights.parent
-        words = ["-m", module, *case.net, "--minutes", str(minutes), "--device", "cuda", "--out", str(out)]
+        words = ["-m", case.trained_by[0], *case.net, "--minutes", str(minutes), "--device", "cuda", "--out", str(out)]
         return self.called(name, "train", words, gpu)
-
-    def put_aside(self, run: Path) -> Path:
-        """Where a run that was cut off lies from now on; what goes on with it takes its name."""
-        aside = run.with_name(f"{run.name}-cut-off")
-        shutil.rmtree(aside, ignore_errors=True)
-        return run.rename(aside)
 
     def record(self, name: str, gpu: str, train_minutes: float, check_seconds: float) -> None:
         """Train a net, measure its ladder, keep its record, and run check.py for every stage."""
         case, folder = NETS[name], self.out / name
         weights = self.out / case.trained_by[1].format(name=name)
         folder.mkdir(parents=True, exist_ok=True)
-        if not weights.exists() and (code := self.trained(name, gpu, train_minutes)):
+        if not weights.exists() and (code := self.trained(name, gpu, weights, train_minutes)):
             say(f"{name}: not trained, exit code {code}: {folder}/train.txt")
             return
         data = [word.format(out=self.out, name=name) for word in case.data]
         run = self.out / "runs" / name
         words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}"]
         if recorded(run):
-            words = [f"resume={self.put_aside(run)}"]
+            words = [f"resume={put_aside(run)}"]
         shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
         code = self.called(name, "ladder", ["-m", "pipeline", *words, f"hydra.run.dir={run}"], gpu)
         for part in KEPT:
@@ -170,6 +162,13 @@ class GpuQueue:
         with contextlib.suppress(queue.Empty):
             while time.monotonic() < self.ends:
                 self.record(self.left.get_nowait(), gpu, train_minutes, check_seconds)
+
+
+def put_aside(run: Path) -> Path:
+    """Where a run that was cut off lies from now on; what goes on with it takes its name."""
+    aside = run.with_name(f"{run.name}-cut-off")
+    shutil.rmtree(aside, ignore_errors=True)
+    return run.rename(aside)
 
 
 def last_lines(path: Path, count: int = 8) -> str:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pipeline.stages.common import graph_inputs as room
-from pipeline.stages.common.graph_inputs import GraphInput, spare_copies
+from pipeline.stages.common.graph_inputs import GraphInput, prove_inputs
 from tests.stages.driver_stub import BYTES, SHAPE, Status, StubDriver, StubGraph, address, aligned, moves
 
 
@@ -21,7 +21,7 @@ class Net:
     def known(self) -> GraphInput:
         self.graph.instantiate()
         known = GraphInput(self.fixed)
-        spare_copies(self.graph, [known], self.answer)  # type: ignore[arg-type]
+        prove_inputs(self.graph, [known], self.answer)  # type: ignore[arg-type]
         known.in_place = known.proven
         return known
 
@@ -37,7 +37,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> Net:
     return Net(monkeypatch)
 
 
-def in_place(net: Net) -> None:
+def assert_in_place(net: Net) -> None:
     """It is read where it lies: right, and the graph's own memory is as it was."""
     before, known = net.fixed.clone(), net.known()
     assert known.proven
@@ -48,7 +48,7 @@ def in_place(net: Net) -> None:
         assert torch.equal(net.fixed, before)
 
 
-def copied(net: Net, why: str) -> None:
+def assert_copied(net: Net, why: str) -> None:
     """It is copied, which is right, too."""
     before, known = net.fixed.clone(), net.known()
     assert (known.proven, known.copied) == (False, why)
@@ -66,7 +66,7 @@ def test_an_input_is_read_where_it_lies(libraries: bool, monkeypatch: pytest.Mon
     net = Net(monkeypatch, StubDriver(libraries=libraries))
     net.graph.launch(lambda _: None)
     net.graph.launch(moves(), address(net.fixed), address(net.answer), b"\0" * 4)
-    in_place(net)
+    assert_in_place(net)
 
 
 def test_kernels_may_read_parts_of_it_and_hold_its_address_within_an_argument(net: Net) -> None:
@@ -74,7 +74,7 @@ def test_kernels_may_read_parts_of_it_and_hold_its_address_within_an_argument(ne
     half = BYTES // 2
     net.graph.launch(moves(8, half), b"\1" * 8 + address(net.fixed), address(net.answer))
     net.graph.launch(moves(0, half), address(net.fixed, half), address(net.answer, half))
-    in_place(net)
+    assert_in_place(net)
 
 
 def test_an_input_that_lies_otherwise_is_copied(net: Net) -> None:
@@ -91,18 +91,18 @@ def test_an_input_that_lies_otherwise_is_copied(net: Net) -> None:
 
 
 def test_what_a_kernel_knows_otherwise_is_copied(net: Net) -> None:
-    """An address that no argument has, one that only a part of the kernels is told, a net that writes to its input."""
+    """No argument has the address, such as where a kernel reads it from memory."""
     hidden = moves()
     net.graph.launch(lambda _: hidden([address(net.fixed), address(net.answer)]))
-    copied(net, "no kernel has its address among its arguments")
+    assert_copied(net, "no kernel has its address among its arguments")
 
 
 def test_an_address_that_only_a_part_of_the_kernels_is_told_is_not_enough(net: Net) -> None:
-    """The graph's own memory is spoilt while this is tried."""
+    """The graph's own memory holds other values while this is tried."""
     half, rest = BYTES // 2, moves(0, BYTES // 2)
     net.graph.launch(moves(0, half), address(net.fixed), address(net.answer))
     net.graph.launch(lambda _: rest([address(net.fixed, half), address(net.answer, half)]))
-    copied(net, "the graph reads or writes it otherwise than by its address")
+    assert_copied(net, "the graph reads or writes it otherwise than by its address")
 
 
 def test_a_net_that_writes_to_its_input_gets_a_copy(net: Net) -> None:
@@ -110,7 +110,7 @@ def test_a_net_that_writes_to_its_input_gets_a_copy(net: Net) -> None:
     ones = torch.ones(SHAPE)
     net.graph.launch(moves(), address(net.fixed), address(net.answer))
     net.graph.launch(moves(), address(ones), address(net.fixed))
-    copied(net, "the graph reads or writes it otherwise than by its address")
+    assert_copied(net, "the graph reads or writes it otherwise than by its address")
 
 
 def test_a_driver_that_refuses_in_a_call_is_told_and_no_stale_address_is_kept(net: Net) -> None:
@@ -128,10 +128,10 @@ def test_a_driver_that_refuses_in_a_call_is_told_and_no_stale_address_is_kept(ne
 
 
 def test_small_inputs_and_whole_numbers_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An index that is spoilt would be read from anywhere."""
+    """A copy of the first takes no longer than its launch; the order of indices, or of steps, may mean something."""
     monkeypatch.setattr(room, "import_module", lambda _: StubDriver())
     found = [GraphInput(torch.zeros(SHAPE, dtype=torch.int64)), GraphInput(torch.zeros(8))]
-    spare_copies(StubGraph(), found, torch.zeros(1))  # type: ignore[arg-type]
+    prove_inputs(StubGraph(), found, torch.zeros(1))  # type: ignore[arg-type]
     assert [each.copied for each in found] == ["it is small, or holds whole numbers"] * 2
 
 
@@ -141,7 +141,7 @@ def test_it_may_be_asked_again_after_a_call(net: Net) -> None:
     known, given = net.known(), aligned(torch.randn(SHAPE))
     net.called(known, given)
     given.zero_()
-    spare_copies(net.graph, [known], net.answer)  # type: ignore[arg-type]
+    prove_inputs(net.graph, [known], net.answer)  # type: ignore[arg-type]
     assert known.proven
     assert torch.equal(net.called(known, given), given)
 

@@ -21,8 +21,8 @@ Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, 3, 3] as [9, out, in], the order in which the kernel walks the taps."""
-    return weight.permute(2, 3, 0, 1).reshape(9, *weight.shape[:2]).contiguous()
+    """A convolution's weight [out, in, k, k] as [k · k, out, in], the order in which the kernels walk the taps."""
+    return weight.permute(2, 3, 0, 1).flatten(0, 1).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:

@@ -17,7 +17,7 @@ from pipeline.kernels.polyphase.polyphase_compose import (
     strided_alone,
     transposed_alone,
 )
-from pipeline.kernels.polyphase.polyphase_operands import Operands, Packed, Scales, check_operands, pack
+from pipeline.kernels.polyphase.polyphase_operands import WINDOW, Operands, Packed, Scales, check_operands, pack
 from pipeline.kernels.polyphase.polyphase_reference import evaluate, reference
 
 __all__ = [
@@ -55,8 +55,8 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
     check_operands(operands)
     tile = tile or next(candidates(operands))
     if isinstance(tile, polyphase_gluon.Tile):
-        if operands.window != polyphase_gluon.WINDOW:
-            raise ValueError(f"{tile} is of a kernel for windows of {polyphase_gluon.WINDOW}, got {operands.window}")
+        if operands.window != WINDOW:
+            raise ValueError(f"{tile} is of a kernel for windows of {WINDOW}, got {operands.window}")
         polyphase_gluon.launch(operands, tile)
     else:
         polyphase_triton.launch(operands, tile)
@@ -64,13 +64,13 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
 
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring for these operands, the likeliest first."""
-    if operands.window == polyphase_gluon.WINDOW and reaching_views_barred() is None and not interpreted():
+    if operands.window == WINDOW and reaching_views_barred() is None and not interpreted():
         yield from polyphase_gluon.candidates(operands)
     else:
         yield from polyphase_triton.candidates(operands)
 
 
-def accepts_strided(layer: LayerDescription, window: int = 3) -> bool:
+def accepts_strided(layer: LayerDescription, window: int = WINDOW) -> bool:
     """Whether the kernels take a layer as a convolution of stride 2, padding 1: its height and width must be even."""
     even = all(size % 2 == 0 for size in layer.in_size)
     return layer.kind == "conv2d" and layer.is_square(window, 2, 1) and layer.suits_bulk_copies and even

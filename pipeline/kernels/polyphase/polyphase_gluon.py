@@ -43,7 +43,6 @@ from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
 from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
 
-WINDOW = 3  # of a convolution with a stride, the only one here
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 

@@ -18,6 +18,7 @@ from pipeline.kernels.common.kernel_op import (
     flops_of,
 )
 from pipeline.kernels.common.library import convolution, ended
+from pipeline.kernels.conv3x3 import pack as window_taps
 from pipeline.kernels.polyphase import (
     accepts_strided,
     candidates,
@@ -27,12 +28,11 @@ from pipeline.kernels.polyphase import (
     reference,
     transposed_alone,
 )
-from pipeline.kernels.polyphase.polyphase_operands import FOLDS, Operands
+from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands
 from pipeline.kernels.polyphase.polyphase_reference import phases_of
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
 PHASE_TAPS = 16  # four phases of 2×2 taps
-WIDER = 4  # the other window that there is with a stride: pix2pix, discriminators and Uformer halve a map by it
 
 
 NO_SECOND = SecondSource()
@@ -47,7 +47,7 @@ def operands(
     *,
     window_of_3: bool = False,
     step: int = 2,
-    window: int = 3,
+    window: int = WINDOW,
 ) -> Operands:
     """What the kernels are given: x is the full map for the taps of a window, the small one for those of four phases.
 
@@ -89,11 +89,6 @@ def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, End
     return library
 
 
-def window_taps(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, k, k] as [k · k, out, in], the order in which the kernels walk the taps."""
-    return weight.permute(2, 3, 0, 1).flatten(0, 1).contiguous()
-
-
 def phase_taps(weight: Tensor) -> Tensor:
     """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in]."""
     small = transposed_alone(weight, None, padding=1).small
@@ -120,7 +115,7 @@ def _op(
     transposed: bool,
 ) -> KernelOp:
     """A kernel's description, for one form of the operands."""
-    given = partial(operands, window_of_3=transposed and window == 3, window=3 if transposed else window)
+    given = partial(operands, window_of_3=transposed and window == 3, window=WINDOW if transposed else window)
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
         batch, inner, height, width = shape
@@ -134,7 +129,7 @@ def _op(
         candidates=lambda *parts: candidates(given(*parts)),
         library=library,
         flops=flops,
-        tile_types=TILES if transposed or window == polyphase_gluon.WINDOW else TILES[:1],
+        tile_types=TILES if transposed or window == WINDOW else TILES[:1],
         pack=phase_taps if transposed else window_taps,
         weight_shape=lambda inner, outer: (
             (inner, outer, window, window) if transposed else (outer, inner, window, window)

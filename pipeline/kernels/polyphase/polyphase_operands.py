@@ -14,7 +14,7 @@ from pipeline.kernels.conv3x3.conv3x3_grouped import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 FOLDS = frozenset({"statistics"})
-WINDOWS = (3, 4)
+WINDOW, WIDER = 3, 4  # of a convolution with a stride; pix2pix, discriminators and Uformer halve a map by the wider
 
 
 class Operands(NamedTuple):
@@ -54,7 +54,7 @@ class Operands(NamedTuple):
     window_of_3: bool = False
     step: int = 2
     grouped: bool = False
-    window: int = 3
+    window: int = WINDOW
 
     @property
     def strided(self) -> bool:
@@ -115,7 +115,7 @@ def check_operands(operands: Operands) -> None:
     if not operands.sources:
         raise ValueError("small or full must be given")
     alone = operands.strided and not operands.grouped
-    if operands.window not in WINDOWS[: 2 if alone else 1]:
+    if operands.window != WINDOW and not (operands.window == WIDER and alone):
         raise ValueError(f"window must be 3, or 4 with a stride and without groups, got {operands.window}")
     batch, height, width = operands.grid
     outer, dtype, slices = operands.outer, operands.sources[0][0].dtype, operands.epilogue.slices

@@ -8,7 +8,7 @@ from torch import Tensor
 from pipeline.measure.clock import TorchClock
 from pipeline.records.error_line import typed_line
 from pipeline.stages.common.faster_inputs import choose_in_place
-from pipeline.stages.common.graph_inputs import GraphInput, spare_copies
+from pipeline.stages.common.graph_inputs import GraphInput, prove_inputs
 from pipeline.stages.common.input_forms import check_forms, form_of
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
@@ -55,7 +55,7 @@ class Captured:
         """The same, which reads inputs where the caller has them if it can and is faster so; found in a second."""
         try:
             with torch.inference_mode():
-                spare_copies(self._graph, self._inputs, self.logits)
+                prove_inputs(self._graph, self._inputs, self.logits)
                 if proven := [known for known in self._inputs if known.proven]:
                     batches = [[part.clone() for part in self.fixed] for _ in range(BATCHES_IN_ROTATION)]
                     choose_in_place(self, proven, batches, TorchClock(self.fixed[0].device))

@@ -41,21 +41,27 @@ class KernelNode:
     """A kernel of a graph, with a copy of its arguments that may be changed.
 
     Attributes:
-        node: the driver's.
-        launch: what it is launched with; its arguments are the copy.
         arguments: the bytes of each.
     """
 
-    def __init__(self, driver: ModuleType, node: object) -> None:
-        self.node = node
-        self.launch: Launch = done(driver.cuGraphKernelNodeGetParams(node))
-        sizes = list(argument_sizes(driver, self.launch)) if int(self.launch.kernelParams) else []
-        given = (ctypes.c_void_p * len(sizes)).from_address(int(self.launch.kernelParams)) if sizes else ()
+    def __init__(self, driver: ModuleType, executable: object, node: object) -> None:
+        self._driver, self._executable, self._node = driver, executable, node
+        self._launch: Launch = done(driver.cuGraphKernelNodeGetParams(node))
+        sizes = list(argument_sizes(driver, self._launch)) if int(self._launch.kernelParams) else []
+        given = (ctypes.c_void_p * len(sizes)).from_address(int(self._launch.kernelParams)) if sizes else ()
         parts = zip(given, sizes, strict=True)
         self.arguments = [ctypes.create_string_buffer(ctypes.string_at(at, size), size) for at, size in parts]
         self._pointers = (ctypes.c_void_p * len(sizes))(*map(ctypes.addressof, self.arguments))
         if sizes:
-            self.launch.kernelParams = ctypes.addressof(self._pointers)
+            self._launch.kernelParams = ctypes.addressof(self._pointers)
+
+    def tell(self) -> None:
+        """Have the instantiated graph launch it with the copy's arguments, as they are now.
+
+        Raises:
+            RuntimeError: the driver refuses.
+        """
+        done(self._driver.cuGraphExecKernelNodeSetParams(self._executable, self._node, self._launch))
 
     def words_within(self, begin: int, end: int) -> list[tuple[ctypes.c_uint64, int]]:
         """The words of its arguments that are an address of [begin, end), each with its distance from the begin."""
@@ -104,18 +110,15 @@ class GraphInput:
         self.copied = UNTRIED
         self._words: list[tuple[ctypes.c_uint64, int]] = []
         self._nodes: list[KernelNode] = []
-        self._driver = ModuleType("none")
-        self._executable: object = None
         self._address = fixed.data_ptr()
         self._answer = NOWHERE
 
-    def told_of(self, driver: ModuleType, executable: object, nodes: Sequence[KernelNode]) -> None:
+    def told_of(self, nodes: Sequence[KernelNode]) -> None:
         """Find the kernels that are told the address."""
         begin = self.fixed.data_ptr()
         found = [(node, node.words_within(begin, begin + self.fixed.nbytes)) for node in nodes]
         self._nodes = [node for node, words in found if words]
         self._words = [word for _, words in found for word in words]
-        self._driver, self._executable = driver, executable
 
     def give(self, part: Tensor) -> None:
         """Let the next replay read this input, of any shape: that of the capture's, and its type.
@@ -151,7 +154,7 @@ class GraphInput:
         for word, distance in self._words:
             word.value = address + distance
         for node in self._nodes:
-            done(self._driver.cuGraphExecKernelNodeSetParams(self._executable, node.node, node.launch))
+            node.tell()
         self._address = address
 
     def prove(self, graph: torch.cuda.CUDAGraph, answer: Tensor) -> None:
@@ -194,7 +197,7 @@ def _same(first: Tensor, second: Tensor) -> bool:
     return bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
-def spare_copies(graph: torch.cuda.CUDAGraph, inputs: Sequence[GraphInput], answer: Tensor) -> None:
+def prove_inputs(graph: torch.cuda.CUDAGraph, inputs: Sequence[GraphInput], answer: Tensor) -> None:
     """Find out which inputs of a graph may be read where they lie.
 
     Args:
@@ -214,17 +217,17 @@ def spare_copies(graph: torch.cuda.CUDAGraph, inputs: Sequence[GraphInput], answ
         each.copied = "it is small, or holds whole numbers" if small else UNTRIED
     large = [each for each in inputs if each.copied == UNTRIED]
     driver = import_module("cuda.bindings.driver")
-    raw, executable = driver.CUgraph(graph.raw_cuda_graph()), driver.CUgraphExec(graph.raw_cuda_graph_exec())
-    nodes = list(kernel_nodes(driver, raw)) if large else []
+    nodes = list(kernel_nodes(driver, graph)) if large else []
     for each in large:
-        each.told_of(driver, executable, nodes)
+        each.told_of(nodes)
         each.prove(graph, answer)
 
 
-def kernel_nodes(driver: ModuleType, graph: object) -> Iterator[KernelNode]:
+def kernel_nodes(driver: ModuleType, graph: torch.cuda.CUDAGraph) -> Iterator[KernelNode]:
     """The kernels of a graph."""
-    _, count = done(driver.cuGraphGetNodes(graph))
-    nodes, _ = done(driver.cuGraphGetNodes(graph, count))
+    raw, executable = driver.CUgraph(graph.raw_cuda_graph()), driver.CUgraphExec(graph.raw_cuda_graph_exec())
+    _, count = done(driver.cuGraphGetNodes(raw))
+    nodes, _ = done(driver.cuGraphGetNodes(raw, count))
     for node in nodes:
         if done(driver.cuGraphNodeGetType(node)) == driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL:
-            yield KernelNode(driver, node)
+            yield KernelNode(driver, executable, node)
