@@ -15,13 +15,14 @@ import time
 import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from pipeline.records.atomic_json import write_json
 from pipeline.stages.api import Workload
+from pipeline.stages.common.inductor_search import Search
 from tests.benchmarks.build_times import Stopwatch, watched
 from tests.benchmarks.nets import NETS, NetCase
 
@@ -43,8 +44,8 @@ def with_real_statistics(net: nn.Module, *inputs: Tensor) -> None:
     net.eval()
 
 
-def measured(case: NetCase, stage: str, tuning: str, keep: list[str]) -> dict[str, Any]:
-    """What one stage comes to on one net; fp8 keeps some layers in fp16."""
+def measured(case: NetCase, stage: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """What one stage comes to on one net, with the options that were asked for."""
     torch.manual_seed(0)
     device = torch.device("cuda")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -56,9 +57,10 @@ def measured(case: NetCase, stage: str, tuning: str, keep: list[str]) -> dict[st
     work = Workload(net, batches[:1], device, Path(tempfile.mkdtemp()))
     torch._dynamo.reset()
     began = time.monotonic()
-    options = OPTIONS[stage] | ({"keep_fp16": keep} if keep and "keep_fp16" in OPTIONS[stage] else {})
+    kept = {"keep_fp16": asked.keep} if asked.keep and "keep_fp16" in OPTIONS[stage] else {}
+    options = OPTIONS[stage] | kept | {"inductor_search": asked.search, "tuning_folder": asked.tuning}
     with watched(Stopwatch()) as made:
-        runner = import_module(f"pipeline.stages.{stage}").build(work, tuning_folder=tuning, **options)
+        runner = import_module(f"pipeline.stages.{stage}").build(work, **options)
     built = time.monotonic() - began
     with torch.inference_mode():
         first, again = (runner.run(batches[1]).float().clone() for _ in range(2))
@@ -86,6 +88,7 @@ def main() -> None:
     parser.add_argument("--nets", nargs="+", default=list(NETS), choices=list(NETS), metavar="NET")
     parser.add_argument("--stages", nargs="+", default=["fused"], choices=list(OPTIONS))
     parser.add_argument("--keep", nargs="*", default=[], metavar="LAYER", help="layers that fp8 keeps in fp16")
+    parser.add_argument("--search", default="auto", choices=get_args(Search), help="the stages' inductor_search")
     parser.add_argument("--tuning", default=tempfile.mkdtemp(), help="folder that keeps the choices of tiles")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -93,7 +96,7 @@ def main() -> None:
     for name in asked.nets:
         for stage in asked.stages:
             try:
-                row = measured(NETS[name], stage, asked.tuning, asked.keep)
+                row = measured(NETS[name], stage, asked)
             except Exception as error:  # noqa: BLE001 - the other nets are still worth their figures
                 traceback.print_exc()
                 row = {"failed": f"{type(error).__name__}: {error}"}

@@ -3,11 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from models.library_nets import diffusers_net, monai_net, smp_net
 from models.nnunet_nets import nnunet_net
+from models.torchvision_nets import SegmentationNet
 from models.unet import UNet
 
 
@@ -22,6 +27,36 @@ class NetCase:
 
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
+
+
+class Pix2Pix(nn.Module):
+    """The generator of pix2pix: windows of 4×4 halve a map eight times and double it again, with a skip at each size.
+
+    Isola et al., Image-to-Image Translation with Conditional Adversarial Networks (2017), appendix 6.1.
+    """
+
+    def __init__(self, widths: tuple[int, ...] = (64, 128, 256, 512, 512, 512, 512, 512)) -> None:
+        super().__init__()
+        steps = [*pairwise((3, *widths))]
+        self.down = nn.ModuleList(nn.Conv2d(small, wide, 4, 2, 1, bias=False) for small, wide in steps)
+        self.down_norms = nn.ModuleList(nn.BatchNorm2d(wide) for wide in widths[1:-1])
+        read = [2 * wide for wide in widths[:-1]] + [widths[-1]]
+        self.up = nn.ModuleList(
+            nn.ConvTranspose2d(wide, small, 4, 2, 1) for wide, (small, _) in zip(read, steps, strict=True)
+        )
+        self.up_norms = nn.ModuleList(nn.BatchNorm2d(small) for small in widths[:-1])
+
+    def forward(self, image: Tensor) -> Tensor:
+        """An image [batch, 3, height, width] of a size that 256 divides to another of its size, in −1 to 1."""
+        first, *others = self.down
+        skips = [first(image)]
+        for layer, norm in zip(others, [*self.down_norms, nn.Identity()], strict=True):
+            skips.append(norm(layer(functional.leaky_relu(skips[-1], 0.2))))
+        x = skips.pop()
+        for layer, norm in zip(self.up[:0:-1], reversed(self.up_norms), strict=True):
+            x = torch.cat([norm(layer(functional.relu(x))), skips.pop()], 1)
+        drawn: Tensor = self.up[0](functional.relu(x))
+        return drawn.tanh()
 
 
 LARGE, VOLUMES = (8, 3, 512, 512), (2, 1, 128, 128, 128)
@@ -44,6 +79,12 @@ THICK_SLICES = partial(
     kernel_sizes=[FLAT, FLAT, *[ROUND] * 4],
     strides=[[1, 1, 1], [1, 2, 2], [1, 2, 2], *[[2, 2, 2]] * 3],
 )
+RESIDUAL_DYNAMIC: dict[str, Any] = {
+    "kernel_size": [3] * 5,
+    "strides": [1, 2, 2, 2, 2],
+    "upsample_kernel_size": [2] * 4,
+    "res_block": True,
+}
 NETS: dict[str, NetCase] = {
     "classic": NetCase(UNet, LARGE),
     "classic, batch 1": NetCase(UNet, (1, *LARGE[1:])),
@@ -63,6 +104,24 @@ NETS: dict[str, NetCase] = {
     "smp Unet, ResNeXt-50": NetCase(partial(smp_net, "Unet", "resnext50_32x4d"), LARGE),
     "smp Unet, MobileOne-s0": NetCase(partial(smp_net, "Unet", "mobileone_s0"), LARGE),
     "smp Unet, MiT-b0": NetCase(partial(smp_net, "Unet", "mit_b0"), LARGE),
+    "smp Unet, DenseNet-121": NetCase(partial(smp_net, "Unet", "densenet121"), LARGE),
+    "smp Unet, SE-ResNeXt-50": NetCase(partial(smp_net, "Unet", "se_resnext50_32x4d"), LARGE),
+    "smp Unet, VGG-16": NetCase(partial(smp_net, "Unet", "vgg16_bn"), LARGE),
+    "smp Unet, MobileNet-v2": NetCase(partial(smp_net, "Unet", "mobilenet_v2"), LARGE),
+    "smp Unet, ConvNeXt-tiny": NetCase(partial(smp_net, "Unet", "tu-convnext_tiny"), LARGE),
+    "smp Unet, RegNetY-032": NetCase(partial(smp_net, "Unet", "tu-regnety_032"), LARGE),
+    "smp Unet, ResNet-34, scSE": NetCase(partial(smp_net, decoder_attention_type="scse"), LARGE),
+    "smp MAnet, ResNet-34": NetCase(partial(smp_net, "MAnet"), LARGE),
+    "smp Linknet, ResNet-34": NetCase(partial(smp_net, "Linknet"), LARGE),
+    "smp UPerNet, ResNet-34": NetCase(partial(smp_net, "UPerNet"), LARGE),
+    "smp PAN, ResNet-34": NetCase(partial(smp_net, "PAN"), LARGE),
+    "smp PSPNet, ResNet-34": NetCase(partial(smp_net, "PSPNet"), LARGE),
+    "smp Segformer, MiT-b0": NetCase(partial(smp_net, "Segformer", "mit_b0"), LARGE),
+    "MONAI DynUNet": NetCase(partial(monai_net, "DynUNet", **RESIDUAL_DYNAMIC), LARGE),
+    "MONAI MedNeXt": NetCase(partial(monai_net, "MedNeXt"), LARGE),
+    "MONAI SwinUNETR": NetCase(partial(monai_net, "SwinUNETR", feature_size=24), LARGE),
+    "torchvision DeepLabV3, ResNet-50": NetCase(partial(SegmentationNet, "deeplabv3_resnet50"), LARGE),
+    "pix2pix": NetCase(Pix2Pix, (8, 3, 256, 256)),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
     "classic, base 24": NetCase(partial(UNet, base=24), LARGE),
     "nnU-Net plain, volumes": NetCase(partial(nnunet_net, configuration="3d_fullres", input_channels=1), VOLUMES),
