@@ -10,9 +10,11 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.kinds import is_cuda
 from pipeline.protocol import Phase
 
-# Seconds, seen on an H200: the power cap comes some 75 ms after the first call, and the clock settles within 0.3 s. But
-# after a side that draws less than the cap, 2 s at full load were 2.5 % slower than samples after 0.3 s.
-FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 0.5, 0.3
+# Seconds. At its power limit an H100's pace swings once a second, by 2 to 4 % at first, in step with the load's begin
+# (docs/h100, pace.json): half a second sees half a swing, and was up to 2.5 % faster than a loop. The cap comes some
+# 75 ms after the first call, and the clock settles within 0.3 s, seen on an H200. But after a side that draws less than
+# the cap, 2 s at full load were 2.5 % slower than samples after 0.3 s.
+FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 1.0, 0.3
 MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
 Count = Annotated[int, AtLeast(1), AtMost(MOST)]
 CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
@@ -37,7 +39,7 @@ def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dic
 class Plan:
     """The knobs of a measurement, with the defaults of conf/measure/thorough.yaml; units stand in the names."""
 
-    gpu_sample_seconds: Number = 0.5
+    gpu_sample_seconds: Number = 1.0
     gpu_run_in_seconds: Number = 0.3
     gpu_rested_run_in_seconds: Number = 3.0
     cpu_sample_seconds: Number = 0.1
@@ -53,7 +55,7 @@ class Plan:
     half_width: Number = 0.01
     sampling_seconds: Number = 60.0
     gpu_interim_analyses: tuple[Count, ...] = (12, 24, 48, 96)
-    gpu_sampling_seconds: Number = 360.0
+    gpu_sampling_seconds: Number = 540.0
     aa_pairs: CountOrNone = 5
     aa_blocks: Count = 30
     gpu_aa_blocks: Count = 12

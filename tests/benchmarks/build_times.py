@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--stages", nargs="+", default=["fused", "fp8"], choices=["fused", "fp8"])
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--budget", type=float, default=7e-4, help="share of pixels that fp8 may change")
     parser.add_argument("--launches", action="store_true", help="time and check dependent launches, too")
     parser.add_argument("--inputs", action="store_true", help="time and check inputs that are copied, too")
     parser.add_argument("--out", type=Path, required=True)
@@ -136,7 +137,8 @@ def stage_built(stage: str, given: Job, asked: argparse.Namespace) -> Iterator[d
 
     with watched(watch) as made:
         build = import_module(f"pipeline.stages.{stage}").build
-        runner = build(replace(work, progress=say), tuning_folder=f"{asked.caches}/tiles")
+        options = {"budget": asked.budget} if stage == "fp8" else {}
+        runner = build(replace(work, progress=say), tuning_folder=f"{asked.caches}/tiles", **options)
     row = {"build_seconds": time.monotonic() - began, "ran": runner.description, "said": said}
     details = ("candidates_ms", "kept_fp16", "sensitivity", "refused", "choices", "known")
     row |= {"seconds": watch.seconds, "calls": watch.calls} | {name: runner.details.get(name) for name in details}

@@ -3,8 +3,8 @@
     python -m models.train model=unet --minutes 0.15 --device cuda --out classic.safetensors
     python -m tests.benchmarks.pace_times --checkpoint classic.safetensors --stage fused --batch 8 --out pace.json
 
-Prints, for run-ins of several lengths, by how much half a second after it is faster than the last fifth of a loop
-without a pause. The file has every window of the loop, with the GPU's clock and power.
+Prints, for samples and run-ins of several lengths, by how much a sample after a run-in is faster than the last fifth of
+a loop without a pause. The file has every window of the loop, with the GPU's clock and power.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from pipeline.worker.workload import load
 from tests.benchmarks.build_times import classic
 
 WINDOW = 0.1  # seconds
-SAMPLE = 0.5  # seconds, as a run's samples are
-RUN_INS = (0.0, 0.3, 1.0, 3.0, 6.0, 10.0)  # seconds
+SAMPLES = (0.5, 1.0)  # seconds; a run's samples last a second, and half of one earlier
+RUN_INS = (0.0, 0.3, 1.0, 2.0, 3.0, 6.0, 10.0)  # seconds
 BEFORE = 10.0  # seconds of rest, or of autocast, before the loop
 
 
@@ -67,10 +67,12 @@ def main() -> None:
         else:
             list(loop(calls["amp"], BEFORE, gpu))
         windows = list(loop(calls[asked.stage], asked.seconds, gpu))
-        shares = {run_in: faster_after(windows, run_in) for run_in in RUN_INS}
+        shares = {sample: {run_in: faster_after(windows, run_in, sample) for run_in in RUN_INS} for sample in SAMPLES}
         found[f"after {before}"] = {"faster": shares, "windows": [asdict(window) for window in windows]}
-        texts = (f"{run_in:g} s: {share:.2%}" for run_in, share in shares.items())
-        sys.stdout.write(f"{asked.stage} after {before}, faster than in the end: {', '.join(texts)}\n")
+        for sample, by_run_in in shares.items():
+            texts = (f"{run_in:g} s: {share:.2%}" for run_in, share in by_run_in.items())
+            told = f"{asked.stage} after {before}, samples of {sample:g} s faster than in the end"
+            sys.stdout.write(f"{told}: {', '.join(texts)}\n")
         write_json(found, asked.out)
 
 
@@ -109,12 +111,12 @@ def loop(
         yield Window(at - began, took / count * 1e3, state.clock_mhz if state else None, gpu.watts() if gpu else None)
 
 
-def faster_after(windows: Sequence[Window], run_in: float) -> float:
-    """By what share a sample after so long a run-in is faster than the loop's last fifth."""
+def faster_after(windows: Sequence[Window], run_in: float, sample: float) -> float:
+    """By what share a sample of so many seconds, after so long a run-in, is faster than the loop's last fifth."""
     end = windows[-1].began
     last = [window.ms for window in windows if window.began >= 0.8 * end]
-    sample = [window.ms for window in windows if run_in <= window.began < run_in + SAMPLE]
-    return 1 - (sum(sample) / len(sample)) / (sum(last) / len(last)) if sample else float("nan")
+    within = [window.ms for window in windows if run_in <= window.began < run_in + sample]
+    return 1 - (sum(within) / len(within)) / (sum(last) / len(last)) if within else float("nan")
 
 
 if __name__ == "__main__":
