@@ -20,7 +20,7 @@ Count = Annotated[int, AtLeast(1), AtMost(MOST)]
 CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
 Number = Annotated[float, AtLeast(0), AtMost(LONGEST)]  # of seconds, or a share
 Limit = Annotated[float, AtLeast(1), AtMost(LONGEST)]  # seconds of a phase: in less, no process starts
-BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks")  # knobs of which a GPU has its own, gpu_ before it
+BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks", "head_to_head")  # knobs of which a GPU has its own, gpu_ before it
 
 
 def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:
@@ -62,6 +62,7 @@ class Plan:
     trials: Count = 1
     fork_workers: bool = False
     head_to_head: CountOrNone = 3
+    gpu_head_to_head: CountOrNone = 3
     latency_calls: CountOrNone = 100
     latency_seconds: Number = 10.0
     gpu_latency_run_in_seconds: Number = 3.0

@@ -60,6 +60,10 @@ def test_what_is_typed_for_every_device_holds_on_a_gpu_too() -> None:
     typed = ["stage=compile", "measure.sampling_seconds=4"]
     assert for_every_device(measure, typed) == {**measure, "gpu_sampling_seconds": 4.0}
     assert for_every_device(measure, ["++measure.aa_blocks=6"])["gpu_aa_blocks"] == 6
+    assert for_every_device({"head_to_head": 0, "gpu_head_to_head": 2}, ["measure.head_to_head=0"]) == {
+        "head_to_head": 0,
+        "gpu_head_to_head": 0,
+    }
     assert for_every_device(measure, [*typed, "measure.gpu_sampling_seconds=30"]) == measure
     assert for_every_device(measure, ["measure=quick"]) == measure
 
