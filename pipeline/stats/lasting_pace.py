@@ -38,8 +38,9 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
 def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
     """In the loop in which its energy is measured the stage takes over 2 % longer than in its samples at full load.
 
-    The GPU's clock hadn't settled in their run-in: an H100's stages were 2.1 to 2.9 % faster after 2 s of it than in
-    such a loop, and 0.5 to 1.2 % after 3 s (docs/h100). Or the host, which the stage waits for, was busier then.
+    The GPU's clock hadn't settled in their run-in, or a sample saw a part of a swing of its pace: an H100's stages were
+    1.1 to 2.3 % faster in samples of half a second than in such a loop (docs/h100). Or the host, which the stage waits
+    for, was busier then.
     """
     loop = loop_seconds_per_call(stage, batch_size)
     loaded = [pair for pair in stage.pairs if pair.blocks and pair.sustained]
