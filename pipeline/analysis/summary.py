@@ -18,23 +18,17 @@ from pipeline.analysis.objectives import Choice, choice_of, order_under
 from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, break_even, change_overs
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
+from pipeline.config.plan import Plan
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stats.drift import drifts_of, is_unfair
-from pipeline.stats.intervals import (
-    Estimate,
-    Latency,
-    Ratio,
-    between_run_std,
-    latency,
-    seconds_per_call,
-)
+from pipeline.stats.intervals import Estimate, Latency, Ratio, between_run_std, latency, seconds_per_call
 from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
 from pipeline.stats.warnings import run_warnings, stage_warnings
 
-THOROUGH_SECONDS, GPU_THOROUGH_SECONDS = 60.0, 360.0  # of sampling, as conf/measure/thorough.yaml has them
+THOROUGH = Plan()  # its defaults are conf/measure/thorough.yaml's
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
 
@@ -152,7 +146,7 @@ class RunSummary:
     @property
     def measure_again(self) -> str:
         """The user's command, to measure longer."""
-        thorough = GPU_THOROUGH_SECONDS if self.on_gpu else THOROUGH_SECONDS
+        thorough = THOROUGH.gpu_sampling_seconds if self.on_gpu else THOROUGH.sampling_seconds
         short = (self.run.settings.measure.sampling_seconds or 0.0) < thorough
         return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
 

@@ -20,7 +20,8 @@ Count = Annotated[int, AtLeast(1), AtMost(MOST)]
 CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
 Number = Annotated[float, AtLeast(0), AtMost(LONGEST)]  # of seconds, or a share
 Limit = Annotated[float, AtLeast(1), AtMost(LONGEST)]  # seconds of a phase: in less, no process starts
-BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks", "head_to_head")  # knobs of which a GPU has its own, gpu_ before it
+# Knobs of which a GPU has its own, gpu_ before it.
+BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks", "head_to_head")
 
 
 def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:

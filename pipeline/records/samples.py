@@ -145,3 +145,4 @@ class Calibration:
     choice: ImageSet | None  # of the layers that stay in another precision; None where they were named
     choice_apart: bool  # whether the choice used none of the images that the scales come from
     apart: bool  # whether the evaluation images are others than both, in another window or of another picture
+    kept: list[str] | None = None  # layers of which the choice said that they stay; None where it isn't on record

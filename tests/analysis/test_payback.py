@@ -82,7 +82,7 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "seconds", "asked"), [("cuda", 150.0, "thorough"), ("cuda", 360.0, "3"), ("cpu", 60.0, "3")]
+    ("device", "seconds", "asked"), [("cuda", 150.0, "thorough"), ("cuda", 540.0, "3"), ("cpu", 60.0, "3")]
 )
 def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds: float, asked: str) -> None:
     """A GPU's blocks take longer: what is thorough on a CPU isn't there."""

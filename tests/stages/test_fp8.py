@@ -226,14 +226,13 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     assert found is not None
     assert asked == [4 + 2 * JUDGED_BATCHES]
     assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
-    assert found.calibration == Calibration(
-        ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"]), choice_apart=True, apart=True
-    )
+    scales, choice = ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"])
+    assert found.calibration == Calibration(scales, choice, choice_apart=True, apart=True, kept=[])
     assert found.left_out == (7, 8)
     named = in_fp8(made, "none")
     assert named is not None
     assert named.calibration is not None
-    assert named.calibration.choice is None
+    assert (named.calibration.choice, named.calibration.kept) == (None, None)
 
 
 def test_fewer_images_than_none_are_refused(tmp_path: Path) -> None:

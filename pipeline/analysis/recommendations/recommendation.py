@@ -17,6 +17,8 @@ Code = Literal[
     "halve the bytes",
     "fuse",
     "fp8",
+    "larger budget",
+    "smaller budget",
     "keep one layout",
     "first layer",
     "tune longer",

@@ -11,6 +11,7 @@ from pipeline.analysis.attribution import by_class, launches_by_class, seen_shar
 from pipeline.analysis.bottleneck import SEEN_SHARE, growth_slope
 from pipeline.analysis.path_shares import moves
 from pipeline.analysis.recommendations.bound_rules import lower_the_bytes, mind_the_first_layer, try_fp8
+from pipeline.analysis.recommendations.budget_rules import lower_the_budget, spend_the_budget
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
@@ -38,8 +39,8 @@ def recommendations(summary: RunSummary) -> list[Recommendation]:
         return [found for found in [measure_longer(summary)] if found]
     rules: tuple[Callable[[RunSummary, StageSummary], Recommendation | None], ...] = (
         quiet_the_machine, take_the_quicker_build, capture_a_graph, compile_for_all_shapes,
-        mend_graph_breaks, enlarge_the_batch, lower_the_bytes, try_fp8, keep_one_layout, mind_the_first_layer,
-        tune_longer, shrink_the_copies, even_the_channels,
+        mend_graph_breaks, lower_the_budget, spend_the_budget, enlarge_the_batch, lower_the_bytes, try_fp8,
+        keep_one_layout, mind_the_first_layer, tune_longer, shrink_the_copies, even_the_channels,
     )  # fmt: skip
     return [found for rule in rules if (found := rule(summary, winner))][:MOST]
 

@@ -71,6 +71,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "fixed": lambda value: f"{value:.2f}",
     "GB/s": lambda value: significant(value / 1e9),
     "times": lambda count: plural(count, "time"),
+    "count": lambda names: f"{plural(len(names), 'layer')} {'stays' if len(names) == 1 else 'stay'}",
     "breaks": lambda count: plural(count, "graph break"),
     "listed": lambda places: listed([clean(place) for place in places]),
     "layers": _named,
@@ -127,6 +128,25 @@ TEXTS: dict[Code, Text] = {
             (
                 "{winner} reaches {share:share} of the {precision} peak here; that of fp8 is {higher:two} times as "
                 "high on this device"
+            ),
+        ),
+    ),
+    "larger budget": Text(
+        "Let more layers have fewer bits",
+        (
+            (
+                "{winner} changes {changed:share} of the {points}, of {limit:share} that are the limit, and "
+                "{kept:count} in more bits to stay within a budget of {budget:share}; what the larger one changes is "
+                "judged as before"
+            ),
+        ),
+    ),
+    "smaller budget": Text(
+        "Let more layers keep their bits",
+        (
+            (
+                "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, though it kept "
+                "to a budget of {budget:share} on other {samples}"
             ),
         ),
     ),

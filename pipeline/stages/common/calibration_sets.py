@@ -27,9 +27,11 @@ def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
     return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
 
 
-def calibration(given: CalibrationImages, for_scales: int, chose: bool) -> Calibration:
-    """What the record keeps: the images of the scales, which are the first batches, and those of the choice."""
+def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: list[str] | None = None) -> Calibration:
+    """What the record keeps: the images of the scales, which are the first batches, of the choice, and its end."""
     count = len(given.batches)
     alone = for_scales < count
     choice = given.image_set(for_scales if alone else 0, count) if chose else None
-    return Calibration(given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent)
+    return Calibration(
+        given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent, kept=kept
+    )

@@ -1,0 +1,89 @@
+"""Where layers keep more bits than they must, or fewer than they should, the report says which budget to try."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipeline.analysis.recommendations.budget_rules import lower_the_budget, spend_the_budget
+from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.run_record import Tolerance
+from pipeline.records.samples import Calibration, ImageSet
+from pipeline.report.sections.recommendation_section import worded
+from tests.report import made_up_run as made_up
+
+CHOSEN = Calibration(ImageSet(32, []), ImageSet(24, []), choice_apart=True, apart=True, kept=["encoder.0", "head"])
+OPTIONS: dict[str, object] = {"budget": 7e-4, "error_budget": 5e-2}
+
+
+def run_of(
+    changed: float | None, options: dict[str, object] = OPTIONS, calibration: Calibration | None = CHOSEN, **fields: Any
+) -> RunSummary:
+    """A run that compile wins, where its answers change so many pixels and were chosen so."""
+    run = made_up.run()
+
+    def made(stage: Any) -> Any:
+        if stage.name != "compile":
+            return stage
+        accuracy = replace(stage.accuracy, flipped_share=changed, relative_l2=6e-3)
+        given = {"tolerance": Tolerance(6e-2, 1e-3, ""), "options": options, "calibration": calibration}
+        return replace(stage, accuracy=accuracy, **given, **fields)
+
+    return made_up.summary(replace(run, stages=[made(stage) for stage in run.stages]))
+
+
+def test_room_under_the_limit_is_offered() -> None:
+    """The command has nine tenths of the limit."""
+    found = run_of(4.8e-4)
+    assert found.winner is not None
+    (told,) = (each for each in recommendations(found) if each.code == "larger budget")
+    assert told.command.endswith("stage=compile stage.budget=0.0009")
+    assert worded(told).evidence == (
+        "compile changes 0.048 % of the pixels, of 0.10 % that are the limit, and 2 layers stay in more bits to stay "
+        "within a budget of 0.070 %; what the larger one changes is judged as before"
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        run_of(7.2e-4),  # 0.093 % is what nine tenths would come to
+        run_of(4.8e-4, {"budget": 9e-4, "error_budget": 5e-2}),
+        run_of(4.8e-4, {"budget": 7e-4, "error_budget": 7e-3}),  # the logits' distance leaves no room
+        run_of(4.8e-4, {}),
+        run_of(None),
+        run_of(4.8e-4, calibration=None),
+        run_of(4.8e-4, calibration=replace(CHOSEN, kept=[])),
+        run_of(4.8e-4, calibration=replace(CHOSEN, kept=None)),
+        run_of(4.8e-4, calibration=replace(CHOSEN, choice=None)),
+    ],
+    ids=["as much", "spent", "logits", "no budget", "no masks", "uncalibrated", "none kept", "older", "named"],
+)
+def test_without_room_or_layers_nothing_is_offered(found: RunSummary) -> None:
+    assert found.winner is not None
+    assert spend_the_budget(found, found.winner) is None
+
+
+def test_a_stage_beyond_the_limit_is_offered_less() -> None:
+    """Eight tenths of what would have come to the limit, whichever stage wins."""
+    found = run_of(1.4e-3, status="inaccurate", failure="wrong answer")
+    assert found.winner is not None
+    assert found.winner.name != "compile"
+    told = lower_the_budget(found, found.winner)
+    assert told is not None
+    assert told.command.endswith("stage=compile stage.budget=0.0004")
+    assert worded(told).evidence == (
+        "compile changes 0.14 % of the pixels, more than the limit of 0.10 %, though it kept to a budget of 0.070 % on "
+        "other images"
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [run_of(4.8e-4), run_of(9e-4, status="inaccurate"), run_of(1.4e-3, {}, status="inaccurate")],
+    ids=["right", "wrong otherwise", "no budget"],
+)
+def test_another_fault_is_no_budgets(found: RunSummary) -> None:
+    assert found.winner is not None
+    assert lower_the_budget(found, found.winner) is None
