@@ -193,4 +193,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     9: from_9,
     10: unchanged,
     11: unchanged,
+    12: unchanged,
 }

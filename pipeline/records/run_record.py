@@ -23,6 +23,7 @@ History of the schema:
        they follow from the kind of the data, but for tensors, from names, and from options.
     11: Pair.taken_share; older records are read as having none.
     12: Environment.variables; of older records nobody knows them.
+    13: Calibration.kept; older records are read as not telling it.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 

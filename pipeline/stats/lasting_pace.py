@@ -53,5 +53,6 @@ def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
         f"{took}, {per_cent(more, 1)} more than in its samples",
-        "count on the longer time; raise measure.gpu_rested_run_in_seconds, or end what else keeps the host busy",
+        "count on the longer time; raise measure.gpu_sample_seconds or measure.gpu_rested_run_in_seconds, or end what "
+        "else keeps the host busy",
     )

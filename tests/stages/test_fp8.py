@@ -218,7 +218,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
         net: ExportedNet, _: dict[str, float], batches: list[Batch], __: Budget
     ) -> tuple[list[str], dict[str, float]]:
         seen["choice"] = batches
-        return [], {}
+        return ["decoder.0.3"], {}
 
     monkeypatch.setattr(fp8, "largest", largest)
     monkeypatch.setattr(fp8, "keep_for", keep_for)
@@ -227,7 +227,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     assert asked == [4 + 2 * JUDGED_BATCHES]
     assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
     scales, choice = ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"])
-    assert found.calibration == Calibration(scales, choice, choice_apart=True, apart=True, kept=[])
+    assert found.calibration == Calibration(scales, choice, choice_apart=True, apart=True, kept=["decoder.0.3"])
     assert found.left_out == (7, 8)
     named = in_fp8(made, "none")
     assert named is not None

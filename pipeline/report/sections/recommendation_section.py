@@ -146,8 +146,9 @@ TEXTS: dict[Code, Text] = {
         (
             (
                 "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, though it kept "
-                "to a budget of {budget:share} on other {samples}"
+                "to a budget of {budget:share}"
             ),
+            " on {apart} {samples}",
         ),
     ),
     "keep one layout": Text(
