@@ -252,7 +252,7 @@ def test_a_side_at_the_cap_runs_in_for_longer_where_the_device_has_rested() -> N
 
 def test_a_side_at_the_cap_runs_in_for_longer_after_another_at_the_cap() -> None:
     """What that one had come down to isn't what this one comes down to: what tells them apart is the time between."""
-    assert run_ins(Drawing(*[690.0] * 8), 4, pauses=[0.1, 0.6, 0.4]) == [300, 30, 300, 30]
+    assert run_ins(Drawing(*[690.0] * 8), 4, pauses=[0.2, 1.2, 0.8]) == [300, 30, 300, 30]
 
 
 def test_a_side_that_does_not_reach_the_cap_runs_in_for_long_once() -> None:
