@@ -257,7 +257,7 @@ def test_a_side_at_the_cap_runs_in_for_longer_after_another_at_the_cap() -> None
 
 def test_a_side_that_does_not_reach_the_cap_runs_in_for_long_once() -> None:
     """Nobody knows before its first sample."""
-    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[0.8, 0.8]) == [300, 30, 30]
+    assert run_ins(Drawing(120.0, 400.0, 350.0, 410.0, 350.0, 405.0), 3, pauses=[1.2, 1.2]) == [300, 30, 30]
 
 
 def test_without_a_known_limit_the_run_in_is_as_usual() -> None:
