@@ -71,7 +71,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "fixed": lambda value: f"{value:.2f}",
     "GB/s": lambda value: significant(value / 1e9),
     "times": lambda count: plural(count, "time"),
-    "count": lambda names: f"{plural(len(names), 'layer')} {'stays' if len(names) == 1 else 'stay'}",
+    "count": lambda names: f"{plural(len(names), 'layer')} {'keeps' if len(names) == 1 else 'keep'}",
     "breaks": lambda count: plural(count, "graph break"),
     "listed": lambda places: listed([clean(place) for place in places]),
     "layers": _named,
@@ -136,8 +136,8 @@ TEXTS: dict[Code, Text] = {
         (
             (
                 "{winner} changes {changed:share} of the {points}, of {limit:share} that are the limit, and "
-                "{kept:count} in more bits to stay within a budget of {budget:share}; what the larger one changes is "
-                "judged as before"
+                "{kept:count} more bits, to hold a budget of {budget:share}; what a larger one changes is judged as "
+                "before"
             ),
         ),
     ),
