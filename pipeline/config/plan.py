@@ -10,10 +10,10 @@ from pipeline.config.request_error import RequestError
 from pipeline.devices.kinds import is_cuda
 from pipeline.protocol import Phase
 
-# Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later (docs/h100,
-# pace.json): half a second sees half a swing, and was up to 2.3 % faster than a loop. The cap comes some 75 ms after
-# the first call, and the clock settles within 0.3 s, seen on an H200. But after a side that draws less than the cap, 2 s
-# at full load were 2.5 % slower than samples after 0.3 s.
+# Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later: half a
+# second sees half a swing, and was up to 2.3 % faster than a loop (docs/h100, pace.json). The cap comes some 75 ms
+# after the first call, and the clock settles within 0.3 s, seen on an H200. But after a side that draws less than the
+# cap, 2 s at full load were 2.5 % slower than samples after 0.3 s.
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 1.0, 0.3
 MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
 Count = Annotated[int, AtLeast(1), AtMost(MOST)]
