@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,13 +106,14 @@ class GpuQueue:
         names: of the nets.
         out: where records go.
         ends: by time.monotonic(), when no net begins any more and those at work end.
+        further: overrides of every ladder, behind its own.
     """
 
-    def __init__(self, names: list[str], out: Path, ends: float) -> None:
+    def __init__(self, names: list[str], out: Path, ends: float, further: Sequence[str] = ()) -> None:
         self.left: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name in names:
             self.left.put(name)
-        self.out, self.ends = out, ends
+        self.out, self.ends, self.further = out, ends, further
 
     def called(self, name: str, step: str, words: list[str], gpu: str) -> int:
         """Run Python on one GPU until the time is over, its output kept in the net's folder; the exit code."""
@@ -141,7 +143,7 @@ class GpuQueue:
             return
         data = [word.format(out=self.out, name=name) for word in case.data]
         run = self.out / "runs" / name
-        words = [*case.net, *data, *case.ladder, f"model.checkpoint={weights}"]
+        words = [*case.net, *data, *case.ladder, *self.further, f"model.checkpoint={weights}"]
         if recorded(run):
             words = [f"resume={put_aside(run)}"]
         shutil.rmtree(run, ignore_errors=True)  # without a record; a run would take another name beside it
@@ -207,11 +209,12 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=24 * 60)
     parser.add_argument("--train", type=float, default=0.3, help="minutes")
+    parser.add_argument("--further", nargs="*", default=[], metavar="KEY=VALUE", help="overrides of every ladder")
     parser.add_argument("--check", type=float, default=0, help="seconds a loop of check.py; 0 leaves it out")
     given = parser.parse_args()
     out = given.out.resolve()
     left = [name for name in given.nets if not finished(out / name)]
-    work = GpuQueue(left, out, time.monotonic() + 60 * given.minutes)
+    work = GpuQueue(left, out, time.monotonic() + 60 * given.minutes, given.further)
     say(f"{len(left)} nets on {given.gpus} GPUs: {', '.join(left)}")
     lanes = [threading.Thread(target=work.work, args=(gpu, given.train, given.check)) for gpu in gpus(given.gpus)]
     for lane in lanes:

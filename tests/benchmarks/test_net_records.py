@@ -20,7 +20,7 @@ pathlib.Path(run).mkdir(parents=True)  # a run claims a folder that no other has
 if "resume" in given:
     pathlib.Path(run, "resumed").write_text(pathlib.Path(given["resume"], "results.json").read_text())
 pathlib.Path(run, "results.json").write_text(json.dumps({"finished": "base24" not in run, "stages": STAGES}))
-print("the ladder of", run)
+print("the ladder of", run, *sys.argv)
 """
 
 
@@ -54,7 +54,9 @@ def test_each_net_is_trained_measured_and_checked_once(
 ) -> None:
     """A second call goes on with what has no finished record, and trains no net anew."""
     out = tmp_path / "records"
-    assert told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3") == 1
+    further = ["--further", "stage.rungs.fp8.budget=9e-4", "measure.aa_pairs=0"]
+    assert told(monkeypatch, "--out", str(out), "--nets", "nnunet", "base24", "--check", "3", *further) == 1
+    assert " ".join(further[1:]) in (out / "nnunet" / "ladder.txt").read_text()
     checks = ["check-fused", "check-xla"]  # fp8 failed
     assert asked == [(net, step) for net in ("nnunet", "base24") for step in ("train", "ladder", *checks)]
     assert finished(out / "nnunet")
