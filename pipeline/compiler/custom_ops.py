@@ -137,9 +137,14 @@ def register(op: KernelOp) -> CustomOpDef:
 
     registered = torch.library.custom_op(f"{NAMESPACE}::{op.name}", run, mutates_args=OUTPUTS, schema=SCHEMA)
     registered.register_fake(lambda *_, **__: None)
-    for key in ("AutogradCPU", "AutogradCUDA"):
-        GRADIENTS.impl(op.name, partial(without_gradients, operation(op.name)), key, with_keyset=True)
+    refuse_gradients(op.name)
     return registered
+
+
+def refuse_gradients(name: str) -> None:
+    """Let an operation that writes into what it is given refuse wanted gradients, by `without_gradients`."""
+    for key in ("AutogradCPU", "AutogradCUDA"):
+        GRADIENTS.impl(name, partial(without_gradients, operation(name)), key, with_keyset=True)
 
 
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
 from torch.profiler import record_function
 
-from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE
+from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, refuse_gradients
 from pipeline.compiler.ops import tile_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels import norm_pass
@@ -95,6 +95,7 @@ def _register(name: str, schema: str) -> CustomOpDef:
 
     made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=WRITTEN[name], schema=schema)
     made.register_fake(lambda *_, **__: None)
+    refuse_gradients(name)
     return made
 
 

@@ -217,23 +217,37 @@ def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
     assert list(found_passes(made.graph)) == []
 
 
-def test_torch_finds_no_fault_with_the_operations() -> None:
+def arguments() -> tuple[Tensor, dict[str, Any]]:
+    """An image [2, 16, 8, 16] and what an operation is told of its norm."""
     y = torch.randn(2, 8, 16, 16)
-    counted, vector = statistics_of(y), torch.rand(16)
-    x = y.permute(0, 3, 1, 2)
     norm: dict[str, Any] = {
-        "counted": counted,
-        "norm_weight": vector[:, None, None],
+        "counted": statistics_of(y),
+        "norm_weight": torch.rand(16)[:, None, None],
         "norm_bias": None,
         "eps": 1e-5,
         "phases": 1,
     }
-    norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
+    return y.permute(0, 3, 1, 2), norm | {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
+
+
+def test_wanted_gradients_are_refused_in_one_line() -> None:
+    """What it writes into has none, so that a backward would end there without a word."""
+    x, norm = arguments()
+    given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
+    said = "^unet_ladder.normalised.default: no gradient is defined; call it within torch.no_grad"
+    with pytest.raises(RuntimeError, match=said):
+        operation("normalised")(x.clone().requires_grad_(), **given)
+    with torch.no_grad():
+        operation("normalised")(x.clone().requires_grad_(), **given)
+
+
+def test_torch_finds_no_fault_with_the_operations() -> None:
+    x, norm = arguments()
     given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
     groups = {"group_width": 4}
     for named in (given, given | groups):
         torch.library.opcheck(operation("normalised"), (x,), named, test_utils=CHECKS)
-    kept = {"weight": torch.randn(9, 8, 16), "bias": vector[:8], "activation": "none", "slope": 0.0, "layer": "a"}
+    kept = {"weight": torch.randn(9, 8, 16), "bias": torch.rand(8), "activation": "none", "slope": 0.0, "layer": "a"}
     made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
     added: dict[str, object] = {"residual": torch.randn(2, 8, 16, 8).half().permute(0, 3, 1, 2), "residual_scale": 0.5}
     for named in ({}, groups, added, {"statistics": None}):
