@@ -7,9 +7,11 @@ from pipeline.devices.kinds import FP8, Vendor
 
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
 HOPPER = (
-    9  # the major number of the GPUs whose matrix products (wgmma) and bulk copies the Gluon kernels are written in
+    9  # the major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written
 )
-
+# Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane.
+GLUON = "conv3x3_narrow, conv_first_gluon, conv_head_gluon"
+REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
 # Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.
 REACHING_VIEWS = ((3, 6), (3, 7))
 
@@ -42,11 +44,12 @@ def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
     here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
     if here[0] == HOPPER:
         return None
-    return f"the Gluon kernels are written for Hopper (compute capability 9.0), and this GPU has {here[0]}.{here[1]}"
+    written = f"the Gluon kernels ({REACHING}, {GLUON}) are written for Hopper (compute capability 9.0)"
+    return f"{written}, and this GPU has {here[0]}.{here[1]}"
 
 
 def reaching_views_barred(version: str = triton.__version__, capability: tuple[int, int] | None = None) -> str | None:
     """Why the Gluon kernels whose views reach past a plane can't run; as `gluon_barred`, and by Triton's version."""
     if tuple(int(part) for part in version.split(".")[:2]) in REACHING_VIEWS:
         return gluon_barred(capability)
-    return f"Triton {version} doesn't build the Gluon kernels whose views reach past a plane: 3.6 and 3.7 do"
+    return f"Triton {version} doesn't build {REACHING}, whose views reach past a plane: 3.6 and 3.7 do"
