@@ -6,9 +6,8 @@ import triton
 from pipeline.devices.kinds import FP8, Vendor
 
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
-HOPPER = (
-    9  # the major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written
-)
+# The major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written.
+HOPPER = 9
 # Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane.
 GLUON = "conv3x3_narrow, conv_first_gluon, conv_head_gluon"
 REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
