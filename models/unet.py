@@ -6,25 +6,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Upsampling = Literal["transposed", "bilinear"]
+Upsampling = Literal["transposed", "bilinear", "aligned"]
 
 
 class DoubleConv(nn.Sequential):
-    """Two 3×3 convolutions that keep the size, each followed by batch norm and ReLU."""
+    """Two 3×3 convolutions that keep the size, each followed by batch norm and ReLU; `between` are their channels."""
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, between: int | None = None) -> None:
+        between = between or out_channels
         super().__init__(
-            nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(out_channels),
+            nn.Conv2d(in_channels, between, 3, padding=1, bias=False),
+            nn.BatchNorm2d(between),
             nn.ReLU(),
-            nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+            nn.Conv2d(between, out_channels, 3, padding=1, bias=False),
             nn.BatchNorm2d(out_channels),
             nn.ReLU(),
         )
 
 
 def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.Module:
-    """The layer that doubles height and width and takes `in_channels` to `out_channels`."""
+    """The layer that doubles height and width, and takes `in_channels` to `out_channels` but where it is "aligned"."""
     if upsampling == "transposed":
         return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
     if upsampling == "bilinear":
@@ -32,7 +33,9 @@ def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.
             nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
             nn.Conv2d(in_channels, out_channels, 1),
         )
-    raise ValueError(f"upsampling must be 'transposed' or 'bilinear', got {upsampling!r}")
+    if upsampling == "aligned":
+        return nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)
+    raise ValueError(f"upsampling must be 'transposed', 'bilinear' or 'aligned', got {upsampling!r}")
 
 
 MOST_CHANNELS = 2**14  # two 3×3 convolutions of so many take 19 GiB in fp32
@@ -46,7 +49,9 @@ class UNet(nn.Module):
         classes: channels of the logits.
         base: channels of the first level; each level below has twice as many.
         depth: how many times the image is halved; the classic net has 4, thus 64-128-256-512-1024.
-        upsampling: a 2×2 transposed convolution, or bilinear upsampling and a 1×1 convolution.
+        upsampling: a 2×2 transposed convolution, bilinear upsampling and a 1×1 convolution, or "aligned", the most
+            copied form: bilinear with align_corners=True and no convolution of its own, so that the lowest level and
+            each of the decoder but the first end with half as many channels.
         pad: take any height and width, by padding to a multiple of 2^depth and cropping the logits.
 
     Raises:
@@ -70,9 +75,12 @@ class UNet(nn.Module):
             DoubleConv(before, after) for before, after in zip([in_channels, *widths], widths[:-1], strict=False)
         )
         self.pool = nn.MaxPool2d(2)
-        self.bottleneck = DoubleConv(widths[-2] if depth else in_channels, widths[-1])
+        ends = [base, *widths[:-1]] if upsampling == "aligned" else widths  # channels that each level hands upwards
+        self.bottleneck = DoubleConv(widths[-2] if depth else in_channels, ends[-1])
         self.upsample = nn.ModuleList(upsample(2 * width, width, upsampling) for width in reversed(widths[:-1]))
-        self.decoder = nn.ModuleList(DoubleConv(2 * width, width) for width in reversed(widths[:-1]))
+        self.decoder = nn.ModuleList(
+            DoubleConv(2 * width, end, width) for width, end in reversed([*zip(widths[:-1], ends[:-1], strict=True)])
+        )
         self.head = nn.Conv2d(base, classes, 1)
         self.multiple = 2**depth
         self.pad = pad

@@ -71,6 +71,7 @@ NETS: dict[str, RecordedNet] = {
     "classic": RecordedNet(("model=unet",)),
     "classic_batch1": RecordedNet(("model=unet",), stain(1)),
     "bilinear": RecordedNet(("model=unet", "model.options.upsampling=bilinear")),
+    "aligned": RecordedNet(("model=unet", "model.options.upsampling=aligned")),
     "smp": RecordedNet(("model=smp",)),
     "monai_unet": RecordedNet(("model=monai",)),
     "basic_unet": RecordedNet(("model=monai", "model.options.net=BasicUNet", *MONAI_BARE)),

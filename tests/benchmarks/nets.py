@@ -89,6 +89,7 @@ NETS: dict[str, NetCase] = {
     "classic": NetCase(UNet, LARGE),
     "classic, batch 1": NetCase(UNet, (1, *LARGE[1:])),
     "classic, bilinear": NetCase(partial(UNet, upsampling="bilinear"), LARGE),
+    "classic, aligned": NetCase(partial(UNet, upsampling="aligned"), LARGE),
     "smp Unet, ResNet-34": NetCase(smp_net, LARGE),
     "MONAI UNet": NetCase(partial(monai_net, channels=WIDTHS, strides=HALVINGS, num_res_units=2), LARGE),
     "MONAI BasicUNet": NetCase(partial(monai_net, "BasicUNet"), LARGE),

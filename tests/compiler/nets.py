@@ -264,6 +264,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Size]] = {
     "no level": (lambda: classic(depth=0), (1, 3, 9, 7)),
     "channels no kernel takes": (lambda: classic(base=12, depth=1), (2, 3, 32, 32)),
     "bilinear": (lambda: classic(upsampling="bilinear"), (2, 3, 32, 48)),
+    "aligned": (lambda: classic(upsampling="aligned"), (2, 3, 32, 48)),
     "bilinear, odd size": (lambda: classic(upsampling="bilinear", depth=1), (1, 3, 33, 46)),
     "one channel in, many classes": (lambda: classic(in_channels=1, classes=11, depth=1), (1, 1, 32, 32)),
     "residual": (Residual, (2, 3, 32, 48)),

@@ -16,7 +16,17 @@ def test_the_classic_net_has_the_published_widths() -> None:
     assert sum(part.numel() for part in net.parameters()) == 31_037_698
 
 
-@pytest.mark.parametrize("upsampling", ["transposed", "bilinear"])
+def test_the_copied_form_has_its_channels() -> None:
+    """Bilinear with align_corners=True: 17.3 million parameters, and names of their own for each level as elsewhere."""
+    net = UNet(upsampling="aligned")
+    assert sum(part.numel() for part in net.parameters()) == 17_263_042
+    convolutions = [part for part in net.decoder.modules() if isinstance(part, nn.Conv2d)]
+    shapes = [(part.in_channels, part.out_channels) for part in convolutions]
+    first, last = [(1024, 512), (512, 256), (256, 128), (128, 64)], [(512, 256), (256, 128), (128, 64), (64, 64)]
+    assert (shapes[::2], shapes[1::2]) == (first, last)
+
+
+@pytest.mark.parametrize("upsampling", ["transposed", "bilinear", "aligned"])
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (1, 1), (64, 16)])
 def test_logits_have_the_image_s_size(upsampling: Upsampling, size: tuple[int, int]) -> None:
     """Any height and width, by padding and cropping."""
@@ -44,7 +54,7 @@ def test_an_odd_size_without_padding_is_refused() -> None:
 
 def test_an_unknown_upsampling_is_refused() -> None:
     """The two that there are stand in the line."""
-    with pytest.raises(ValueError, match="'transposed' or 'bilinear', got 'nearest'"):
+    with pytest.raises(ValueError, match="'transposed', 'bilinear' or 'aligned', got 'nearest'"):
         UNet(base=4, upsampling="nearest")  # type: ignore[arg-type]
 
 
