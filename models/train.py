@@ -1,6 +1,7 @@
 """Trains a net for the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
 
-The net is any that the program's configuration can name: `model=custom model.target=my_package.MyNet` and so on.
+The net is any of images in 3 channels, or in 1 of grey, that the program's configuration can name:
+`model=custom model.target=my_package.MyNet model.output=0` and so on.
 """
 
 import argparse

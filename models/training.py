@@ -1,6 +1,7 @@
 """The training of a net for the demo's labels.
 
-The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen.
+The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen. A net of
+one channel is trained on the image's luminance, which is what the program gives such a net of its own images.
 """
 
 import argparse
@@ -20,11 +21,13 @@ from torch.nn import functional
 
 from models import checkpoint
 from models.build import build_model
-from models.datasets import SAMPLE_FOLDER, SAMPLES, to_batch
+from models.datasets import SAMPLE_FOLDER, SAMPLES, demo, to_batch
 from models.errors import UnsavedError
 from models.image_files import read_image
 from models.one_line import per_cent, show
 from models.stain import HELD_OUT, WORD, stain_mask
+from models.trainable import channels_read, check_answers
+from models.windows import Named
 
 BATCH, CROP = 8, 128
 # Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
@@ -34,21 +37,22 @@ LEARNING_RATE, CHANNELS = 2e-3, 16
 
 @dataclass(frozen=True)
 class Tissue:
-    """The image and its labels: [1, 3, 512, 512] and [1, 512, 512]."""
+    """The image and its labels: [1, channels, 512, 512], of 3 channels or 1, and [1, 512, 512]."""
 
     image: Tensor
     label: Tensor
 
     @staticmethod
-    def load(device: torch.device) -> "Tissue":
-        """From scikit-image's wheel."""
+    def load(device: torch.device, channels: int = 3) -> "Tissue":
+        """From scikit-image's wheel; of one channel its luminance, with the labels of its colours."""
         pixels = read_image(SAMPLE_FOLDER / SAMPLES[0])
         label = torch.from_numpy(stain_mask(pixels).astype(np.int64))
-        return Tissue(to_batch(pixels[None]).to(device), label[None].to(device))
+        image = demo(Named(SAMPLES[0], pixels, None), channels).image
+        return Tissue(to_batch(image[None]).to(device), label[None].to(device))
 
 
 def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images [8, 3, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
+    """Images [8, channels, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
 
     Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
     """
@@ -60,7 +64,8 @@ def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
             continue
         window = (..., slice(top, top + CROP), slice(left, left + CROP))
         turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
-        gain, shift = 0.3 * torch.rand(2, 1, 3, 1, 1, generator=generator).to(tissue.image.device) - 0.15
+        tint = torch.rand(2, 1, tissue.image.shape[1], 1, 1, generator=generator)
+        gain, shift = 0.3 * tint.to(tissue.image.device) - 0.15
         image, label = (torch.rot90(part[window], turns, (-2, -1)) for part in (tissue.image, tissue.label))
         if mirror % 2:
             image, label = image.flip(-1), label.flip(-1)
@@ -126,12 +131,12 @@ def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
 
 
 def net_of(typed: DictConfig, seed: int) -> nn.Module:
-    """The net that was named, in fp32, with random weights.
+    """The net that was named, in fp32, with random weights; it answers with the part that `model.output` names.
 
     Raises:
         ModelError: it doesn't take its options; one line.
     """
-    return build_model(typed.target, dict(typed.options), None, seed)
+    return build_model(typed.target, dict(typed.options), None, seed, typed.output)
 
 
 def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
@@ -153,9 +158,15 @@ def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
-    """Train a net as it was asked for, and say how well it does as it is stored."""
-    tissue = Tissue.load(torch.device(asked.device))
+    """Train a net as it was asked for, and say how well it does as it is stored.
+
+    Raises:
+        ModelError: it takes no such images, or answers with no tensor; told before training begins.
+        UnsavedError: as of `save`.
+    """
+    tissue = Tissue.load(torch.device(asked.device), channels_read(net))
     net.to(tissue.image.device)
+    check_answers(net, tissue.image)
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, unused-ignore]  # 2.12's types lack it
     steps = train(net, tissue, asked.minutes, asked.seed)
     dice, iou = score(copy.deepcopy(net).half().float(), tissue)

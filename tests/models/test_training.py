@@ -5,12 +5,43 @@ import os
 from pathlib import Path
 
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from models import checkpoint, train, training
+from models.datasets import LUMINANCE
 from models.errors import ModelError
 from models.typed_net import typed_net
 from models.unet import UNet
+
+SMALL = ["model=unet", "model.options.base=2", "model.options.depth=1"]
+
+
+class Pair(nn.Module):
+    """Answers with two tensors, of which the second holds the logits; of volumes where dims is 3."""
+
+    def __init__(self, dims: int = 2) -> None:
+        super().__init__()
+        self.head = (nn.Conv3d if dims == 3 else nn.Conv2d)(3, 2, 1)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        return image.mean(), self.head(image)
+
+
+class Unshuffled(nn.Module):
+    """Its first convolution reads 12 channels, of an image of 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(12, 8, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return nn.functional.pixel_shuffle(self.stem(nn.functional.pixel_unshuffle(image, 2)), 2)
+
+
+def custom(net: type[nn.Module]) -> list[str]:
+    """The words that name a class of this file."""
+    return ["model=custom", f"model.target={__name__}.{net.__name__}"]
 
 
 def test_a_net_goes_by_the_names_of_the_configuration() -> None:
@@ -125,3 +156,67 @@ def test_weights_are_saved_where_a_link_leads(tmp_path: Path) -> None:
     assert link.is_symlink()
     assert checkpoint.notes(real) == {"labels": "none"}
     assert list((tmp_path / "disk").iterdir()) == [real]
+
+
+def test_a_net_of_one_channel_is_given_the_luminance_that_the_program_gives_it() -> None:
+    """Its crops have one channel, and its labels are those of the colours."""
+    grey, colour = (training.Tissue.load(torch.device("cpu"), channels) for channels in (1, 3))
+    assert grey.image.shape == (1, 1, 512, 512)
+    assert torch.equal(grey.label, colour.label)
+    luminance = (colour.image * torch.tensor(LUMINANCE).reshape(3, 1, 1)).sum(1, keepdim=True)
+    assert torch.allclose(grey.image, luminance, atol=0.01)  # which has 8 bits, from -2 to 2
+    images, labels = training.crops(grey, torch.Generator().manual_seed(0))
+    assert (images.shape, labels.shape) == ((8, 1, 128, 128), (8, 128, 128))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*SMALL, "model.options.in_channels=1"], [*custom(Pair), "model.output=1"], custom(Unshuffled)],
+    ids=["grey", "output", "unshuffled"],
+)
+def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_its_logits(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "weights.safetensors"
+    monkeypatch.setattr("sys.argv", ["train", *words, "--minutes", "0.0005", "--out", str(out)])
+    assert train.main() == 0
+    checkpoint.load_into(training.net_of(typed_net(words), 0), str(out))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            [*SMALL, "model.options.in_channels=4"],
+            "UNet reads 4 channels, and the demo's images have 3; choose a net of 3, or of 1 for grey",
+        ),
+        (
+            [*custom(Pair), "+model.options.dims=3"],
+            (
+                "Pair is a net of volumes, and the demo's labels are of images; choose a net of images: volumes need "
+                "labelled volumes of your own"
+            ),
+        ),
+        (
+            custom(Pair),
+            (
+                "model.output: Pair answers with a tuple of 2 (0, 1); name the logits in it: "
+                "model.output=0, model.output=1"
+            ),
+        ),
+        ([*SMALL, "model.output=1"], "model.output=1: UNet answers with a tensor, which has no parts; leave it out"),
+    ],
+    ids=["channels", "volumes", "parts", "no parts"],
+)
+def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each was a traceback, but a `model.output` that isn't there, which was overlooked."""
+    monkeypatch.setattr(training, "train", lambda *_: pytest.fail("it was trained"))
+    monkeypatch.setattr("sys.argv", ["train", *words, "--out", str(tmp_path / "weights.safetensors")])
+    assert train.main() == 2
+    assert capsys.readouterr().err == f"error: {said}\n"

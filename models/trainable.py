@@ -1,0 +1,61 @@
+"""Whether a net can be trained on the demo's labels: what channels it reads, and whether it answers with a tensor."""
+
+import torch
+from torch import Tensor, nn
+
+from models.errors import ModelError
+from models.model_output import described, tensors_of
+
+GREY, COLOUR = 1, 3  # channels in which the demo's image can be had
+
+
+def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
+    """The convolution that is registered first, which is assumed to read the image; None where there is none."""
+    return next((layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Conv3d)), None)
+
+
+def channels_read(net: nn.Module) -> int:
+    """In how many channels a net is given the demo's image: 1 where its first convolution reads 1, else 3.
+
+    Raises:
+        ModelError: it is a net of volumes.
+    """
+    layer = first_layer(net)
+    if isinstance(layer, nn.Conv3d):
+        raise ModelError(
+            f"{type(net).__name__} is a net of volumes, and the demo's labels are of images; choose a net of images: "
+            "volumes need labelled volumes of your own"
+        )
+    return GREY if layer is not None and layer.in_channels == GREY else COLOUR
+
+
+def check_answers(net: nn.Module, image: Tensor) -> None:
+    """That the net, in eval mode, takes the image [1, channels, height, width] and answers with a tensor.
+
+    A first convolution of other channels is refused only where it is given the image's: after a PixelUnshuffle one of
+    12 reads an image of 3.
+
+    Raises:
+        ModelError: it reads another number of channels, or it answers with no tensor, or without what `model.output`
+            names.
+    """
+    name, given, layer = type(net).__name__, image.shape[1], first_layer(net)
+
+    def check(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if layer and inputs and inputs[0].shape[1] == given != layer.in_channels:
+            raise ModelError(
+                f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
+                f"choose a net of {COLOUR}, or of {GREY} for grey"
+            )
+
+    hook = layer.register_forward_pre_hook(check) if layer else None
+    try:
+        with torch.no_grad():
+            answer = net(image)
+    finally:
+        if hook:
+            hook.remove()
+    if not isinstance(answer, Tensor):
+        parts = ", ".join(f"model.output={part}" for part in tensors_of(answer))
+        remedy = f"name the logits in it: {parts}" if parts else "choose a net that answers with logits"
+        raise ModelError(f"model.output: {name} answers with a {described(answer)}; {remedy}")
