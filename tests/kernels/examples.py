@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -18,6 +19,9 @@ from pipeline.kernels.polyphase import grouped_strided
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
+# What is read and what is stored: a net has layers in fp8 beside others in fp16.
+MIXED = [pytest.param(FP8, HALF, id="fp8 to fp16"), pytest.param(HALF, FP8, id="fp16 to fp8")]
+TYPES = [pytest.param(HALF, HALF, id="fp16"), pytest.param(FP8, FP8, id="fp8"), *MIXED]
 # On a GPU, relative L2: what is left after the same rounding is the order of the sums, and for fp8 wgmma's own sums,
 # which keep 13 bits or so. In the interpreter, each element; fp8: one step, 1/8, where the order tips a rounding.
 FAR = {HALF: 1e-3, FP8: 2e-2}
@@ -147,7 +151,7 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
     if layer.residual is not None:
         residual = values(layer.batch, *grown, 2 * outer, dtype=layer.residual)[..., outer:]
     return Epilogue(
-        scale=torch.linspace(0.5, 2, outer, device=DEVICE) if dtype == FP8 else None,
+        scale=torch.linspace(0.5, 2, outer, device=DEVICE) if FP8 in (dtype, layer.stored_as) else None,
         bias=torch.linspace(-1, 1, outer, device=DEVICE),
         activation=layer.activation,
         pool=layer.pool,
@@ -186,7 +190,7 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
     step = STEP[found.dtype]
     if DEVICE.type == "cuda":
         one, other = found.double()[finite], wanted.double()[finite]
-        assert float((one - other).norm()) <= FAR[dtype] * float(other.norm())
+        assert float((one - other).norm()) <= max(FAR[dtype], FAR.get(found.dtype, 0.0)) * float(other.norm())
     elif found.dtype == FP8:
         told = (wanted.contiguous().view(torch.uint8) & 7 != 0) | (wanted.float() == 0)
         assert told.float().mean() > 0.5

@@ -4,6 +4,7 @@ Each test compiles its tiles side by side; all take a minute or two on an H200.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pipeline.compiler.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp
-from tests.kernels.examples import ACTIVE, FP8, HALF, PLAIN, Example, Layer, example, for_kernel, twice
+from tests.kernels.examples import ACTIVE, FP8, HALF, MIXED, PLAIN, Example, Layer, example, for_kernel, twice
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
@@ -28,30 +29,36 @@ DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 @pytest.fixture(autouse=True)
 def what_the_gpu_has(request: pytest.FixtureRequest) -> Iterator[None]:
     """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
-    dtype = request.node.callspec.params.get("dtype", HALF) if hasattr(request.node, "callspec") else HALF
-    if reason := supported(torch.cuda.get_device_capability(), dtype):
-        pytest.skip(reason)
+    given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    for dtype in (given.get("dtype", HALF), given.get("stored", HALF)):
+        if reason := supported(torch.cuda.get_device_capability(), dtype):
+            pytest.skip(reason)
     with own_switches():
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         yield
 
 
-def check_all(cases: list[tuple[Example, Any]]) -> None:
-    """Compile all side by side, then check one after the other, each run twice."""
+def check_all(cases: list[tuple[Example, Any]], *, some: bool = False) -> None:
+    """Compile all side by side, then check one after the other, each run twice; with `some` those that fit."""
     build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
-    for made, tile in cases:
+    fitting = [case for case in cases if not some or fits(*case)]
+    assert {id(made) for made, _ in fitting} == {id(made) for made, _ in cases}
+    for made, tile in fitting:
         twice(made, tile)
 
 
+def fits(made: Example, tile: Any) -> bool:
+    """Whether a tile's boxes fit in this GPU's shared memory."""
+    try:
+        made.run(tile)
+    except OutOfResources:
+        return False
+    return True
+
+
 def first_that_fits(made: Example) -> Any:
-    """The likeliest tile whose boxes fit in this GPU's shared memory: a head and an output beside it take more."""
-    for tile in made.candidates():
-        try:
-            made.run(tile)
-        except OutOfResources:
-            continue
-        return tile
-    raise AssertionError("no tile fits in shared memory")
+    """The likeliest tile that fits: a head and an output beside it take more."""
+    return next(tile for tile in made.candidates() if fits(made, tile))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -61,6 +68,15 @@ def test_every_tile_stores_what_the_reference_stores(op: KernelOp, layer: Layer,
     """Into slices of channels, with the pool where the kernel folds one."""
     made = example(op, dtype, for_kernel(op, Layer(layer.batch, layer.size, layer.inner, layer.outer, pool=True)))
     check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize(("dtype", "stored"), MIXED)
+@pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
+@pytest.mark.parametrize("op", [op for op in PLAIN if not op.reads_image], ids=lambda op: op.name)
+def test_every_tile_stores_the_other_type(op: KernelOp, layer: Layer, dtype: torch.dtype, stored: torch.dtype) -> None:
+    """What a net asks for where layers in fp8 and in fp16 meet; a tile reckoned for an output in fp8 may not fit."""
+    made = example(op, dtype, for_kernel(op, replace(layer, pool=True, stored_as=stored)))
+    check_all([(made, tile) for tile in made.candidates()], some=True)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -13,7 +13,7 @@ from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_dilated
 from pipeline.kernels.polyphase import candidates, polyphase
-from tests.kernels.examples import FP8, HALF, Layer, example, for_kernel
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, example, for_kernel
 from tests.kernels.polyphase_examples import Phases, check, operands
 from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
 from tests.kernels.test_volume_kernels import SLICED, check_slices, of_two_slices
@@ -65,7 +65,7 @@ def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dty
     check_all([(made, tile) for tile in made.candidates()])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize(
     "case",
     [
@@ -76,8 +76,8 @@ def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dty
         pytest.param(Phases(2, (32, 40), 0, 32, 64, counts=True, slices=7, step=1), id="within slices, many tiles"),
     ],
 )
-def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtype) -> None:
-    made, buffer = operands(case, dtype)
+def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> None:
+    made, buffer = operands(case, dtype, stored)
     tiles = list(candidates(made))
     build_side_by_side(partial(polyphase, made, tile) for tile in tiles)
     for tile in tiles:

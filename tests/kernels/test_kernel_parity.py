@@ -16,7 +16,9 @@ from tests.kernels.examples import (
     DEVICE,
     FP8,
     HALF,
+    MIXED,
     PLAIN,
+    TYPES,
     Layer,
     assert_near,
     example,
@@ -64,6 +66,16 @@ def test_a_kernel_stores_what_its_reference_stores(op: KernelOp, layer: Layer, d
     made.check()
 
 
+@pytest.mark.parametrize(("dtype", "stored"), MIXED)
+@pytest.mark.parametrize("op", [op for op in PLAIN if not op.reads_image], ids=name_of)
+def test_a_kernel_stores_the_type_that_it_does_not_read(op: KernelOp, dtype: torch.dtype, stored: torch.dtype) -> None:
+    """As where layers in fp8 and in fp16 meet, with a residual of the input's type where the kernel adds one."""
+    layer = Layer(1, (2, 6), 32, 48, residual=dtype, stored_as=stored)
+    made = example(op, dtype, for_kernel(op, low(op, layer, 1)))
+    made.run(small(made))
+    made.check()
+
+
 @pytest.mark.parametrize(("op", "activation"), ENDS, ids=lambda value: getattr(value, "name", ""))
 def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -> None:
     layer = low(op, Layer(size=(2, 7), outer=16, activation=activation), 1)
@@ -75,11 +87,11 @@ def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -
     assert lowest == 0 if activation == RELU else lowest < 0
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("swap", [True, False])
-def test_a_convolution_stores_the_maxima_beside_its_output(swap: bool, dtype: torch.dtype) -> None:
+def test_a_convolution_stores_the_maxima_beside_its_output(swap: bool, dtype: torch.dtype, stored: torch.dtype) -> None:
     """By tiles small enough for the interpreter, which walks over the maxima one by one."""
-    made = example(conv3x3.OP, dtype, Layer(1, (7, 10), 16, 16, pool=True))
+    made = example(conv3x3.OP, dtype, Layer(1, (7, 10), 16, 16, pool=True, stored_as=stored))
     made.run(conv3x3_triton.Tile(4, 8, 16, 16 if dtype == HALF else 32, swap=swap, warps=4))
     made.check()
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from pipeline.compiler.autotune import build_side_by_side
-from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
@@ -21,7 +21,7 @@ from pipeline.kernels.polyphase import (
     polyphase_layers,
     polyphase_triton,
 )
-from tests.kernels.examples import ACTIVE, DEVICE, FP8, HALF, values
+from tests.kernels.examples import ACTIVE, DEVICE, FP8, TYPES, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 CASES = {
@@ -30,15 +30,14 @@ CASES = {
     "stride": Phases(2, (5, 7), 0, 48, 32),
     "stride, 4×4": Phases(2, (5, 7), 0, 48, 32, window=4),
 }
-DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 BY_VALUE = [activation for activation in ACTIVE if not activation.by_channel]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype) -> None:
-    """From and into slices of channels, at sizes that fill no tile."""
-    check(*operands(case, dtype), polyphase_triton.Tile(8, 8, 32, 32, warps=4))
+def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> None:
+    """From and into slices of channels, at sizes that fill no tile, whichever type is read and stored."""
+    check(*operands(case, dtype, stored), polyphase_triton.Tile(8, 8, 32, 32, warps=4))
 
 
 @pytest.mark.parametrize(
@@ -147,19 +146,41 @@ ON_GPU = {
     "stride": Phases(2, (13, 17), 0, 80, 208),
     "stride, many tiles": Phases(3, (150, 87), 0, 64, 128),
     "stride, few channels": Phases(2, (19, 23), 0, 32, 48),
+    "stride, 4×4": Phases(2, (13, 17), 0, 80, 208, window=4),
+    "stride, 4×4, many tiles": Phases(3, (150, 87), 0, 64, 64, window=4),
 }
+ENDED = ("odd", "spread", "window of 3", "stride", "stride, few channels", "stride, 4×4")  # one of each form
+
+
+def check_every_tile(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> None:
+    """Compile both kernels' tiles side by side, then check one after the other."""
+    for part in (dtype, stored):
+        if reason := supported(torch.cuda.get_device_capability(), part):
+            pytest.skip(reason)
+    made, buffer = operands(case, dtype, stored)
+    tiles = dict.fromkeys([*candidates(made), *polyphase_triton.candidates(made)])
+    build_side_by_side([lambda tile=tile: polyphase(made, tile) for tile in tiles])  # type: ignore[misc]
+    for tile in tiles:
+        check(made, buffer, tile)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("counts", [False, True], ids=["", "statistics"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("case", ON_GPU.values(), ids=ON_GPU)
-def test_every_tile_stores_what_the_reference_stores(case: Phases, dtype: torch.dtype, counts: bool) -> None:
+def test_every_tile_stores_what_the_reference_stores(
+    case: Phases, dtype: torch.dtype, stored: torch.dtype, counts: bool
+) -> None:
     """Both kernels, twice each: a race answers otherwise the second time."""
-    if reason := supported(torch.cuda.get_device_capability(), dtype):
-        pytest.skip(reason)
-    made, buffer = operands(replace(case, counts=counts), dtype)
-    tiles = [*candidates(made), *polyphase_triton.candidates(made)]
-    build_side_by_side([lambda tile=tile: polyphase(made, tile) for tile in tiles])  # type: ignore[misc]
-    for tile in tiles:
-        check(made, buffer, tile)
+    check_every_tile(replace(case, counts=counts), dtype, stored)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("activation", [NONE, Activation("leaky_relu", 0.1)], ids=str)
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+@pytest.mark.parametrize("name", ENDED)
+def test_every_tile_ends_as_the_reference_does(
+    name: str, dtype: torch.dtype, stored: torch.dtype, activation: Activation
+) -> None:
+    """Beside ReLU, which all else here ends in, what else the passes put there."""
+    check_every_tile(replace(ON_GPU[name], activation=activation), dtype, stored)

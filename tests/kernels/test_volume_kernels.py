@@ -14,7 +14,7 @@ from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
 from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, Example, Layer, example, for_kernel, values
+from tests.kernels.examples import FP8, HALF, TYPES, Example, Layer, example, for_kernel, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 
@@ -50,18 +50,20 @@ def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
     made.check()
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtype, stored: torch.dtype) -> None:
     """Before the first there is nothing but zeros, in every volume."""
-    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=4), dtype)
+    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=4), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("slices", [2, 3])
-def test_a_kernel_with_a_stride_within_slices_reads_those_around_each(slices: int, dtype: torch.dtype) -> None:
+def test_a_kernel_with_a_stride_within_slices_reads_those_around_each(
+    slices: int, dtype: torch.dtype, stored: torch.dtype
+) -> None:
     """Before the first and behind the last there is nothing but zeros, in every volume."""
-    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=1), dtype)
+    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=1), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
 
