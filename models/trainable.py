@@ -7,6 +7,7 @@ from models.errors import ModelError
 from models.model_output import described, tensors_of
 
 GREY, COLOUR = 1, 3  # channels in which the demo's image can be had
+CLASSES = 2  # of the demo's labels
 
 
 def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
@@ -36,8 +37,8 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
     12 reads an image of 3.
 
     Raises:
-        ModelError: it reads another number of channels, or it answers with no tensor, or without what `model.output`
-            names.
+        ModelError: it reads another number of channels, or it answers with no tensor, without what `model.output`
+            names, or with other shapes than logits of both classes for every pixel have.
     """
     name, given, layer = type(net).__name__, image.shape[1], first_layer(net)
 
@@ -59,3 +60,8 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
         parts = ", ".join(f"model.output={part}" for part in tensors_of(answer))
         remedy = f"name the logits in it: {parts}" if parts else "choose a net that answers with logits"
         raise ModelError(f"model.output: {name} answers with a {described(answer)}; {remedy}")
+    if answer.dim() != image.dim() or answer.shape[1] < CLASSES or answer.shape[2:] != image.shape[2:]:
+        raise ModelError(
+            f"{name} answers {list(image.shape)} with {list(answer.shape)}; choose a net that gives logits of "
+            f"{CLASSES} classes or more, as large as the image"
+        )

@@ -204,9 +204,16 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
                 "model.output=0, model.output=1"
             ),
         ),
+        (
+            [*SMALL, "model.options.classes=1"],
+            (
+                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a net that gives logits of 2 classes or "
+                "more, as large as the image"
+            ),
+        ),
         ([*SMALL, "model.output=1"], "model.output=1: UNet answers with a tensor, which has no parts; leave it out"),
     ],
-    ids=["channels", "volumes", "parts", "no parts"],
+    ids=["channels", "volumes", "parts", "one class", "no parts"],
 )
 def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
     words: list[str],
