@@ -41,6 +41,16 @@ def no_taps_of_3() -> list[int]:
     return made.small.flatten().eq(0).nonzero().flatten().tolist()
 
 
+def skip_of(case: Phases, dtype: torch.dtype) -> Tensor | None:
+    """A map that is a channel slice of a wider one, whose last channels nobody may read; None where there is none."""
+    if not case.skip:
+        return None
+    height, width = case.size
+    wide = values(case.batch, 2 * height * case.slices, 2 * width, 3 * case.skip, dtype=dtype)
+    wide[..., 2 * case.skip :] = float("nan")
+    return wide[..., case.skip : 2 * case.skip]
+
+
 def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | None = None) -> tuple[Operands, Tensor]:
     """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of.
 
@@ -51,11 +61,7 @@ def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | N
     grow, taps = 2 if case.inner else 1, case.window**2 * (3 if case.slices > 1 else 1)
     stored = grow * height * max(1, case.slices // case.step)  # rows
     small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
-    full = None
-    if case.skip:
-        wide = values(batch, 2 * height * case.slices, 2 * width, 3 * case.skip, dtype=dtype)
-        wide[..., 2 * case.skip :] = float("nan")
-        full = wide[..., case.skip : 2 * case.skip]
+    full = skip_of(case, dtype)
     spread = (4 * case.inner + taps * case.skip) ** -0.5
     buffer = poisoned(batch, stored, grow * width, 2 * outer, dtype=stored_as)
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if FP8 in (dtype, stored_as) else None

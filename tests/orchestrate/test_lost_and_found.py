@@ -228,6 +228,7 @@ BROUGHT = {
     10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
     11: ([], [], [], [], ["taken_share"]),
     12: ([], [], [], [], []),  # and the environment's variables
+    13: ([], [], [], [], []),  # and what a calibration kept, of which these stages have none
 }
 
 
