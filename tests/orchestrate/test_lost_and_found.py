@@ -227,8 +227,7 @@ BROUGHT = {
     9: (["described_by"], [], [], [], []),
     10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
     11: ([], [], [], [], ["taken_share"]),
-    12: ([], [], [], [], []),  # and the environment's variables
-    13: ([], [], [], [], []),  # and what a calibration kept, of which these stages have none
+    **dict.fromkeys((12, 13), ([], [], [], [], [])),  # the environment's variables; what a calibration kept
 }
 
 
