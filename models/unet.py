@@ -10,7 +10,7 @@ Upsampling = Literal["transposed", "bilinear", "aligned"]
 
 
 class DoubleConv(nn.Sequential):
-    """Two 3×3 convolutions that keep the size, each followed by batch norm and ReLU; `between` are their channels."""
+    """Two 3×3 convolutions that keep the size, each followed by batch norm and ReLU, `between` channels between."""
 
     def __init__(self, in_channels: int, out_channels: int, between: int | None = None) -> None:
         between = between or out_channels

@@ -162,9 +162,7 @@ def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool 
     made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
     if made is not None:
         made.name += f", {len(reading)} layers in fp8"
-        made.calibration = calibration(
-            found.given, found.for_scales, chose=found.chose, kept=found.kept if found.chose else None
-        )
+        made.calibration = calibration(found.given, found.for_scales, chose=found.chose, kept=found.kept)
         made.left_out = found.given.left_out
         made.details |= {"kept_fp16": found.kept, "sensitivity": found.taken}
         made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}

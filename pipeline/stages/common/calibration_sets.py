@@ -28,10 +28,9 @@ def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
 
 
 def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: list[str] | None = None) -> Calibration:
-    """What the record keeps: the images of the scales, which are the first batches, of the choice, and its end."""
+    """What the record keeps: the images of the scales, the first batches, those of the choice, and the layers kept."""
     count = len(given.batches)
     alone = for_scales < count
-    choice = given.image_set(for_scales if alone else 0, count) if chose else None
-    return Calibration(
-        given.image_set(0, for_scales), choice, choice_apart=alone or not chose, apart=given.independent, kept=kept
-    )
+    choice, end = (given.image_set(for_scales if alone else 0, count), kept) if chose else (None, None)
+    scales = given.image_set(0, for_scales)
+    return Calibration(scales, choice, choice_apart=alone or not chose, apart=given.independent, kept=end)
