@@ -51,7 +51,18 @@ def smp_net(
             f"model.options.encoder_name={encoder_name}: no encoder of {whose}; {nearest(encoder_name, encoders)}"
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
-    return made(net_named(architecture, library, "architecture"), {**chosen, "classes": classes, **options})
+    cls = net_named(architecture, library, "architecture")
+    if not encoder_name.startswith(("tu-", "timm-")):
+        _refuse_unknown(cls, options)
+    return made(cls, {**chosen, "classes": classes, **options})
+
+
+def _refuse_unknown(cls: type[nn.Module], options: Iterable[str]) -> None:
+    """Refuse an option that a class of smp doesn't have and would drop, as it hands further ones to timm alone."""
+    kinds = inspect.signature(cls).parameters
+    known = [key for key, kind in kinds.items() if kind.kind is not inspect.Parameter.VAR_KEYWORD]
+    if unknown := next((key for key in options if key not in known), None):
+        raise ModelError(f"model.options.{unknown}: no option of smp's {cls.__name__}; {nearest(unknown, known)}")
 
 
 def monai_net(

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
@@ -77,6 +78,7 @@ def _unquoted(key: str, value: str) -> str:
 
 MOST_OF_OWN = 1000  # characters of a line of ours, whose end says what to do; it quotes no text without a bound
 QUOTES = {"'", '"'}
+CLOSE_OPTION = 0.9  # how alike an option's whole key must be to be offered; "model.options." alone makes some 0.7
 PRESET = "preset"  # the group whose files set keys of others
 UNQUOTED = "<>|&;!^"  # signs that Hydra's grammar has in no value without quotes, and bounds and shells have
 
@@ -103,10 +105,12 @@ def _unknown_key(conf: Path, key: str) -> str:
     group = key.rpartition(".")[0]
     if (now := of_today(key)) != key:
         return f"{key}: no such key; it is called {now!r} now"
-    if group == "model.options":
-        return f"{key}: no file sets it; '+{key}=...' adds it, where the net takes it"
     known = known_keys(conf)
     siblings = [other for other in known if other.rpartition(".")[0] == group]
+    if group == "model.options":
+        near = get_close_matches(key, siblings, n=1, cutoff=CLOSE_OPTION)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        return f"{key}: no file sets it; {meant}'+{key}=...' adds it, where the net takes it"
     homes = [] if group else [other for other in known if other.rpartition(".")[2] == key]
     return f"{key}: no such key; {nearest(key, homes or siblings or known)}"
 

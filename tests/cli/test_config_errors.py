@@ -36,6 +36,7 @@ WRONG = [
     (["+model.chekpoint=x.pt"], "model.chekpoint", "did you mean 'checkpoint'"),
     (["+data.maen=[0.5]"], "data.maen", "did you mean 'mean'"),
     (["model.options.clases=2"], "model.options.clases", "'+model.options.clases=...' adds it"),
+    (["model.options.upsamling=aligned"], "upsamling", "did you mean 'model.options.upsampling'? '+model"),
     (["+model.options.clases=2"], "model.options.clases", "did you mean 'classes'"),
     (["stage=null"], "stage=null", "conf/stage"),
     (["measure=null"], "measure=null", "conf/measure"),
