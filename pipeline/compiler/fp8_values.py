@@ -8,7 +8,7 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import channel_concatenations, gives_image, is_call, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
@@ -92,8 +92,8 @@ def reads_fp8(layer: KernelLayer) -> bool:
 
 
 def writes_fp8(layer: KernelLayer) -> bool:
-    """Whether a layer's kernel stores fp8: the scale of its output must pass through its activation."""
-    return "fp8" in layer.op.writes and layer.activation.is_homogeneous
+    """Whether a layer's kernel stores fp8: its activation must take the scale of its output."""
+    return "fp8" in layer.op.writes and layer.activation.takes_scale
 
 
 def quantisable(net: ExportedNet) -> list[str]:
@@ -142,14 +142,29 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
     Args:
         net: with its layers.
         keep: the layers that read no fp8.
-        largest: the largest magnitude of every value; it comes to lie at the end of e4m3. What reads a value that is
+        largest: the largest magnitude of every value; it comes to lie at the end of e4m3, or where the scale is a gain
+            of an activation's, within a factor of two of it. What reads a value that is
             infinite somewhere, or no number, reads no fp8 either: no scale takes it there.
     """
     found = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
         amount = max(largest[value.name] for value in group)
-        found.update({value.name: max(amount, LEAST) / FP8_MAX for value in group})
+        scale = max(amount, LEAST) / FP8_MAX
+        scale = power_of_two(scale) if any(_gains(net, value) for value in group) else scale
+        found.update({value.name: scale for value in group})
     return found
+
+
+def power_of_two(scale: float) -> float:
+    """The next power of two, from 2^-126 on: fp8 rounds alike by it, but for the smallest values."""
+    return 2.0 ** max(math.ceil(math.log2(scale)), -126)
+
+
+def _gains(net: ExportedNet, value: fx.Node) -> bool:
+    """Whether the scale of a value is a gain of its activation's: a constant of the kernel, which should be of few."""
+    made = value.args[0] if is_call(value, "<built-in function getitem>") else None
+    layer = layer_of(net.module, made)
+    return layer is not None and not layer.activation.is_homogeneous
 
 
 def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:

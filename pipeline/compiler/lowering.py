@@ -149,7 +149,8 @@ class _Lowering:
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
         images = [part for part in parts if part_of_answer(part) in (OUT, POOLED)]  # of one scale
         out_scale = self._scale(images[0], layer) if images else 1.0
-        packed = layer.packed(self.net.dtype, in_scales, out_scale, shape_of(values[0])[1])
+        activation, before = layer.activation.divided_by(out_scale)
+        packed = layer.packed(self.net.dtype, in_scales, before, shape_of(values[0])[1])
         head = layer.head or (None, None)
         tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1], "slopes": layer.slopes}
         added = residual_of(node)
@@ -162,9 +163,9 @@ class _Lowering:
                 "second": inputs[1] if len(inputs) > 1 else None,
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
                 "residual": self._laid_out(added, self.stored[added]) if added else None,
-                "residual_scale": self.plan.scales.get(added.name, 1.0) / out_scale if added else 1.0,
-                "activation": layer.activation.name,
-                "slope": layer.activation.slope,
+                "residual_scale": self.plan.scales.get(added.name, 1.0) / before if added else 1.0,
+                "activation": activation.name,
+                "slope": activation.slope,
                 "layer": layer.name,
                 "slices": layer.slices,
                 "dilation": layer.dilation,

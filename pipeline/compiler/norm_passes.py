@@ -18,7 +18,6 @@ from pipeline.compiler.fx_graph import ADDITION, is_call, only_user
 from pipeline.compiler.ops import tile_of
 from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, RECOGNISABLE, TO
 from pipeline.compiler.passes.norm_sums import factor_and_shift
-from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_normed import slope_of
@@ -41,7 +40,7 @@ class FoundPass:
         x: memory that the layer before writes, fp16.
         factors: the call of `factor_and_shift`.
         last: what the pass comes to.
-        activation: one that `norm_pass.suits`.
+        activation: one without a slope for each channel.
         scale: of `last`, where that is fp8.
     """
 
@@ -80,7 +79,7 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
             return None
         activation, last = known, after
     last, scale = _rounded(last)
-    return FoundPass(x, factors, last, activation, scale) if norm_pass.suits(activation, scale) else None
+    return None if activation.by_channel else FoundPass(x, factors, last, activation, scale)
 
 
 def _rounded(value: fx.Node) -> tuple[fx.Node, float]:

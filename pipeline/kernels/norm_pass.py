@@ -64,7 +64,7 @@ class NormPass:
 
     Attributes:
         norm: with its eps.
-        activation: one without a slope for each channel; a homogeneous one where there is a scale.
+        activation: one without a slope for each channel.
         scale: of the stored values, where they are fp8.
         phases: of the statistics, as `block_statistics` has them.
     """
@@ -77,17 +77,17 @@ class NormPass:
 
 @triton.jit
 def _norm_pass(
-    x, out, statistics, weight, bias, eps, first, second, unit, height, width, entries, pixels,
+    x, out, statistics, weight, bias, eps, first, second, unit, gain, height, width, entries, pixels,
     x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride,
     CHANNELS: tl.constexpr, EACH: tl.constexpr, PIXELS: tl.constexpr, STEPS: tl.constexpr,
     MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, GROUP: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit).
+    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit) · gain.
 
     Factor and shift [N, CHANNELS] are `first` and `second`, or where the program MERGES they are made of statistics
-    [N, entries, 2, CHANNELS] of phases of height × width, over each channel's GROUP of neighbours.
+    [N, entries, 2, CHANNELS] of phases of height × width, over each channel's GROUP of neighbours. Gain may be None.
     """
     if DEPENDENT:
         gdc_launch_dependents()
@@ -110,6 +110,8 @@ def _norm_pass(
         inside = (pixel < pixels)[:, None] & (channel < CHANNELS)[None, :]
         value = tl.load(lines + ((pixel * x_pixel_stride)[:, None] + channel[None, :]), mask=inside, other=0.0)
         y = ACTIVATION(value.to(tl.float32) * factor + shift, SLOPE)
+        if gain is not None:
+            y *= gain
         place = target + ((pixel * out_pixel_stride)[:, None] + channel[None, :])
         tl.store(place, rounded(y, out.dtype.element_ty), mask=inside)
 
@@ -145,7 +147,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
-        x, out, statistics, weight, bias, eps, first, second, 1.0 / how.scale,
+        x, out, statistics, weight, bias, eps, first, second, *_units(how),
         height // how.phases, width // how.phases, entries, pixels,
         x.stride(0), x.stride(2), out.stride(0), out.stride(2),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
@@ -156,14 +158,15 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
 
 
 def _check_activation(how: NormPass) -> None:
-    if how.norm.eps is None or not suits(how.activation, how.scale):
-        given = f"{how.activation} with a scale of {how.scale:g}"
-        raise ValueError(f"activation must be homogeneous, or without a scale, after a norm with eps, got {given}")
+    if how.norm.eps is None or how.activation.by_channel:
+        given = f"{how.activation} and {how.norm.eps}"
+        raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
 
 
-def suits(activation: Activation, scale: float) -> bool:
-    """Whether a pass can end in an activation: the scale goes into factor and shift, so that it must pass through."""
-    return not activation.by_channel and (activation.is_homogeneous or scale == 1.0)
+def _units(how: NormPass) -> tuple[float, float | None]:
+    """What is multiplied by before the activation, within factor and shift, and after it; None for nothing."""
+    unit = 1.0 / how.scale
+    return (unit, None) if how.activation.is_homogeneous or unit == 1.0 else (1.0, unit)
 
 
 def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:

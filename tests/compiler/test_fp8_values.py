@@ -1,5 +1,7 @@
 """Which values are stored in fp8, with which scales, and that a net that stores them so answers nearly the same."""
 
+import math
+from collections.abc import Callable
 from operator import attrgetter
 
 import pytest
@@ -120,9 +122,9 @@ def test_a_net_that_no_kernel_has_been_given_has_no_value_in_fp8() -> None:
 
 
 @torch.no_grad()
-def test_what_follows_no_homogeneous_activation_is_stored_by_torch() -> None:
-    """Its scale doesn't pass through a SiLU: the kernel answers in the net's own type, and ATen converts."""
-    for end, by_torch in ((nn.SiLU, True), (lambda: nn.LeakyReLU(0.2), False)):
+def test_what_follows_an_activation_that_takes_no_scale_is_stored_by_torch() -> None:
+    """Neither before an ELU nor after it: the kernel answers in the net's own type, and ATen converts."""
+    for end, by_torch in ((nn.ELU, True), (lambda: nn.LeakyReLU(0.2), False), (nn.SiLU, False), (nn.GELU, False)):
         net, batch = ending_in(classic(depth=1), end), image(1, 3, 16, 16)
         made = rewritten_from(net, batch)
         known = stored(made, batch, [])
@@ -130,6 +132,21 @@ def test_what_follows_no_homogeneous_activation_is_stored_by_torch() -> None:
         graph = lowered(made, scales=known)
         assert ("aten.clamp.default" in called(graph)) is by_torch
         assert 1e-3 < distance(graph, batch, net(batch)) < 0.1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("end", [nn.SiLU, nn.GELU, nn.Hardswish, nn.Mish])
+def test_a_scale_that_is_a_gain_is_a_power_of_two(end: Callable[[], nn.Module]) -> None:
+    """So that kernels for few constants are compiled; the largest value lies within e4m3."""
+    net, batch = ending_in(classic(depth=1), end), image(1, 3, 16, 16)
+    made = rewritten_from(net, batch)
+    known, most = stored(made, batch, []), largest(made, [batch])
+    assert known
+    assert all(math.log2(scale).is_integer() for scale in known.values())
+    assert all(scale >= most[name] / 448 for name, scale in known.items())
+    calls = [node for node in lowered(made, scales=known).graph.nodes if "activation" in node.kwargs]
+    gains = {node.kwargs["slope"] for node in calls if node.kwargs["activation"] != "none"}
+    assert gains - {1.0} == {1.0 / scale for scale in known.values()}
 
 
 @torch.no_grad()

@@ -191,15 +191,18 @@ def with_silu(made: fx.GraphModule) -> fx.GraphModule:
 
 
 @torch.no_grad()
-def test_a_pass_ends_in_silu_where_nothing_is_scaled(tmp_path: Path) -> None:
-    """No layer applies it when it reads, and no pass of ours rounds it to fp8: the scale would be within the SiLU."""
+def test_a_pass_ends_in_silu_scaled_or_not(tmp_path: Path) -> None:
+    """No layer applies it when it reads; where a pass of ours rounds it to fp8, the scale comes after it."""
     made = with_silu(graph())
     wanted = made(BATCH)
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
     assert called(made).count("aten.silu.default") == 1  # what the logits are sums of
     assert float((made(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
     scaled = with_silu(graph(leaky_relu=0.02))
-    assert [found.scale for found in found_passes(scaled.graph)] == [1.0, 1.0]
+    wanted = scaled(BATCH)
+    assert sorted(found.scale for found in found_passes(scaled.graph)) == pytest.approx([0.02, 1.0, 1.0])
+    assert put_own_norms(scaled, BATCH, tuner(tmp_path / "scaled", WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
+    assert float((scaled(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
 
 
 @pytest.mark.parametrize("how", ["activation", "residual"])

@@ -33,20 +33,24 @@ def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dty
         assert torch.equal(first.float(), again.float())
 
 
-@pytest.mark.parametrize("activation", [LEAKY, Activation("silu")], ids=str)
+@pytest.mark.parametrize(
+    ("activation", "dtype"),
+    [(LEAKY, HALF), (Activation("silu"), HALF), (Activation("silu"), FP8)],
+    ids=["leaky_relu", "silu", "silu into fp8"],
+)
 @pytest.mark.parametrize("group_width", [2, 4, 8, 16, 32, 64])
 @pytest.mark.parametrize("size", [(3, 26, 34, 64), (2, 200, 174, 192), (1, 768, 768, 64)])
 def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
-    size: tuple[int, ...], group_width: int, activation: Activation
+    size: tuple[int, ...], group_width: int, activation: Activation, dtype: torch.dtype
 ) -> None:
     """The last map in bands where the groups are wide; the same bits in two runs."""
     x, counted, how = normed(size, group_width=group_width)
-    how = replace(how, activation=activation)
-    wanted = stored(how, x, counted, HALF, None)
+    how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
+    wanted = stored(how, x, counted, dtype, None)
     for tile in norm_pass.candidates(counted):
-        first, again = (stored(how, x, counted, HALF, tile) for _ in range(2))
-        assert_near(first, wanted, HALF)
-        assert torch.equal(first, again)
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ def test_the_pass_norms_groups_of_channels(group_width: int, channels: int, merg
 
 
 @pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("activation", [Activation("silu"), Activation("elu", 0.5)], ids=str)
-def test_without_a_scale_a_pass_ends_in_any_activation(activation: Activation, merges: bool) -> None:
+def test_a_pass_ends_in_any_activation(activation: Activation, dtype: torch.dtype, merges: bool) -> None:
+    """A scale comes after one that it doesn't pass through."""
     x, counted, how = normed((1, 10, 34, 24), group_width=4)
-    how = replace(how, activation=activation)
-    found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
-    assert_near(found, wanted, HALF)
+    how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
+    found, wanted = (stored(how, x, counted, dtype, tile) for tile in (Tile(4096, 2, merges), None))
+    assert_near(found, wanted, dtype)
 
 
 @pytest.mark.parametrize("group_width", [2, 3, 8])
@@ -74,9 +76,8 @@ def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
         ({"out": torch.zeros(1, 8, 8, 16).half().transpose(2, 3)}, "^out must have its channels side by side"),
         ({"statistics": torch.zeros(1, 2, 2, 8)}, "^statistics must be"),
         ({"how": NormPass(Norm(torch.zeros(4), eps=1e-5))}, "^weight must be 8"),
-        ({"how": NormPass(Norm(eps=1e-5), Activation("silu"), 0.5)}, "^activation must be homogeneous, or without a "),
-        ({"how": NormPass(Norm(eps=1e-5), Activation("prelu"))}, "^activation must .* got prelu with a scale of 1$"),
-        ({"how": NormPass(Norm())}, "^activation must be homogeneous, or without a scale, after a norm with eps"),
+        ({"how": NormPass(Norm(eps=1e-5), Activation("prelu"))}, "^activation must be .* got prelu and 1e-05$"),
+        ({"how": NormPass(Norm())}, "^activation must be .*, after a norm with eps, got none"),
         *(
             ({"how": NormPass(Norm(eps=1e-5, group_width=width))}, rf"^group_width must be .* divides 8, got {width}$")
             for width in (-8, -1, 0, 3, 16, 128, 2**40)

@@ -1,6 +1,8 @@
 """The activations that a kernel can end in: the operation of a net, the reference and the kernels' expression of each.
 
 To add one, write its expression below and its line in `ACTIVATIONS`. Triton and Gluon compile the same expression.
+The scale of an output in fp8 passes through a homogeneous activation, and is applied before it for nothing; one like
+SiLU has a gain in the place of a slope, which its value is multiplied by.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +37,7 @@ def _leaky_relu(y, slope):
 
 @triton.jit
 def _silu(y, slope):
-    return y / (1.0 + tl.exp(-y))
+    return y / (1.0 + tl.exp(-y)) * slope
 
 
 @triton.jit
@@ -51,18 +53,18 @@ def _gelu(y, slope):
     t = 1.0 / (1.0 + 0.3275911 * a)
     series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
     tail = 0.5 * t * series * tl.exp(-a * a)
-    return y * tl.where(y > 0.0, 1.0 - tail, tail)
+    return y * tl.where(y > 0.0, 1.0 - tail, tail) * slope
 
 
 @triton.jit
 def _gelu_tanh(y, slope):
     # (1 + tanh u) / 2 = 1 / (1 + exp(-2 u)), with u = sqrt(2 / pi) (y + 0.044715 y^3); beyond 80 exp would overflow
-    return y / (1.0 + tl.exp(tl.minimum(-1.5957691216057308 * (y + 0.044715 * y * y * y), 80.0)))
+    return y / (1.0 + tl.exp(tl.minimum(-1.5957691216057308 * (y + 0.044715 * y * y * y), 80.0))) * slope
 
 
 @triton.jit
 def _hardswish(y, slope):
-    return y * tl.minimum(larger(y + 3.0, 0.0), 6.0) * (1.0 / 6.0)
+    return y * tl.minimum(larger(y + 3.0, 0.0), 6.0) * (slope / 6.0)
 
 
 @triton.jit
@@ -70,7 +72,7 @@ def _mish(y, slope):
     # tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2); beyond 20 it is 1, and e would overflow
     grown = tl.exp(tl.minimum(y, 20.0))
     product = grown * (grown + 2.0)
-    return y * (product / (product + 2.0))
+    return y * (product / (product + 2.0)) * slope
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class ActivationKind:
         default_slope: the operation's slope where the net names none; None for an activation without a slope.
         by_channel: whether its slope is a vector, the epilogue's `slopes`.
         homogeneous: whether f(s · y) = s · f(y) for every s > 0.
+        gains: whether its slope is a gain instead, which its value is multiplied by.
     """
 
     aten: str
@@ -93,6 +96,7 @@ class ActivationKind:
     default_slope: float | None = None
     by_channel: bool = False
     homogeneous: bool = False
+    gains: bool = False
 
 
 def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
@@ -109,22 +113,40 @@ ACTIVATIONS: dict[str, ActivationKind] = {
         default_slope=0.01,
         homogeneous=True,
     ),
-    "silu": ActivationKind("aten.silu.default", lambda y, _: functional.silu(y), _silu),
-    "gelu": ActivationKind("aten.gelu.default", lambda y, _: functional.gelu(y), _gelu),
-    "gelu_tanh": ActivationKind("", lambda y, _: functional.gelu(y, approximate="tanh"), _gelu_tanh),
+    "silu": ActivationKind("aten.silu.default", lambda y, gain: functional.silu(y) * gain, _silu, gains=True),
+    "gelu": ActivationKind("aten.gelu.default", lambda y, gain: functional.gelu(y) * gain, _gelu, gains=True),
+    "gelu_tanh": ActivationKind(
+        "",
+        lambda y, gain: functional.gelu(y, approximate="tanh") * gain,
+        _gelu_tanh,
+        gains=True,
+    ),
     "elu": ActivationKind("", functional.elu, _elu, default_slope=1.0),
-    "hardswish": ActivationKind("aten.hardswish.default", lambda y, _: functional.hardswish(y), _hardswish),
-    "mish": ActivationKind("aten.mish.default", lambda y, _: functional.mish(y), _mish),
+    "hardswish": ActivationKind(
+        "aten.hardswish.default",
+        lambda y, gain: functional.hardswish(y) * gain,
+        _hardswish,
+        gains=True,
+    ),
+    "mish": ActivationKind("aten.mish.default", lambda y, gain: functional.mish(y) * gain, _mish, gains=True),
     "prelu": ActivationKind("", _prelu, _leaky_relu, by_channel=True, homogeneous=True),
 }
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation of the table with its slope for negative values (ELU: its alpha), where it has one."""
+    """An activation of the table with its slope for negative values (ELU: its alpha), where it has one.
+
+    One that gains has its gain there, which is 1 where 0 is given.
+    """
 
     name: str = "none"
     slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Make a gain of 1 of none: a net's own operation has none."""
+        if ACTIVATIONS[self.name].gains and self.slope == 0.0:
+            object.__setattr__(self, "slope", 1.0)
 
     def __call__(self, y: Tensor, slopes: Tensor | None = None) -> Tensor:
         """The activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape.
@@ -140,6 +162,23 @@ class Activation:
     def is_homogeneous(self) -> bool:
         """Whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it."""
         return ACTIVATIONS[self.name].homogeneous
+
+    @property
+    def takes_scale(self) -> bool:
+        """Whether its value can be divided by a scale, before it or after."""
+        return ACTIVATIONS[self.name].homogeneous or ACTIVATIONS[self.name].gains
+
+    def divided_by(self, scale: float) -> tuple["Activation", float]:
+        """An activation, and what is to be divided by before it, that together give this one's value over a scale.
+
+        Raises:
+            ValueError: it doesn't take a scale.
+        """
+        if scale == 1.0 or self.is_homogeneous:
+            return self, scale
+        if not self.takes_scale:
+            raise ValueError(f"{self}: takes no scale, got {scale:g}")
+        return Activation(self.name, self.slope / scale), 1.0
 
     @property
     def expression(self) -> object:
