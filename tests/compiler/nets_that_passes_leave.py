@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "drop_identities: another layout": lambda: Made(
         lambda x, c: c(x).permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format), conv(3, 16)
     ),
+    "drop_identities: two values": lambda: Made(lambda x, c: torch.cat([c(x), x], 1), conv(3, 16)),
     "drop_empty_parts: all of them": lambda: Made(
         lambda x, c: c(x) + torch.cat([x[:, :0], x[:, :0]], 1).sum(), conv(3, 16)
     ),

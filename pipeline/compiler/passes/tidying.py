@@ -22,17 +22,22 @@ CLONE = "aten.clone.default"
 
 
 def drop_identities(net: ExportedNet) -> list[str]:
-    """Copies in the same layout, which dropouts become in eval mode, pads by nothing, and sums with the number 0."""
+    """What changes nothing: copies in the same layout (dropouts in eval mode), pads by nothing, sums with the number 0.
+
+    Among it are concatenations of one value, with which each of DenseNet's blocks begins.
+    """
     matched = []
-    for node in calls(net.module.graph, CLONE, PAD, ADDITION):
+    for node in calls(net.module.graph, CLONE, PAD, ADDITION, CONCATENATION):
         if _changes_nothing(node):
             matched.append(module_of(node))
-            replace(node, source(node))
+            replace(node, node.all_input_nodes[0])
     return matched
 
 
 def _changes_nothing(node: fx.Node) -> bool:
-    """Whether a copy, a pad or a sum gives its first argument; one with 0 is where Python's `sum` begins."""
+    """Whether a node gives the first value that it is given; a sum with 0 is where Python's `sum` begins."""
+    if is_call(node, CONCATENATION):
+        return len(joined(node)) == 1
     given = arguments(node)
     if is_call(node, CLONE):
         return given["memory_format"] is None
