@@ -100,11 +100,11 @@ def replace(old: fx.Node, new: fx.Node) -> None:
 
 
 def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
-    """The concatenations of images along their channels, each part once and of one type; masks are no images."""
+    """The concatenations of images along their channels, all parts of one type; masks are no images."""
     return [
         node
         for node in calls(graph, CONCATENATION)
-        if gives_image(node) and arguments(node)["dim"] in (1, -3) and len(set(joined(node))) == len(joined(node))
+        if gives_image(node) and arguments(node)["dim"] in (1, -3)
         if {part.meta["val"].dtype for part in joined(node)} == {node.meta["val"].dtype}
         if node.meta["val"].is_floating_point()
     ]

@@ -1,8 +1,8 @@
 """Lowers a graph of layers to one that torch compiles: buffers, the kernels' operations, and ATen for all the rest.
 
-A concatenation of channels never happens: it is one wide buffer, of which every part is written where it belongs as
-soon as it is there, by its layer's kernel or by the one that Inductor makes of it. Who else reads the part, reads it
-there.
+A concatenation of channels hardly ever happens: it is some channels of a wide buffer, of which every part is written
+where it belongs as soon as it is there, by its layer's kernel or by the one that Inductor makes of it. Who else reads
+the part, reads it there. Which buffers there are is `wide_buffers`' to say.
 """
 
 import operator
@@ -18,10 +18,10 @@ from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import FP8
 from pipeline.compiler.fp8_values import reads_fp8, writes_fp8
-from pipeline.compiler.fx_graph import as_word, channel_concatenations, joined, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import as_word, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, STATISTICS, KernelLayer, LibraryLayer
-from pipeline.compiler.layer_nodes import inputs_of, layer_of, producer, residual_of
-from pipeline.kernels.common.kernel_op import CHANNELS
+from pipeline.compiler.layer_nodes import inputs_of, layer_of, residual_of
+from pipeline.compiler.wide_buffers import Place, find_places
 from pipeline.kernels.common.nhwc import FP8_MAX
 
 aten = torch.ops.aten
@@ -67,8 +67,8 @@ class _Lowering:
         converted: those that are kept in fp8, as ATen reads them.
         laid_out: the new graph's values whose channels are known to lie side by side.
         copies: of the others that a kernel reads the copy that is laid out so, which all then read.
-        wide: the buffers of concatenations that never happen.
-        parts: for each value that lies in such a buffer the concatenation, and the value's first channel there.
+        places: where the values lie that are joined.
+        wide: the buffers of the concatenations that fill them.
     """
 
     def __init__(self, net: ExportedNet, plan: Plan) -> None:
@@ -79,12 +79,9 @@ class _Lowering:
         self.stored: dict[fx.Node, fx.Node] = {}
         self.converted: dict[fx.Node, fx.Node] = {}
         self.wide: dict[fx.Node, fx.Node] = {}
-        self.parts: dict[fx.Node, tuple[fx.Node, int]] = {}
-        for cat in channel_concatenations(net.module.graph):
-            self._place(cat)
+        self.places = find_places(net, plan.scales)
         self.laid_out: set[fx.Node] = set()
         self.copies: dict[fx.Node, fx.Node] = {}
-        self.joined = {cat for cat, _ in self.parts.values()}
 
     def run(self) -> fx.GraphModule:
         """Write the graph."""
@@ -94,9 +91,8 @@ class _Lowering:
                 self._call_library(node, layer)
             elif layer is not None:
                 self._call_kernel(node, layer)
-            elif node in self.joined:
-                wide = self._wide(node)
-                self.stored[node] = self._put(node, wide) if node in self.parts else wide
+            elif node in self.places.joined:
+                self.stored[node] = self._join(node)
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
@@ -112,19 +108,6 @@ class _Lowering:
         if value not in self.converted:
             self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
         return self.converted[value]
-
-    def _place(self, cat: fx.Node) -> None:
-        """Give the parts of a concatenation their places, if all have theirs to themselves."""
-        first = 0
-        inside: dict[fx.Node, tuple[fx.Node, int]] = {}
-        for part in joined(cat):
-            inside[part] = (cat, first)
-            first += shape_of(part)[1]
-        ours = [place for part, (_, place) in inside.items() if producer(self.net.module, part)]
-        aligned = first % CHANNELS == 0 and all(place % CHANNELS == 0 for place in ours)
-        aligned = aligned and cat.meta["val"].dtype == self.net.dtype
-        if aligned and not inside.keys() & self.parts.keys():
-            self.parts |= inside
 
     def _kernel_stores(self, value: fx.Node, layer: KernelLayer) -> bool:
         """Whether a layer's kernel stores a value in the type in which it is kept."""
@@ -178,7 +161,7 @@ class _Lowering:
             made = outputs[PLACES[part_of_answer(part)]]
             if part_of_answer(part) == STATISTICS and out_scale != 1.0:
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", _units(out_scale)))
-            self._keep(part, made, self._kernel_stores(part, layer))
+            self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
 
     def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
         """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
@@ -211,21 +194,34 @@ class _Lowering:
         """
         if not as_stored and value.name in self.plan.scales:
             made = self._quantised(made, self.plan.scales[value.name])
-        self.stored[value] = made if as_stored or value not in self.parts else self._put(value, made)
+        home = None if as_stored else self.places.homes.get(value)
+        self.stored[value] = made if home is None else self._put(made, home, shape_of(value)[1])
 
-    def _put(self, value: fx.Node, made: fx.Node) -> fx.Node:
-        """Write a value where it belongs in its wide buffer.
+    def _join(self, cat: fx.Node) -> fx.Node:
+        """A concatenation where its parts are, once those are there that are at home elsewhere."""
+        for source, target, channels in self.places.copies[cat]:
+            self._put(self._part(source, channels), target, channels)
+        return self._part(self.places.joined[cat], shape_of(cat)[1])
 
-        Through a view by as_strided: Inductor then writes in place, whatever the value is made of; by slice it would
-        write a new buffer and copy the other parts.
+    def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
+        """Write something into so many channels of a wide buffer.
+
+        Through a view by as_strided: Inductor then writes in place, whatever it is made of; by slice it would write a
+        new buffer and copy the other parts.
         """
-        cat, first = self.parts[value]
-        batch, length, height, width = shape_of(value)
-        channels = shape_of(cat)[1]
+        batch, channels, height, width = shape_of(place.widest)
         steps = [channels * height * width, 1, channels * width, channels]
-        place = self._noted(aten.as_strided.default, self._wide(cat), [batch, length, height, width], steps, first)
-        self._call(aten.copy_.default, place, made)
-        return place
+        wide, sizes = self._wide(place.widest), [batch, length, height, width]
+        view = self._noted(aten.as_strided.default, wide, sizes, steps, place.first)
+        self._call(aten.copy_.default, view, made)
+        return view
+
+    def _part(self, place: Place, length: int) -> fx.Node:
+        """So many channels of a wide buffer."""
+        wide = self._wide(place.widest)
+        if length == shape_of(place.widest)[1]:
+            return wide
+        return self._noted(aten.slice.Tensor, wide, 1, place.first, place.first + length)
 
     def _scale(self, part: fx.Node, layer: KernelLayer) -> float:
         """By which what the kernel stores is to be multiplied."""
@@ -239,9 +235,8 @@ class _Lowering:
             made = self._call(aten.empty.memory_format, list(shape_of(part)))
             made.kwargs = {"dtype": torch.float32, "device": self.net.device}
             return made
-        if part in self.parts and self._kernel_stores(part, layer):
-            cat, first = self.parts[part]
-            return self._noted(aten.slice.Tensor, self._wide(cat), 1, first, first + shape_of(part)[1])
+        if part in self.places.homes and self._kernel_stores(part, layer):
+            return self._part(self.places.homes[part], shape_of(part)[1])
         fp8 = part.name in self.plan.scales and self._kernel_stores(part, layer)
         return self._empty(part, FP8 if fp8 else self.net.dtype)
 

@@ -13,7 +13,8 @@ from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
 from pipeline.stages.common.inductor import compile_counting_bytes, own_cache
-from tests.compiler.nets import classic, image
+from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared
+from tests.compiler.nets import classic, image, lively
 from tests.compiler.rewriting import lowered, own_calls, rewritten_from
 from tests.process_state import own_switches
 
@@ -74,6 +75,12 @@ class Written:
         return [sum("const" not in kind for kind in types.split(",")) for types in kernels]
 
     @property
+    def memory(self) -> list[int]:
+        """The channels of each map in fp16 that the program asks memory for, in order."""
+        found = re.findall(r"= empty_strided_cpu\(\(\d+, (\d+), \d+, \d+\), \(.*?\), torch\.float16\)", self.text)
+        return [int(channels) for channels in found]
+
+    @property
     def wide(self) -> list[str]:
         """The buffers as large as the concatenation."""
         return re.findall(rf"(\w+) = empty_strided_cpu\({re.escape(WIDE)}", self.text)
@@ -100,17 +107,17 @@ def own_process(tmp_path: Path) -> Iterator[None]:
         torch._dynamo.reset()
 
 
-def graph_of(net: nn.Module) -> fx.GraphModule:
+def graph_of(net: nn.Module, batch: Tensor = BATCH) -> fx.GraphModule:
     """The net in fp16, lowered."""
     torch.manual_seed(0)
-    return lowered(rewritten_from(net.eval(), BATCH, torch.float16))
+    return lowered(rewritten_from(net.eval(), batch, torch.float16))
 
 
 @torch.inference_mode()
-def compiled(graph: fx.GraphModule) -> tuple[Tensor, Written]:
+def compiled(graph: fx.GraphModule, batch: Tensor = BATCH) -> tuple[Tensor, Written]:
     """The answer of the compiled graph, and the program."""
     run: Any = torch.compile(graph, fullgraph=True)
-    answer, programs = run_and_get_code(run, BATCH)
+    answer, programs = run_and_get_code(run, batch)
     assert len(programs) == 1
     return answer, Written(programs[0])
 
@@ -146,6 +153,42 @@ def test_a_copy_at_a_concatenation_would_be_seen(monkeypatch: pytest.MonkeyPatch
     graph.recompile()
     _, program = compiled(graph)
     assert program.copies > 0
+
+
+def test_concatenations_within_each_other_are_one_buffer_without_a_copy() -> None:
+    """Of odd size, as UNet++ joins: the buffer, the logits, and the cast of those."""
+    batch = image(2, 3, 9, 13)
+    graph = graph_of(NewestFirst(), batch)
+    answer, program = compiled(graph, batch)
+    assert program.own_calls == len(own_calls(graph)) == 5
+    assert program.memory == [64, 16]
+    assert program.outputs == [1]
+    assert torch.equal(answer, graph(batch))
+
+
+def test_a_norm_of_concatenated_values_reads_them_where_they_lie() -> None:
+    """As DenseNet has it: for each of three concatenations a pass, and the buffer that all are channels of."""
+    batch = image(2, 3, 9, 13)
+    graph = graph_of(lively(NewestLast()), batch)
+    answer, program = compiled(graph, batch)
+    assert program.own_calls == len(own_calls(graph)) == 4
+    assert sorted(program.memory) == [16, 16, 16, 32, 48, 48]  # before and of the pool, what passes write, the buffer
+    assert program.outputs == [3, 1, 1, 1]  # of the pool and the first pass, the other passes, the cast
+    with torch.no_grad():
+        torch.testing.assert_close(answer, graph(batch), rtol=1e-2, atol=1e-3)
+
+
+def test_of_a_value_that_two_buffers_want_its_own_channels_are_copied() -> None:
+    """In the kernel that up-samples, as Inductor writes that where it belongs, too."""
+    graph = graph_of(Shared())
+    answer, program = compiled(graph)
+    assert program.own_calls == len(own_calls(graph)) == 5
+    assert sorted(program.memory) == [16, 16, 16, 16, 16, 32, 48]  # two halves and what is made of each, the logits
+    (_, pooled), (_, _, once), (_, again), _ = program.generated
+    assert f"{again} = empty_strided_cpu((1, 48, 16, 16)" in program.text
+    assert f"{once} = empty_strided_cpu((1, 32, 16, 16)" in program.text
+    assert pooled not in (once, again)
+    assert torch.equal(answer, graph(BATCH))
 
 
 def test_what_two_kernels_read_is_written_once() -> None:

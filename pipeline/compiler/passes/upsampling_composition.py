@@ -42,9 +42,10 @@ def compose_upsampling(net: ExportedNet) -> list[str]:
 
 
 def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
-    """What a convolution reads: the parts of a concatenation that it alone reads, or one value."""
+    """What a convolution reads: the parts of a concatenation that it alone reads, each once, or one value."""
     value = conv.all_input_nodes[0]
     together = is_call(value, CONCATENATION) and only_user(value) is conv
+    together = together and len(set(joined(value))) == len(joined(value))
     return joined(value) if together and value in channel_concatenations(net.module.graph) else [value]
 
 

@@ -1,0 +1,136 @@
+"""Concatenations that share values share buffers, whatever else a net does with them."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from models.library_nets import smp_net
+from pipeline.compiler.calibrate import largest
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import scales
+from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared, conv
+from tests.compiler.nets import image, lively
+from tests.compiler.rewriting import called, distance, lowered, rewritten_from
+
+ODD = (2, 3, 9, 13)
+FP8 = torch.float8_e4m3fn
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {  # the size, and how often ATen copies
+    "the newest first": (NewestFirst, ODD, 0),
+    "the newest last": (NewestLast, ODD, 1),  # what a pool makes
+    "shared": (Shared, (1, 3, 16, 24), 3),  # two up-samplings and the skip
+}
+
+
+def counts(graph: fx.GraphModule) -> tuple[int, int]:
+    """How many concatenations happen, and how often something is written through a view."""
+    names = called(graph)
+    return names.count("aten.cat.default"), names.count("aten.copy_.default")
+
+
+def made(net: nn.Module, batch: Tensor) -> tuple[ExportedNet, Tensor]:
+    """A net's graph after all passes, and its answer."""
+    with torch.no_grad():
+        return rewritten_from(net, batch), net(batch)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_nothing_but_what_must_be_is_copied_in_fp16_and_in_fp8(name: str) -> None:
+    make, size, copies = NETS[name]
+    torch.manual_seed(0)
+    batch = image(*size)
+    net, wanted = made(lively(make()), batch)
+    graph = lowered(net)
+    assert counts(graph) == (0, copies)
+    assert distance(graph, batch, wanted) < 1e-3
+    with torch.no_grad():
+        known = scales(net, [], largest(net, [batch]))
+    graph = lowered(net, scales=known)
+    assert counts(graph) == (0, copies)
+    assert 1e-3 < distance(graph, batch, wanted) < 0.1
+
+
+@pytest.mark.parametrize("name", ["the newest first", "shared"])
+def test_a_buffer_is_of_one_type(name: str) -> None:
+    """All concatenations that lie in it are in fp8, or none."""
+    make, size, _ = NETS[name]
+    net, _ = made(make().eval(), image(*size))
+    for keep in ([], ["layers.2", "again"]):
+        with torch.no_grad():
+            known = scales(net, keep, largest(net, [image(*size)]))
+        memory = [node for node in lowered(net, scales=known).graph.nodes if "empty_strided" in str(node.target)]
+        wide = [node for node in memory if node.args[0][1] > 16]
+        assert {node.kwargs["dtype"] for node in wide} == {torch.float32 if keep else FP8}
+
+
+def test_values_whose_scales_differ_are_joined_by_torch() -> None:
+    """As no calibration gives them, but a plan may."""
+    batch = image(*ODD)
+    net, _ = made(NewestFirst().eval(), batch)
+    with torch.no_grad():
+        known = scales(net, [], largest(net, [batch]))
+    some = next(name for name in known if name.startswith("getitem"))
+    assert counts(lowered(net, scales={**known, some: 2 * known[some]}))[0] > 0
+
+
+class Between(nn.Module):
+    """A value of torch's that begins between the steps of TMA, and that a kernel reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.joined = conv(3), conv(16), conv(24)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        first = self.first(batch).relu()
+        value = torch.sigmoid(first)
+        logits: Tensor = self.joined(torch.cat([first[:, :4], value, first[:, 4:8]], 1)) + self.second(value)
+        return logits
+
+
+def test_a_value_that_a_kernel_reads_begins_where_it_can_read() -> None:
+    batch = image(*ODD)
+    net, wanted = made(Between().eval(), batch)
+    graph = lowered(net)
+    assert counts(graph)[0] == 1
+    assert distance(graph, batch, wanted) < 1e-3
+
+
+class Answers(nn.Module):
+    """The logits of several heads in one row, which is an answer, as is one that lies in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = conv(3)
+        self.heads = nn.ModuleList([nn.Conv2d(16, 4, 1) for _ in range(4)])
+
+    def forward(self, batch: Tensor) -> Tensor:
+        first = self.first(batch).relu()
+        heads = [head(first) for head in self.heads]
+        half = torch.cat(heads[:2], 1)
+        return torch.cat([torch.cat([*heads, first], 1), half * 2], 1)
+
+
+def test_logits_can_be_joined() -> None:
+    """They are written in memory of their own, and in fp32 they are of the type of what is joined."""
+    batch = image(*ODD)
+    net, wanted = made(Answers().eval(), batch)
+    assert distance(lowered(net), batch, wanted) < 1e-3
+
+
+@pytest.mark.skipif(find_spec("segmentation_models_pytorch") is None, reason="smp isn't installed")
+@pytest.mark.filterwarnings("ignore")  # smp's own
+@pytest.mark.parametrize(
+    ("architecture", "encoder", "depth", "joined", "copies"),
+    [("UnetPlusPlus", "resnet18", 4, 3, 0), ("Unet", "densenet121", 2, 6, 1)],
+)
+def test_of_a_library_s_net_nothing_is_copied(
+    architecture: str, encoder: str, depth: int, joined: int, copies: int
+) -> None:
+    """Of DenseNet a pool writes its part of a block's buffer."""
+    widths = (32, 16, 16, 16)[:depth]
+    net = smp_net(architecture, encoder, encoder_depth=depth, decoder_channels=widths, encoder_weights=None)
+    graph, _ = made(lively(net), image(1, 3, 32, 32))
+    assert [str(node.target) for node in graph.module.graph.nodes].count("aten.cat.default") == joined
+    assert counts(lowered(graph)) == (0, copies)
