@@ -1,6 +1,7 @@
 """In a plain torch.compile the kernel takes the convolutions that it can, and nothing else changes."""
 
 import copy
+import logging
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,11 @@ from torch._inductor.utils import run_and_get_code
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, kernels_in_torch_compile, takes
+from pipeline.compiler import post_grad_pass
+from pipeline.compiler.fx_graph import calls
+from pipeline.compiler.post_grad_choice import Choice, choice_of
+from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, kernels_in_torch_compile
+from tests.compiler.plain_compile import half_image
 from tests.process_state import own_switches
 
 
@@ -21,10 +26,6 @@ def switched_on() -> Iterator[None]:
     """Also on a machine without a GPU, where the operation computes by its reference."""
     with own_switches(), torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
         yield
-
-
-def half_image(*size: int) -> Tensor:
-    return torch.randn(*size, generator=torch.Generator().manual_seed(1)).half().to(memory_format=torch.channels_last)
 
 
 @pytest.mark.slow
@@ -62,13 +63,28 @@ def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **opti
     return conv
 
 
-def test_it_takes_what_the_kernel_takes() -> None:
+def takes(conv: fx.Node) -> bool:
+    """Whether the 3×3 convolution's kernel takes a convolution."""
+    choice = choice_of(conv)
+    return isinstance(choice, Choice) and choice.op.name == "conv3x3"
+
+
+@pytest.mark.parametrize(
+    ("conv", "why"),
+    [
+        (lambda: convolution(torch.float32), "in float32, not float16"),
+        (lambda: convolution(nhwc=False), "an input that isn't channels_last"),
+        (lambda: convolution(stride=3), "a window, stride, padding, groups or size that no kernel takes"),
+        (lambda: convolution(inner=20), "channels that are no multiple of 8"),
+        (lambda: convolution(outer=20), "channels that are no multiple of 8"),
+        (lambda: convolution(seen=lambda x: x[:0]), "no pixels"),
+    ],
+)
+def test_it_takes_what_the_kernel_takes_and_says_why_not(conv: Callable[[], fx.Node], why: str) -> None:
     assert takes(convolution())
-    assert not takes(convolution(torch.float32))
-    assert not takes(convolution(nhwc=False))
-    assert not takes(convolution(stride=2))
-    assert not takes(convolution(inner=12))
-    assert not takes(convolution(outer=20))
+    choice = choice_of(conv())
+    assert isinstance(choice, str)
+    assert choice.startswith(why)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +117,33 @@ def rewritten(conv: fx.Node, change: Convolutions) -> bool:
     return str(graph) != before
 
 
-def test_it_leaves_what_does_not_run_on_a_gpu_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU's convolutions without a word, those of a GPU that is too old with one."""
-    assert not rewritten(convolution(), Convolutions())
+def test_it_leaves_what_does_not_run_on_a_gpu_with_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU's convolutions, and those of a GPU that is too old, each with a warning."""
+    with pytest.warns(UserWarning, match=r"all 1 convolutions .* stay with Inductor: 1 on a device without .* \(cpu\)"):
+        assert not rewritten(convolution(), Convolutions())
     assert rewritten(convolution(), Convolutions(anywhere=True))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     assert rewritten(convolution(device="cuda"), Convolutions())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    with pytest.warns(UserWarning, match=r"stay with Inductor: compute capability 7.5 has no asynchronous copies"):
+    with pytest.warns(UserWarning, match=r"stay with Inductor: 1 compute capability 7.5 has no asynchronous copies"):
         assert not rewritten(convolution(device="cuda"), Convolutions())
+
+
+def test_what_was_put_in_and_what_was_left_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a warning, as something was put in; of a graph without convolutions not a word."""
+    graph = convolution().graph
+    (conv,) = calls(graph, CONVOLUTION)
+    with graph.inserting_after(conv):
+        wide = graph.call_function(conv.target, (*conv.args[:3], [3, 3], *conv.args[4:]))  # type: ignore[arg-type]
+    with FakeTensorMode():
+        wide.meta["val"] = torch.empty(1, 16, 3, 3, dtype=torch.float16).to(memory_format=torch.channels_last)
+    with caplog.at_level(logging.INFO, logger=post_grad_pass.__name__):
+        Convolutions(anywhere=True)(graph)
+        Convolutions(anywhere=True)(fx.Graph())
+    no_kernel = "1 a window, stride, padding, groups or size that no kernel takes"
+    assert [record.getMessage() for record in caplog.records if record.name == post_grad_pass.__name__] == [
+        f"1 of 2 convolutions: 1 conv3x3; with Inductor: {no_kernel}"
+    ]
 
 
 def test_it_stays_out_of_packages_of_aotinductor() -> None:
@@ -119,7 +153,8 @@ def test_it_stays_out_of_packages_of_aotinductor() -> None:
 
 
 def test_a_graph_in_torch_s_cache_is_that_of_one_form_of_the_pass() -> None:
-    assert Convolutions().uuid() == Convolutions().uuid() != Convolutions(anywhere=True).uuid()
+    forms = (Convolutions(), Convolutions(), Convolutions(anywhere=True), Convolutions(leave=["conv1x1"]))
+    assert len({form.uuid() for form in forms}) == 3
     assert pickle.loads(pickle.dumps(Convolutions(anywhere=True))).anywhere
 
 
@@ -128,6 +163,8 @@ def test_the_switch_may_be_set_twice_and_back() -> None:
     kernels_in_torch_compile()
     kernels_in_torch_compile()
     assert not config.post_grad_custom_pre_pass.anywhere
+    kernels_in_torch_compile(leave=["conv1x1"])
+    assert config.post_grad_custom_pre_pass.leave == {"conv1x1"}
     kernels_in_torch_compile(wanted=False)
     assert config.post_grad_custom_pre_pass is None
 
@@ -172,11 +209,17 @@ def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
 
 
 def test_what_it_does_not_take_stays_as_it_was() -> None:
-    graph = convolution(stride=2).graph
+    graph = convolution(stride=3).graph
     before = str(graph)
-    Convolutions()(graph)
+    with pytest.warns(UserWarning, match="1 a window, stride"):
+        Convolutions(anywhere=True)(graph)
     assert str(graph) == before
     assert CONVOLUTION in before
+
+
+def test_a_kernel_that_is_not_there_cannot_be_left_out() -> None:
+    with pytest.raises(ValueError, match="conv9x9: no such kernel"):
+        kernels_in_torch_compile(leave=["conv9x9", "conv1x1"])
 
 
 def test_another_pass_is_not_pushed_aside() -> None:

@@ -1,12 +1,13 @@
 """Hands layers to the kernels that accept them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import arguments, calls, gives_image, is_call, like, shape_of
+from pipeline.compiler.fx_graph import Shape, arguments, calls, gives_image, is_call, like, shape_of
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.layer_nodes import put_layer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
@@ -46,11 +47,20 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     weight = net.constant(given["weight"])
     if weight is None or not net.knows(given["bias"]):
         return None
-    before, after, window = shape_of(source), shape_of(node), pair(weight.shape[2:])
+    kind = "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d"
+    maps = shape_of(source), shape_of(node)
+    return described(kind, maps, pair(weight.shape[2:]), given, reads_image=image_of(source) is not None)
+
+
+def described(
+    kind: str, maps: tuple[Shape, Shape], window: tuple[int, int], given: Mapping[str, Any], *, reads_image: bool
+) -> LayerDescription:
+    """A convolution of images as a kernel judges it: shapes of input and output, and its operation's arguments."""
+    before, after = maps
     # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
     dilation = pair([1 if side == 1 else step for side, step in zip(window, pair(given["dilation"]), strict=True)])
     return LayerDescription(
-        "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d",
+        kind,
         before[1],
         after[1],
         pair(before[2:]),
@@ -61,7 +71,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
         dilation=dilation,
         output_padding=pair(given.get("output_padding", [0, 0])),
         groups=given["groups"],
-        reads_image=image_of(source) is not None,
+        reads_image=reads_image,
     )
 
 

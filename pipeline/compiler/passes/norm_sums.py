@@ -52,7 +52,9 @@ def sum_where_made(net: ExportedNet) -> list[str]:
 
 def rows_are_pixels(layer: KernelLayer) -> bool:
     """Whether a layer's products have pixels for rows, so that few channels leave none empty."""
-    return layer.op in (conv_first.OP, conv_first.STRIDED_OP) or of_few_channels(layer)
+    if layer.op in (conv_first.OP, conv_first.STRIDED_OP):
+        return True
+    return layer.weight is not None and of_few_channels(layer.op, layer.weight.shape)
 
 
 def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:

@@ -33,11 +33,10 @@ Tile = conv_first_triton.Tile | conv_first_gluon.Tile
 
 def pack(weight: Tensor) -> Tensor:
     """A convolution's weight [out, in, k, k] as fp16 [in, k, span, out]: a row of a window, then zeros about it."""
-    outer, inner, window, _ = weight.shape
-    packed = weight.new_zeros(inner, window, span(window), outer, dtype=torch.float16)
+    window = weight.shape[2]
     first = margin(window) - window // 2
-    packed[:, :, first : first + window] = weight.permute(1, 2, 3, 0).half()
-    return packed
+    about = (0, 0, first, span(window) - window - first)
+    return functional.pad(weight.permute(1, 2, 3, 0).half(), about).contiguous()
 
 
 def unpacked(packed: Tensor) -> Tensor:

@@ -26,7 +26,6 @@ from pipeline.kernels.polyphase import (
     polyphase_gluon,
     polyphase_triton,
     reference,
-    transposed_alone,
 )
 from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands
 from pipeline.kernels.polyphase.polyphase_reference import phases_of
@@ -90,10 +89,14 @@ def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, End
 
 
 def phase_taps(weight: Tensor) -> Tensor:
-    """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in]."""
-    small = transposed_alone(weight, None, padding=1).small
-    assert small is not None
-    return small.float()
+    """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
+
+    What `transposed_alone` picks, without its loops, so that a graph may do it, too: tap i of phase a reads row 3 − a −
+    2 i of a window of 4, and of one of 3 the fourth is zeros.
+    """
+    inner, outer, window, _ = weight.shape
+    rows = functional.pad(weight, (0, 4 - window, 0, 4 - window)).flip(2, 3)
+    return rows.reshape(inner, outer, 2, 2, 2, 2).permute(3, 5, 2, 4, 1, 0).reshape(16, outer, inner).contiguous()
 
 
 def _accepts_transposed(window: int, output_padding: int) -> Callable[[LayerDescription], bool]:

@@ -1,0 +1,161 @@
+"""Recognises activations that torch has taken apart: what Inductor's decompositions make of SiLU, GELU and their like.
+
+The patterns are no lists of operations: each activation of the table is taken apart by the same decompositions, once a
+process, and a graph is compared with that. So another version of torch brings its own patterns.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pipeline.compiler.fx_graph import is_call
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
+
+CAST = "prims.convert_element_type.default"
+COMMUTATIVE = ("aten.add.Tensor", "aten.mul.Tensor")
+SUMMED = (torch.float16, torch.float32)  # a kernel's sums are fp32: between these no cast changes what it computes
+SLOPE = 0.3141592653589793  # in a pattern: any number, the slope
+LONGEST = 16  # operations that an activation is taken apart into, and more
+
+
+class Pattern(NamedTuple):
+    """An activation taken apart.
+
+    Attributes:
+        name: in the table.
+        root: the operation that gives the answer.
+        x: what it is the activation of.
+        slopes: what stands for the slopes of the channels; None for an activation without.
+    """
+
+    name: str
+    root: fx.Node
+    x: fx.Node
+    slopes: fx.Node | None
+
+
+class Recognised(NamedTuple):
+    """An activation in a graph.
+
+    Attributes:
+        activation: with its slope.
+        answer: the operation that gives it, perhaps in fp32.
+        slopes: a vector that broadcasts over images, of an activation that has one for each channel.
+    """
+
+    activation: Activation
+    answer: fx.Node
+    slopes: fx.Node | None
+
+
+class Bound(NamedTuple):
+    """What a pattern's parts are in a graph: the operations between, and the slope or the slopes, where it has them."""
+
+    inside: frozenset[fx.Node] = frozenset()
+    slope: float = 0.0
+    slopes: fx.Node | None = None
+
+
+def uncast(node: fx.Node) -> fx.Node:
+    """A value without the casts between fp16 and fp32 that it went through last."""
+    while is_call(node, CAST) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
+        node = _source(node)
+    return node
+
+
+def readers(value: fx.Node) -> set[fx.Node]:
+    """Who reads a value, also after casts between fp16 and fp32."""
+    found: set[fx.Node] = set()
+    for user in value.users:
+        found |= readers(user) if uncast(user) is not user else {user}
+    return found
+
+
+def activation_of(value: fx.Node) -> Recognised | None:
+    """The activation that alone reads a value; None where something else does, or no kernel ends in it."""
+    for answer in _after(value):
+        for pattern in _patterns():
+            bound = _fitted(pattern, pattern.root, answer, value, Bound())
+            if bound is not None and _is_closed(bound.inside | {value}, answer):
+                return Recognised(Activation(pattern.name, bound.slope), answer, bound.slopes)
+    return None
+
+
+def _source(node: fx.Node) -> fx.Node:
+    return node.all_input_nodes[0]
+
+
+def _after(value: fx.Node) -> Iterator[fx.Node]:
+    """The operations that depend on a value, the nearest first, as many as an activation may be taken apart into."""
+    waiting, known = list(readers(value)), {value}
+    while waiting and len(known) <= LONGEST:
+        node = waiting.pop(0)
+        if node not in known:
+            known.add(node)
+            waiting += readers(node)
+            yield node
+
+
+def _is_closed(inside: frozenset[fx.Node], answer: fx.Node) -> bool:
+    """Whether nobody else reads what an activation is computed from and in between."""
+    return all(readers(node) <= inside | {answer} for node in inside - {answer})
+
+
+@cache
+def _patterns() -> list[Pattern]:
+    """Each activation of the table, as Inductor's decompositions leave it."""
+    with unset_fake_temporarily():
+        return [_pattern(name) for name in ACTIVATIONS if name != NONE.name]
+
+
+def _pattern(name: str) -> Pattern:
+    """An activation in fp32, so that there are no casts, taken apart."""
+    by_channel = ACTIVATIONS[name].by_channel
+
+    def run(x: Tensor, slopes: Tensor) -> Tensor:
+        return Activation(name, SLOPE)(x, slopes if by_channel else None)
+
+    traced = make_fx(run, decomposition_table=select_decomp_table())(torch.ones(1, 2, 3, 3), torch.ones(2, 1, 1))
+    x, slopes = list(traced.graph.nodes)[:2]
+    return Pattern(name, traced.graph.output_node().all_input_nodes[0], x, slopes if by_channel else None)
+
+
+def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound: Bound) -> Bound | None:
+    """What is bound once a part of a pattern is an argument in a graph; None where it isn't."""
+    if not isinstance(part, fx.Node):
+        return _number(part, given, bound)
+    if not isinstance(given, fx.Node):
+        return None
+    if part is pattern.slopes:
+        return bound._replace(slopes=given) if bound.slopes in (None, given) else None
+    node = uncast(given)
+    if part is pattern.x:
+        return bound if node is value else None
+    if part.op != "call_function" or node.op != "call_function" or node.target != part.target or node.kwargs:
+        return None
+    bound = bound._replace(inside=bound.inside | {node})
+    orders = [node.args, node.args[::-1]] if is_call(node, *COMMUTATIVE) else [node.args]
+    return next((found for order in orders if (found := _all(pattern, part.args, order, value, bound))), None)
+
+
+def _all(
+    pattern: Pattern, parts: tuple[object, ...], given: tuple[object, ...], value: fx.Node, bound: Bound
+) -> Bound | None:
+    """The same for all arguments of an operation."""
+    found: Bound | None = bound
+    for part, argument in zip(parts, given, strict=False):
+        found = None if found is None else _fitted(pattern, part, argument, value, found)
+    return found if len(parts) == len(given) else None
+
+
+def _number(part: object, given: object, bound: Bound) -> Bound | None:
+    """What is bound once a number of a pattern is one in a graph."""
+    if part == SLOPE and isinstance(given, int | float):
+        return bound._replace(slope=float(given))
+    return bound if part == given and not isinstance(given, fx.Node) else None

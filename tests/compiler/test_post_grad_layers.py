@@ -1,0 +1,143 @@
+"""Which layers of a plain torch.compile become which operation, that they answer as before, and what stays."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler import post_grad_choice
+from tests.compiler.plain_compile import error, half_image, half_net, rewritten
+
+Conv, Up = nn.Conv2d, nn.ConvTranspose2d
+LAYERS: list[tuple[str, nn.Module, tuple[int, ...]]] = [
+    ("conv3x3", Conv(16, 24, 3, padding=1), (2, 16, 9, 13)),
+    ("conv3x3_dilated", Conv(16, 24, 3, padding=2, dilation=2), (2, 16, 9, 13)),
+    ("conv3x3_grouped", Conv(64, 64, 3, padding=1, groups=8), (1, 64, 9, 13)),
+    ("conv3x3_grouped", Conv(72, 72, 3, padding=1, groups=3), (1, 72, 5, 3)),
+    ("conv3x3_grouped_strided", Conv(64, 64, 3, padding=1, groups=8, stride=2), (1, 64, 10, 6)),
+    ("conv3x3_strided", Conv(16, 24, 3, padding=1, stride=2), (2, 16, 10, 14)),
+    ("conv4x4_strided", Conv(16, 24, 4, padding=1, stride=2), (2, 16, 10, 14)),
+    ("conv3x3_few", Conv(2, 2, 3, padding=1), (2, 2, 9, 13)),
+    ("conv_first", Conv(3, 16, 3, padding=1), (2, 3, 9, 13)),
+    ("conv_first", Conv(1, 16, 5, padding=2), (2, 1, 9, 13)),
+    ("conv_first_strided", Conv(3, 16, 7, padding=3, stride=2), (2, 3, 17, 13)),
+    ("conv1x1", Conv(16, 24, 1), (2, 16, 9, 13)),
+    ("conv1x1_strided", Conv(16, 24, 1, stride=2), (2, 16, 10, 13)),
+    ("depthwise", Conv(16, 16, 3, padding=1, groups=16), (2, 16, 9, 13)),
+    ("depthwise", Conv(16, 16, 7, padding=3, groups=16), (2, 16, 9, 13)),
+    ("depthwise_strided", Conv(16, 16, 5, padding=2, groups=16, stride=2), (2, 16, 9, 13)),
+    ("depthwise_dilated", Conv(16, 16, 3, padding=3, groups=16, dilation=3), (2, 16, 9, 13)),
+    ("upconv2x2", Up(16, 8, 2, 2), (2, 16, 9, 13)),
+    ("transposed3x3", Up(16, 8, 3, 2, padding=1, output_padding=1), (2, 16, 9, 13)),
+    ("transposed3x3_few", Up(16, 2, 3, 2, padding=1, output_padding=1), (2, 16, 9, 13)),
+    ("transposed4x4", Up(16, 8, 4, 2, padding=1), (2, 16, 9, 13)),
+]
+
+
+@pytest.fixture
+def any_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are packed for however few pixels, as the test's maps are small."""
+    monkeypatch.setattr(post_grad_choice, "SHARE", 1e6)
+
+
+@pytest.mark.usefixtures("any_copy")
+@pytest.mark.parametrize(("name", "layer", "size"), LAYERS)
+def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, size: tuple[int, ...]) -> None:
+    """With a batch norm and a SiLU after it, of which nothing is left, and it answers as before."""
+    outer = layer.out_channels
+    assert isinstance(outer, int)
+    net, x = half_net(copy.deepcopy(layer), nn.BatchNorm2d(outer), nn.SiLU()), half_image(*size)
+    made = rewritten(net, x)
+    assert [(found["name"], found["activation"]) for found in made.operations] == [(name, "silu")]
+    assert made.operations[0]["scale"] is not None
+    assert not made.graph.find_nodes(op="call_function", target=torch.ops.aten.div.Tensor)
+    assert error(net, made.answer, x) < 5e-4
+
+
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [
+        (Conv(16, 20, 3, padding=1), (1, 16, 8, 8)),
+        (Conv(12, 16, 1), (1, 12, 8, 8)),
+        (Conv(16, 16, 5, padding=2), (1, 16, 8, 8)),
+        (Conv(16, 16, 3), (1, 16, 8, 8)),
+        (Conv(16, 16, 3, padding=1, stride=2), (1, 16, 9, 8)),  # an odd height has no parity planes
+        (Conv(16, 16, 1), (1, 16, 1, 1)),  # one pixel, as squeeze-and-excitation has it
+        (Conv(3, 16, 3, padding=1), (0, 3, 8, 8)),
+    ],
+)
+def test_what_no_kernel_takes_stays(layer: nn.Module, size: tuple[int, ...]) -> None:
+    net, x = half_net(copy.deepcopy(layer)), half_image(*size)
+    with pytest.warns(UserWarning, match="all 1 convolutions of a graph stay with Inductor: 1 "):
+        made = rewritten(net, x)
+    assert made.names == []
+    assert torch.equal(made.answer, net(x))
+
+
+@pytest.mark.usefixtures("any_copy")
+def test_an_image_in_fp32_is_read_where_it_lies() -> None:
+    """A net that casts its image itself, as autocast does: the first layer's operation reads the user's own."""
+
+    class Casts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = Conv(3, 16, 3, padding=1)
+
+        def forward(self, image: Tensor) -> Tensor:
+            answer: Tensor = self.first(image.half())
+            return answer
+
+    net = Casts().half().eval()
+    x = torch.randn(1, 3, 9, 13)
+    made = rewritten(net, x)
+    (found,) = made.operations
+    assert (found["name"], found["x"].op) == ("conv_first", "placeholder")
+    assert torch.allclose(made.answer, net(x), rtol=2e-3, atol=2e-3)
+
+
+def test_autocast_has_its_weights_cast_in_the_graph() -> None:
+    net = nn.Sequential(Conv(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), Conv(16, 8, 1)).eval()
+    net, x = net.to(memory_format=torch.channels_last), half_image(2, 16, 9, 13).float()  # type: ignore[call-overload, unused-ignore]
+
+    class Within(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.float16):
+                answer: Tensor = net(image)
+            return answer
+
+    made = rewritten(Within(), x)
+    assert made.names == ["conv3x3", "conv1x1"]
+    want = net(x).detach()
+    assert float((made.answer - want).norm() / want.norm()) < 2e-3
+
+
+def test_a_weight_is_copied_where_that_is_little_beside_the_layer() -> None:
+    """A 2×2 transposed convolution's weight has no layout that its kernel reads: 4 KB for 160 bytes a pixel."""
+    up = half_net(Up(16, 16, 2, 2))
+    with pytest.warns(UserWarning, match="1 a weight that would be laid out anew at each call, for too few pixels"):
+        assert rewritten(up, half_image(1, 16, 8, 8)).names == []
+    assert rewritten(up, half_image(1, 16, 24, 24)).names == ["upconv2x2"]
+
+
+@pytest.mark.parametrize("nhwc", [True, False])
+def test_a_3x3_weight_in_channels_last_is_not_copied(nhwc: bool) -> None:
+    layout = torch.channels_last if nhwc else torch.contiguous_format
+    net = half_net(Conv(16, 16, 3, padding=1)).to(memory_format=layout)  # type: ignore[call-overload]
+    made = rewritten(net, half_image(2, 16, 64, 64))
+    assert made.names == ["conv3x3"]
+    copies = made.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    assert len(copies) == (0 if nhwc else 1)
+
+
+def test_a_kernel_can_be_left_out() -> None:
+    net, x = half_net(Conv(16, 16, 3, padding=1), Conv(16, 16, 1)), half_image(2, 16, 9, 13)
+    assert rewritten(net, x, leave=("conv1x1",)).names == ["conv3x3"]
+
+
+def test_shapes_that_vary_stay_and_are_told() -> None:
+    net, x = half_net(Conv(16, 16, 3, padding=1), nn.ReLU()), half_image(2, 16, 9, 13)
+    with pytest.warns(UserWarning, match=r"1 shapes that vary \(dynamic\)"):
+        made = rewritten(net, x, dynamic=True)
+    assert made.names == []
+    assert torch.equal(made.answer, net(x))
