@@ -5,7 +5,7 @@ there: `KernelOp.pack` is traced, and its operations become part of the graph, a
 """
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -65,7 +65,7 @@ def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
     refused = _why_no_kernel(x, weight, made)
     if refused is not None:
         return refused
-    layer = _described(conv, given)
+    layer = _described(conv)
     takers = [op for op in TAKERS if op.accepts is not None and op.accepts(layer)]
     wanted = [op for op in takers if op.name not in leave]
     if not wanted:
@@ -94,12 +94,12 @@ def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:
     return None
 
 
-def _described(conv: fx.Node, given: dict[str, Any]) -> LayerDescription:
-    """A convolution as a kernel judges it; whole numbers that a user gives are no image."""
+def _described(conv: fx.Node) -> LayerDescription:
+    """A convolution as a kernel judges it; what a cast alone parts from an input of the graph is an image."""
+    given = arguments(conv)
     kind = "conv_transpose2d" if given["transposed"] else "conv2d"
-    x, weight = given["input"], given["weight"].meta["val"]
-    maps = tuple(x.meta["val"].shape), tuple(conv.meta["val"].shape)
-    return described(kind, maps, pair(weight.shape[2:]), given, reads_image=uncast(x).op == "placeholder")
+    window = pair(given["weight"].meta["val"].shape[2:])
+    return described(kind, conv, window, reads_image=uncast(given["input"]).op == "placeholder")
 
 
 def _why_none_accepts(layer: LayerDescription) -> str:
@@ -137,7 +137,10 @@ def _is_one_line(value: Tensor) -> bool:
 
 
 def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
-    """What a kernel's `pack` does to a weight, by ATen's operations that Inductor compiles."""
+    """What a kernel's `pack` does to a weight of torch's own shape, by ATen's operations that Inductor compiles.
+
+    Without the copy at the end where the kernel reads [..., out, in] in any order.
+    """
     assert op.pack is not None
     with weight.fake_mode:  # type: ignore[attr-defined]
         traced = make_fx(op.pack, decomposition_table=select_decomp_table())(weight)
@@ -157,7 +160,14 @@ def reads_weight(op: KernelOp, packed: Tensor) -> bool:
 
 
 def is_small(op: KernelOp, packing: fx.Graph, x: Tensor, made: Tensor) -> bool:
-    """Whether packing a weight costs its layer little: nothing, or at most a `SHARE` of what it moves or multiplies."""
+    """Whether packing a weight costs its layer little: nothing, or at most a `SHARE` of what it moves or multiplies.
+
+    Args:
+        op: the layer's kernel.
+        packing: of the weight.
+        x: the layer's input [N, in, H, W].
+        made: its output [N, out, H', W'].
+    """
     called = [node for node in packing.nodes if node.op == "call_function"]
     if all(is_call(node, *VIEWS) for node in called):
         return True

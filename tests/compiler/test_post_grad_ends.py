@@ -84,7 +84,8 @@ def test_a_residual_block_is_three_operations() -> None:
             self.short = nn.Sequential(nn.Conv2d(32, 64, 1, 2, bias=False), nn.BatchNorm2d(64))
 
         def forward(self, x: Tensor) -> Tensor:
-            return (self.b(self.a(x)) + self.short(x)).relu()
+            answer: Tensor = (self.b(self.a(x)) + self.short(x)).relu()
+            return answer
 
     net, x = half_net(Block()), half_image(2, 32, 10, 14)
     made = rewritten(net, x)

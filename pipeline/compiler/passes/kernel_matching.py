@@ -1,13 +1,12 @@
 """Hands layers to the kernels that accept them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import Shape, arguments, calls, gives_image, is_call, like, shape_of
+from pipeline.compiler.fx_graph import arguments, calls, gives_image, is_call, like, shape_of
 from pipeline.compiler.kernel_layer import KernelLayer
 from pipeline.compiler.layer_nodes import put_layer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
@@ -48,15 +47,13 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     if weight is None or not net.knows(given["bias"]):
         return None
     kind = "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d"
-    maps = shape_of(source), shape_of(node)
-    return described(kind, maps, pair(weight.shape[2:]), given, reads_image=image_of(source) is not None)
+    return described(kind, node, pair(weight.shape[2:]), reads_image=image_of(source) is not None)
 
 
-def described(
-    kind: str, maps: tuple[Shape, Shape], window: tuple[int, int], given: Mapping[str, Any], *, reads_image: bool
-) -> LayerDescription:
-    """A convolution of images as a kernel judges it: shapes of input and output, and its operation's arguments."""
-    before, after = maps
+def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image: bool) -> LayerDescription:
+    """A node that is a convolution of images by a weight of a window as a kernel judges it."""
+    given = arguments(node)
+    before, after = shape_of(given["input"]), shape_of(node)
     # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
     dilation = pair([1 if side == 1 else step for side, step in zip(window, pair(given["dilation"]), strict=True)])
     return LayerDescription(
