@@ -19,12 +19,13 @@ from pipeline.compiler.passes.kernel_matching import described, pair
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
-from pipeline.kernels.common.nhwc import MOST_PROGRAMS
+from pipeline.kernels.common.nhwc import MOST_PIXELS, MOST_PROGRAMS
 from pipeline.measure.torch_device import vendor
 
 TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not None and not op.writes_logits)
 # They ask for no more than steps of 16 bytes. The others see all pixels, or all images, in one line.
 STEP_FREELY = ("conv3x3", "conv3x3_dilated", "conv3x3_grouped")
+MOST_VALUES = 2**31  # of an image: some kernels number them in 32 bits
 VIEWS = ("aten.view.default", "aten.reshape.default", "aten.permute.default")
 CLONE = "aten.clone.default"
 # What a copy of a weight may cost of its layer's time, and the FLOPs for each byte that a Hopper GPU moves: 600 TFLOP/s
@@ -89,9 +90,18 @@ def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:
         return "shapes that vary (dynamic)"
     if not x.dtype == weight.dtype == torch.float16:
         return f"in {str(x.dtype).removeprefix('torch.')}, not float16"
-    if 0 in (*made.shape, *x.shape) or max(*made.shape, *x.shape) > MOST_PROGRAMS:
+    if not all(_is_countable(value) for value in (x, made)):
         return "no pixels, or more than a kernel counts"
-    return None
+    # What reads the answer of a net in NCHW wants that: one kernel in NHWC between would cost two changes of layout.
+    in_nhwc = made.is_contiguous(memory_format=torch.channels_last)
+    return None if in_nhwc else "an answer that isn't channels_last, as neither input nor weight is"
+
+
+def _is_countable(value: Tensor) -> bool:
+    """Whether a map [N, C, H, W] isn't empty, and no kernel's grid or number of a pixel or value is too small."""
+    batch, channels, height, width = value.shape
+    few = max(batch, height) <= MOST_PROGRAMS and batch * height * width < MOST_PIXELS
+    return value.numel() > 0 and few and channels * height * width < MOST_VALUES
 
 
 def _described(conv: fx.Node) -> LayerDescription:

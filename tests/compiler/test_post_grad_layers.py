@@ -1,12 +1,15 @@
 """Which layers of a plain torch.compile become which operation, that they answer as before, and what stays."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.utils import run_and_get_code
 
 from pipeline.compiler import post_grad_choice
+from pipeline.compiler.post_grad_pass import Convolutions
 from tests.compiler.plain_compile import error, half_image, half_net, rewritten
 
 Conv, Up = nn.Conv2d, nn.ConvTranspose2d
@@ -88,7 +91,7 @@ def test_an_image_in_fp32_is_read_where_it_lies() -> None:
             answer: Tensor = self.first(image.half())
             return answer
 
-    net = Casts().half().eval()
+    net = half_net(Casts())
     x = torch.randn(1, 3, 9, 13)
     made = rewritten(net, x)
     (found,) = made.operations
@@ -128,6 +131,32 @@ def test_a_3x3_weight_in_channels_last_is_not_copied(nhwc: bool) -> None:
     assert made.names == ["conv3x3"]
     copies = made.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
     assert len(copies) == (0 if nhwc else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("any_copy")
+def test_a_training_step_of_several_kernels_has_the_gradients_of_fp16() -> None:
+    """By Inductor: forwards the operations, backwards torch's; as near to fp32 as torch's own in fp16, or nearly."""
+    torch.manual_seed(0)
+    first, up = nn.Sequential(Conv(3, 16, 3, padding=1), nn.ReLU()), nn.Sequential(Up(32, 16, 2, 2), nn.LeakyReLU(0.1))
+    middle = nn.Sequential(Conv(16, 16, 3, padding=1, groups=16), nn.BatchNorm2d(16), nn.SiLU(), Conv(16, 32, 3, 2, 1))
+    net, x = half_net(first, middle, up, Conv(16, 8, 1)), half_image(2, 3, 16, 12)
+    nets = [net, copy.deepcopy(net), copy.deepcopy(net).float()]
+    torch._dynamo.reset()
+
+    def gradients(run: Callable[[Tensor], Tensor], of: nn.Module, image: Tensor) -> list[Tensor]:
+        run(image).float().square().mean().backward()
+        return [part.grad for part in of.parameters() if part.grad is not None]
+
+    with torch._inductor.config.patch(post_grad_custom_pre_pass=Convolutions(anywhere=True)):
+        compiled = torch.compile(net)
+        found, programs = run_and_get_code(lambda: gradients(compiled, net, x))
+    names = ("conv_first", "depthwise", "conv3x3_strided", "upconv2x2", "conv1x1")
+    calls = [[program.count(f"torch.ops.unet_ladder.{name}.default(") for name in names] for program in programs]
+    assert calls == [[1] * 5, [0] * 5]
+    plain, exact = gradients(nets[1], nets[1], x), gradients(nets[2], nets[2], x.float())
+    for got, other, want in zip(found, plain, exact, strict=True):
+        assert float((got - want).norm()) < 2 * float((other - want).norm()) + 1e-3 * float(want.norm())
 
 
 def test_a_kernel_can_be_left_out() -> None:

@@ -73,7 +73,8 @@ def takes(conv: fx.Node) -> bool:
     ("conv", "why"),
     [
         (lambda: convolution(torch.float32), "in float32, not float16"),
-        (lambda: convolution(nhwc=False), "an input that isn't channels_last"),
+        (lambda: convolution(nhwc=False), "an answer that isn't channels_last"),
+        (lambda: convolution(seen=lambda x: x.contiguous()), "an input that isn't channels_last"),
         (lambda: convolution(stride=3), "a window, stride, padding, groups or size that no kernel takes"),
         (lambda: convolution(inner=20), "channels that are no multiple of 8"),
         (lambda: convolution(outer=20), "channels that are no multiple of 8"),
