@@ -1,14 +1,46 @@
-"""What a plain torch.compile makes of a net by the pass of the kernels, without Inductor's code: the graph is run."""
+"""What a plain torch.compile makes of a net by the pass of the kernels, without Inductor's code: the graph is run.
+
+`LAYERS` are the layers of images that the kernels take.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
 
+from pipeline.compiler import custom_ops
 from pipeline.compiler.post_grad_pass import Convolutions
+from pipeline.kernels.common.nhwc import interpreted
+
+Conv, Up = nn.Conv2d, nn.ConvTranspose2d
+# By their kernels' names; whether their height and width must be even.
+LAYERS: list[tuple[str, nn.Module, bool]] = [
+    ("conv3x3", Conv(16, 24, 3, padding=1), False),
+    ("conv3x3_dilated", Conv(16, 24, 3, padding=2, dilation=2), False),
+    ("conv3x3_grouped", Conv(64, 64, 3, padding=1, groups=8), False),
+    ("conv3x3_grouped", Conv(72, 72, 3, padding=1, groups=3), False),
+    ("conv3x3_grouped_strided", Conv(64, 64, 3, padding=1, groups=8, stride=2), True),
+    ("conv3x3_strided", Conv(16, 24, 3, padding=1, stride=2), True),
+    ("conv4x4_strided", Conv(16, 24, 4, padding=1, stride=2), True),
+    ("conv3x3_few", Conv(2, 2, 3, padding=1), False),
+    ("conv_first", Conv(3, 16, 3, padding=1), False),
+    ("conv_first", Conv(1, 16, 5, padding=2), False),
+    ("conv_first_strided", Conv(3, 16, 7, padding=3, stride=2), False),
+    ("conv1x1", Conv(16, 24, 1), False),
+    ("conv1x1_strided", Conv(16, 24, 1, stride=2), True),
+    ("depthwise", Conv(16, 16, 3, padding=1, groups=16), False),
+    ("depthwise", Conv(16, 16, 7, padding=3, groups=16), False),
+    ("depthwise_strided", Conv(16, 16, 5, padding=2, groups=16, stride=2), False),
+    ("depthwise_dilated", Conv(16, 16, 3, padding=3, groups=16, dilation=3), False),
+    ("upconv2x2", Up(16, 8, 2, 2), False),
+    ("transposed3x3", Up(16, 8, 3, 2, padding=1, output_padding=1), False),
+    ("transposed3x3_few", Up(16, 2, 3, 2, padding=1, output_padding=1), False),
+    ("transposed4x4", Up(16, 8, 4, 2, padding=1), False),
+]
 
 
 class Rewritten(NamedTuple):
@@ -45,6 +77,19 @@ def rewritten(net: nn.Module, *inputs: Tensor, dynamic: bool = False, leave: Seq
     with torch.no_grad():
         answer = torch.compile(net, backend=backend, dynamic=dynamic)(*inputs)
     return Rewritten(answer, graphs[-1])
+
+
+def by_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the operations' kernels in Triton's interpreter, with all that they check, where it is on: not on a GPU."""
+    if interpreted():
+        monkeypatch.setattr(custom_ops, "is_cuda", lambda _: True)
+        monkeypatch.setattr(custom_ops, "measured", lambda op, call: next(call.tiles(op)))
+
+
+def channels_of(layer: nn.Module) -> tuple[int, int]:
+    """How many channels a convolution reads and gives."""
+    assert isinstance(layer, Conv | Up)
+    return layer.in_channels, layer.out_channels
 
 
 def half_net(*layers: nn.Module) -> nn.Module:

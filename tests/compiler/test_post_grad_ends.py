@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.compiler.plain_compile import error, half_image, half_net, rewritten
+from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, rewritten
 from tests.kernels.activation_modules import MODULES
 
 Ends = Callable[[Tensor, Tensor], Tensor]
@@ -73,8 +73,9 @@ def test_what_nobody_else_reads_goes_into_the_operation(ends: Ends, residual: bo
     assert error(net, made.answer, x) < 1e-3
 
 
-def test_a_residual_block_is_three_operations() -> None:
+def test_a_residual_block_is_three_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its shortcut by a 1×1 convolution of stride 2, which the block's last one adds; each with its batch norm."""
+    by_the_kernels(monkeypatch)
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -87,7 +88,7 @@ def test_a_residual_block_is_three_operations() -> None:
             answer: Tensor = (self.b(self.a(x)) + self.short(x)).relu()
             return answer
 
-    net, x = half_net(Block()), half_image(2, 32, 10, 14)
+    net, x = half_net(Block()), half_image(2, 32, 6, 10)
     made = rewritten(net, x)
     assert sorted(made.names) == ["conv1x1_strided", "conv3x3", "conv3x3_strided"]
     maps = [node for node in made.graph.nodes if node.op == "call_function" and "aten.relu" in str(node.target)]

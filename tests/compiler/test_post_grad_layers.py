@@ -1,6 +1,7 @@
 """Which layers of a plain torch.compile become which operation, that they answer as before, and what stays."""
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -10,32 +11,23 @@ from torch._inductor.utils import run_and_get_code
 
 from pipeline.compiler import post_grad_choice
 from pipeline.compiler.post_grad_pass import Convolutions
-from tests.compiler.plain_compile import error, half_image, half_net, rewritten
+from tests.compiler.plain_compile import (
+    LAYERS,
+    Conv,
+    Up,
+    by_the_kernels,
+    channels_of,
+    error,
+    half_image,
+    half_net,
+    rewritten,
+)
 
-Conv, Up = nn.Conv2d, nn.ConvTranspose2d
-LAYERS: list[tuple[str, nn.Module, tuple[int, ...]]] = [
-    ("conv3x3", Conv(16, 24, 3, padding=1), (2, 16, 9, 13)),
-    ("conv3x3_dilated", Conv(16, 24, 3, padding=2, dilation=2), (2, 16, 9, 13)),
-    ("conv3x3_grouped", Conv(64, 64, 3, padding=1, groups=8), (1, 64, 9, 13)),
-    ("conv3x3_grouped", Conv(72, 72, 3, padding=1, groups=3), (1, 72, 5, 3)),
-    ("conv3x3_grouped_strided", Conv(64, 64, 3, padding=1, groups=8, stride=2), (1, 64, 10, 6)),
-    ("conv3x3_strided", Conv(16, 24, 3, padding=1, stride=2), (2, 16, 10, 14)),
-    ("conv4x4_strided", Conv(16, 24, 4, padding=1, stride=2), (2, 16, 10, 14)),
-    ("conv3x3_few", Conv(2, 2, 3, padding=1), (2, 2, 9, 13)),
-    ("conv_first", Conv(3, 16, 3, padding=1), (2, 3, 9, 13)),
-    ("conv_first", Conv(1, 16, 5, padding=2), (2, 1, 9, 13)),
-    ("conv_first_strided", Conv(3, 16, 7, padding=3, stride=2), (2, 3, 17, 13)),
-    ("conv1x1", Conv(16, 24, 1), (2, 16, 9, 13)),
-    ("conv1x1_strided", Conv(16, 24, 1, stride=2), (2, 16, 10, 13)),
-    ("depthwise", Conv(16, 16, 3, padding=1, groups=16), (2, 16, 9, 13)),
-    ("depthwise", Conv(16, 16, 7, padding=3, groups=16), (2, 16, 9, 13)),
-    ("depthwise_strided", Conv(16, 16, 5, padding=2, groups=16, stride=2), (2, 16, 9, 13)),
-    ("depthwise_dilated", Conv(16, 16, 3, padding=3, groups=16, dilation=3), (2, 16, 9, 13)),
-    ("upconv2x2", Up(16, 8, 2, 2), (2, 16, 9, 13)),
-    ("transposed3x3", Up(16, 8, 3, 2, padding=1, output_padding=1), (2, 16, 9, 13)),
-    ("transposed3x3_few", Up(16, 2, 3, 2, padding=1, output_padding=1), (2, 16, 9, 13)),
-    ("transposed4x4", Up(16, 8, 4, 2, padding=1), (2, 16, 9, 13)),
-]
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operations run their kernels where Triton's interpreter is on."""
+    by_the_kernels(monkeypatch)
 
 
 @pytest.fixture
@@ -44,17 +36,67 @@ def any_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(post_grad_choice, "SHARE", 1e6)
 
 
-@pytest.mark.usefixtures("any_copy")
-@pytest.mark.parametrize(("name", "layer", "size"), LAYERS)
-def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, size: tuple[int, ...]) -> None:
+@pytest.mark.usefixtures("any_copy", "kernels")
+@pytest.mark.parametrize(("name", "layer", "even"), LAYERS)
+def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, even: bool) -> None:
     """With a batch norm and a SiLU after it, of which nothing is left, and it answers as before."""
-    outer = layer.out_channels
-    assert isinstance(outer, int)
-    net, x = half_net(copy.deepcopy(layer), nn.BatchNorm2d(outer), nn.SiLU()), half_image(*size)
+    inner, outer = channels_of(layer)
+    net, x = half_net(copy.deepcopy(layer), nn.BatchNorm2d(outer), nn.SiLU()), half_image(2, inner, 5 + even, 7 + even)
     made = rewritten(net, x)
     assert [(found["name"], found["activation"]) for found in made.operations] == [(name, "silu")]
     assert made.operations[0]["scale"] is not None
     assert not made.graph.find_nodes(op="call_function", target=torch.ops.aten.div.Tensor)
+    assert error(net, made.answer, x) < 5e-4
+
+
+@pytest.mark.usefixtures("any_copy", "kernels")
+@pytest.mark.parametrize(("name", "layer", "even"), [one for one in LAYERS if not one[0].startswith("conv_first")])
+def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, even: bool) -> None:
+    """With a weight in NCHW, which is laid out anew."""
+
+    class Sliced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = copy.deepcopy(layer)
+
+        def forward(self, x: Tensor) -> Tensor:
+            answer: Tensor = self.layer(x[:, 8 : 8 + channels_of(layer)[0]])
+            return answer
+
+    net, x = Sliced().half(), half_image(1, 16 + channels_of(layer)[0], 5 + even, 5 + even)
+    made = rewritten(net, x)
+    assert made.names == [name]
+    assert error(net, made.answer, x) < 5e-4
+
+
+@pytest.mark.usefixtures("any_copy", "kernels")
+@pytest.mark.parametrize(
+    ("layer", "seen"),
+    [
+        (Conv(16, 24, 1), lambda x: x[:, :, 1:, 2:]),
+        (Conv(16, 24, 3, padding=1, stride=2), lambda x: x[:, :, :4]),
+        (Up(16, 8, 2, 2), lambda x: x[:, :, 1:]),
+        (Conv(16, 16, 3, padding=1), lambda x: x[:, :, 1:, 2:]),  # which boxes of any steps will do for
+    ],
+)
+def test_a_part_of_a_picture_goes_to_kernels_that_read_any_steps(
+    layer: nn.Module, seen: Callable[[Tensor], Tensor]
+) -> None:
+    class Cropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = copy.deepcopy(layer)
+
+        def forward(self, x: Tensor) -> Tensor:
+            answer: Tensor = self.layer(seen(x))
+            return answer
+
+    net, x = half_net(Cropped()), half_image(2, 16, 6, 8)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        made = rewritten(net, x)
+    reads = channels_of(layer) == (16, 16)
+    assert (made.names, len(told)) == ((["conv3x3"], 0) if reads else ([], 1))
     assert error(net, made.answer, x) < 5e-4
 
 
