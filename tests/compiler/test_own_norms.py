@@ -202,7 +202,7 @@ def test_a_pass_ends_in_silu_scaled_or_not(tmp_path: Path) -> None:
     wanted = scaled(BATCH)
     assert sorted(found.scale for found in found_passes(scaled.graph)) == pytest.approx([0.02, 1.0, 1.0])
     assert put_own_norms(scaled, BATCH, tuner(tmp_path / "scaled", WHEN_READ)) == {IN_A_PASS: 3, WHEN_READ: 0}
-    assert float((scaled(BATCH) - wanted).norm() / wanted.norm()) < 2e-3
+    assert float((scaled(BATCH) - wanted).norm() / wanted.norm()) < 1e-2  # steps of fp8, where the rounding tips
 
 
 @pytest.mark.parametrize("how", ["activation", "residual"])
