@@ -117,9 +117,10 @@ def _patterns() -> list[Pattern]:
 def _pattern(name: str) -> Pattern:
     """An activation in fp32, so that there are no casts, taken apart."""
     by_channel = ACTIVATIONS[name].by_channel
+    activation = Activation(name) if ACTIVATIONS[name].gains else Activation(name, SLOPE)
 
     def run(x: Tensor, slopes: Tensor) -> Tensor:
-        return Activation(name, SLOPE)(x, slopes if by_channel else None)
+        return activation(x, slopes if by_channel else None)
 
     traced = make_fx(run, decomposition_table=select_decomp_table())(torch.ones(1, 2, 3, 3), torch.ones(2, 1, 1))
     x, slopes = list(traced.graph.nodes)[:2]

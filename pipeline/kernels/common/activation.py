@@ -7,6 +7,7 @@ SiLU has a gain in the place of a slope, which its value is multiplied by.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import triton
 import triton.language as tl
@@ -99,6 +100,11 @@ class ActivationKind:
     gains: bool = False
 
 
+def _gained(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, float], Tensor]:
+    """An activation times a gain, and no operation more where that is 1."""
+    return lambda y, gain: activation(y) if gain == 1.0 else activation(y) * gain
+
+
 def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
     return y.where(y > 0, y * slope)
 
@@ -113,22 +119,12 @@ ACTIVATIONS: dict[str, ActivationKind] = {
         default_slope=0.01,
         homogeneous=True,
     ),
-    "silu": ActivationKind("aten.silu.default", lambda y, gain: functional.silu(y) * gain, _silu, gains=True),
-    "gelu": ActivationKind("aten.gelu.default", lambda y, gain: functional.gelu(y) * gain, _gelu, gains=True),
-    "gelu_tanh": ActivationKind(
-        "",
-        lambda y, gain: functional.gelu(y, approximate="tanh") * gain,
-        _gelu_tanh,
-        gains=True,
-    ),
+    "silu": ActivationKind("aten.silu.default", _gained(functional.silu), _silu, gains=True),
+    "gelu": ActivationKind("aten.gelu.default", _gained(functional.gelu), _gelu, gains=True),
+    "gelu_tanh": ActivationKind("", _gained(partial(functional.gelu, approximate="tanh")), _gelu_tanh, gains=True),
     "elu": ActivationKind("", functional.elu, _elu, default_slope=1.0),
-    "hardswish": ActivationKind(
-        "aten.hardswish.default",
-        lambda y, gain: functional.hardswish(y) * gain,
-        _hardswish,
-        gains=True,
-    ),
-    "mish": ActivationKind("aten.mish.default", lambda y, gain: functional.mish(y) * gain, _mish, gains=True),
+    "hardswish": ActivationKind("aten.hardswish.default", _gained(functional.hardswish), _hardswish, gains=True),
+    "mish": ActivationKind("aten.mish.default", _gained(functional.mish), _mish, gains=True),
     "prelu": ActivationKind("", _prelu, _leaky_relu, by_channel=True, homogeneous=True),
 }
 
