@@ -118,14 +118,6 @@ def test_torch_finds_no_fault_with_an_operation(of_each_kind: list[Call]) -> Non
         torch.library.opcheck(operation(call.name), (call.inputs[0],), call.given, test_utils=checks)
 
 
-def test_torch_finds_no_fault_with_what_merges_statistics() -> None:
-    counted, vector = statistics_of(torch.randn(2, 16, 36, 8), 2), torch.randn(8)
-    torch.library.opcheck(merge, (counted, 16, 36, 2))
-    for ends in ((vector, vector), (None, None)):
-        torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2))
-        torch.library.opcheck(norm, (counted, *ends, 1e-5, [16, 36], 2, 4))
-
-
 def test_a_net_that_says_nothing_of_groups_norms_each_channel_alone() -> None:
     """As nets that were saved before do."""
     counted = statistics_of(torch.randn(2, 16, 36, 8), 2)

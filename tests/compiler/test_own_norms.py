@@ -26,7 +26,6 @@ from tests.compiler.rewriting import called, computing, lowered, own_calls, rewr
 
 BATCH = image(2, 3, 8, 16)
 NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
-CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
 
 class Normed(nn.Module):
@@ -242,17 +241,3 @@ def test_wanted_gradients_are_refused_in_one_line() -> None:
         operation("normalised")(x.clone().requires_grad_(), **given)
     with torch.no_grad():
         operation("normalised")(x.clone().requires_grad_(), **given)
-
-
-def test_torch_finds_no_fault_with_the_operations() -> None:
-    x, norm = arguments()
-    given = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
-    groups = {"group_width": 4}
-    for named in (given, given | groups):
-        torch.library.opcheck(operation("normalised"), (x,), named, test_utils=CHECKS)
-    kept = {"weight": torch.randn(9, 8, 16), "bias": torch.rand(8), "activation": "none", "slope": 0.0, "layer": "a"}
-    made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
-    added: dict[str, object] = {"residual": torch.randn(2, 8, 16, 8).half().permute(0, 3, 1, 2), "residual_scale": 0.5}
-    for named in ({}, groups, added, {"statistics": None}):
-        whole = {**norm, **kept, **made, **named}
-        torch.library.opcheck(operation("normed_conv3x3"), (x,), whole, test_utils=CHECKS[:3])
