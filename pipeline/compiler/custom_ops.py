@@ -69,7 +69,7 @@ class KernelCall(NamedTuple):
 
     def tiles(self, op: KernelOp) -> Iterator[Tile]:
         """Those of the kernel that are worth measuring for these operands, the likeliest first."""
-        return op.candidates(*self[:3], *([] if self.second is None else [self.outputs, self.second]))
+        return op.candidates(*self.operands)
 
     def key(self, op: KernelOp) -> str:
         """What makes two calls of a kernel the same for the tuner: inputs, the weight's shape, outputs, epilogue."""

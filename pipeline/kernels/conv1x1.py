@@ -103,7 +103,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
         ValueError: a shape, dtype or stride is not as above.
     """
     check_operands(x, weight, epilogue, outputs)
-    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)))
+    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))
 
 
 def gated_conv1x1(
@@ -128,7 +128,7 @@ def gated_conv1x1(
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)), batch, factors)
+    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)), batch, factors)
 
 
 def gated_reference(
@@ -215,7 +215,7 @@ def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
         raise ValueError(f"{name}'s pixels must follow each other at one step, got strides {steps}") from error
 
 
-def candidates(x: Tensor, weight: Tensor, _: Epilogue, *__: object) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [out, in], the likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))

@@ -49,13 +49,13 @@ def conv1x1_strided(
     seen = read_of(x)
     conv1x1.check_operands(seen, weight, epilogue, outputs, FOLDS)
     lines = seen.shape[0] * seen.shape[1]
-    conv1x1.launch(seen, weight, epilogue, outputs, tile or next(candidates(x, weight, epilogue)), lines)
+    conv1x1.launch(seen, weight, epilogue, outputs, tile or next(candidates(x, weight)), lines)
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv1x1.Tile]:
+def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[conv1x1.Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [out, in]: those of `conv1x1`, no wider than a row."""
     row = max(LEAST_PIXELS, next_power_of_two(read_of(x).shape[2]))
-    narrowed = [replace(tile, pixels=min(tile.pixels, row)) for tile in conv1x1.candidates(x, weight, epilogue)]
+    narrowed = [replace(tile, pixels=min(tile.pixels, row)) for tile in conv1x1.candidates(x, weight)]
     yield from dict.fromkeys(replace(tile, warps=4) if tile.pixels < 64 else tile for tile in narrowed)
 
 

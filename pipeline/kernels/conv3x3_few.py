@@ -76,7 +76,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
     out = check_few(x, (weight, (9, outer, inner)), epilogue, outputs, ((batch, height, width, outer), FOLDS))
     if inner > MOST_IN or outer > MOST_OUT:
         raise ValueError(f"weight must have at most {MOST_IN} channels in and {MOST_OUT} out, got {list(weight.shape)}")
-    tile = tile or next(candidates(x, weight, epilogue))
+    tile = tile or next(candidates(x))
     on_grid(_conv3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, CHANNELS=outer, OUT=next_power_of_two(outer), PIXELS=tile.pixels,
@@ -84,7 +84,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
     )  # fmt: skip
 
 
-def candidates(x: Tensor, _: Tensor, __: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
     widest = max(32, next_power_of_two(x.shape[2]))
     for pixels, warps in ((256, 4), (128, 4), (512, 4)):

@@ -5,7 +5,7 @@ The idea: no slice sees another, so that a volume of D slices is D images. Its s
 buffer. So the kernels of images, and the library's convolution of images, are given views.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from pipeline.kernels import conv3x3, conv_first, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, Tile
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.slices import by_slice, stored_by_slice
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES
 from pipeline.kernels.polyphase import polyphase_layers
@@ -64,19 +64,13 @@ def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> Kernel
     assert op.weight_shape is not None
     pack, shape = op.pack, op.weight_shape
 
-    def candidates(
-        x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs | None = None, *rest: object
-    ) -> Iterator[Tile]:
-        operands = _of_images(x, weight, epilogue, outputs or Outputs(), *rest)
-        return op.candidates(*(operands[:3] if outputs is None else operands))
-
     return replace(
         op,
         name=name,
         accepts=None,
         reference=lambda *operands: op.reference(*_of_images(*operands)),
         launch=lambda *operands: op.launch(*_of_images(*operands)),
-        candidates=candidates,
+        candidates=lambda *operands: op.candidates(*_of_images(*operands)),
         library=_library(op),
         pack=lambda weight: pack(weight[:, :, 0]),
         weight_shape=lambda inner, outer: (*shape(inner, outer)[:2], *window),

@@ -191,7 +191,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     )  # fmt: skip
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, channels] and weight [k², channels], the likeliest first.
 
     A thread has 2 to 4 channels, whose taps it holds in registers.

@@ -94,7 +94,7 @@ def transposed3x3_few(
     out = check_few(x, (weight, (16, outer, inner)), epilogue, outputs, (shape, ()))
     if outer > MOST_OUT:
         raise ValueError(f"weight must have at most {MOST_OUT} channels out, got {list(weight.shape)}")
-    tile = tile or next(candidates(x, weight, epilogue))
+    tile = tile or next(candidates(x))
     on_grid(_transposed3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, OUT=outer, GROUP=next_power_of_two(outer), PIXELS=tile.pixels, DEPTH=tile.depth,
@@ -108,7 +108,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
     OF_MANY.reference(x, weight, epilogue, outputs)
 
 
-def candidates(x: Tensor, _: Tensor, __: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, h, w, in], the likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))

@@ -165,7 +165,8 @@ def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> Ro
     """Tune one layer, run it once more on poisoned outputs, compare, and time it and the library."""
     case = case_of(layer, batch, DTYPES[name])
     start = time.perf_counter()
-    tile = tuner.best(f"{layer} {name} {batch}", case.op.candidates(case.x, case.packed, case.epilogue), case.run)
+    tiles = case.op.candidates(case.x, case.packed, case.epilogue, case.outputs)
+    tile = tuner.best(f"{layer} {name} {batch}", tiles, case.run)
     tuned = time.perf_counter() - start
     for result in case.outputs.given.values():
         result.copy_(poisoned(*result.shape, dtype=result.dtype))

@@ -105,7 +105,7 @@ def replaced_ms(shape: Shape, dtype: torch.dtype) -> float | None:
     wide, taps = values(dtype, batch, 2 * size, 2 * size, middle + skip), values(dtype, 9, outer, middle + skip)
     end = epilogue_of(outer, dtype)
     out = Outputs(torch.empty(batch, 2 * size, 2 * size, outer, device="cuda", dtype=dtype))
-    found = fastest(conv3x3.candidates(wide, taps, end), lambda tile: conv3x3.conv3x3(wide, taps, end, out, tile))
+    found = fastest(conv3x3.candidates(wide, taps, end, out), lambda tile: conv3x3.conv3x3(wide, taps, end, out, tile))
     total = next(iter(found.values()))
     if shape.replaces == "pair":
         small, up_taps = values(dtype, batch, size, size, inner), values(dtype, 4, middle, inner)

@@ -68,7 +68,7 @@ def same_size(inner: int, outer: int, side: int, dtype: torch.dtype) -> Ways:
     ways = {"one slice": packed} | ({"two slices": conv3x3x3.stacked(packed)} if outer <= STACKED else {})
     for way, held in ways.items():
         taps = held.to(dtype)
-        for tile in conv3x3.candidates(x, taps, epilogue):
+        for tile in conv3x3.candidates(x, taps, epilogue, outputs):
             yield f"{way}, {tile}", partial(conv3x3.conv3x3, x, taps, epilogue, outputs, tile)
     if dtype == HALF:
         library = for_library(weight, epilogue.bias)

@@ -33,7 +33,7 @@ def of_norms() -> dict[str, list[Sample]]:
     """A norm's pass and the convolution that norms what it reads: with groups, a residual, without statistics."""
     y = torch.randn(2, 8, 16, 16)
     x, counted, weight = y.permute(0, 3, 1, 2), statistics_of(y), torch.rand(16)[:, None, None]
-    norm = {"counted": counted, "norm_weight": weight, "norm_bias": None, "eps": 1e-5, "phases": 1}
+    norm: dict[str, Any] = {"counted": counted, "norm_weight": weight, "norm_bias": None, "eps": 1e-5, "phases": 1}
     norm |= {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
     alone = {**norm, "norm_scale": 1.0, "result": torch.empty_like(x)}
     kept = {"weight": torch.randn(9, 8, 16), "bias": torch.rand(8), "activation": "none", "slope": 0.0, "layer": "a"}

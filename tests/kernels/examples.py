@@ -13,7 +13,7 @@ from pipeline.kernels import conv1x1_strided, conv_first_volumes
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_grouped
 from pipeline.kernels.polyphase import grouped_strided
 
@@ -70,19 +70,24 @@ class Example:
     outputs: Outputs
     buffers: list[Tensor]
     dtype: torch.dtype
+    second: SecondSource | None = None  # of a kernel that takes one
+
+    def operands(self, outputs: Outputs) -> tuple[object, ...]:
+        """What the kernel's functions take, to store into these outputs."""
+        return self.x, self.weight, self.epilogue, outputs, *([] if self.second is None else [self.second])
 
     def candidates(self) -> list[Any]:
         """The tiles to try."""
-        return list(self.op.candidates(self.x, self.weight, self.epilogue))
+        return list(self.op.candidates(*self.operands(self.outputs)))
 
     def run(self, tile: Any = None) -> None:
         """Store by the kernel."""
-        self.op.launch(self.x, self.weight, self.epilogue, self.outputs, tile)
+        self.op.launch(*self.operands(self.outputs), tile)
 
     def expected(self) -> dict[str, Tensor]:
         """What the reference stores, by name."""
         wanted = Outputs(**{name: torch.empty_like(part) for name, part in self.outputs.given.items()})
-        self.op.reference(self.x, self.weight, self.epilogue, wanted)
+        self.op.reference(*self.operands(wanted))
         return wanted.given
 
     def poison(self) -> None:
@@ -126,20 +131,21 @@ def example(op: KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
         weight = weight if op.reads_image else weight.to(dtype)
-        epilogue = epilogue_of(layer, dtype, outer, grown_size(op, layer))
+        epilogue = replace(epilogue_of(layer, dtype, outer, grown_size(op, layer)), phases=op.phases)
     stored_as = layer.stored_as or dtype
     grown = grown_size(op, layer)
     wide = poisoned(batch, *grown, 2 * outer, dtype=stored_as)
     small = poisoned(batch, grown[0] // 2, grown[1] // 2, 2 * outer, dtype=stored_as)
     logits = poisoned(batch, layer.classes, *grown, dtype=torch.float32)
-    statistics = poisoned(batch, blocks_of(*grown), 2, outer, dtype=torch.float32)
+    statistics = poisoned(batch, blocks_of(*grown, op.phases), 2, outer, dtype=torch.float32)
     outputs = Outputs(
         wide[..., outer:] if layer.stored else None,
         small[..., outer:] if layer.pool else None,
         logits if layer.classes else None,
         statistics if layer.statistics else None,
     )
-    return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype)
+    second = SecondSource() if op.takes_second else None
+    return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype, second)
 
 
 def grown_size(op: KernelOp, layer: Layer) -> tuple[int, int]:

@@ -1,16 +1,18 @@
 """Maps, their statistics and norms, for the tests of the kernels that norm."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from pipeline.kernels import norm_pass
-from pipeline.kernels.common.activation import Activation
+from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass, Tile
-from tests.kernels.examples import DEVICE, poisoned, values
+from tests.kernels.examples import DEVICE, FP8, HALF, poisoned, values
 
 LEAKY = Activation("leaky_relu", 0.1)
 
@@ -43,13 +45,42 @@ def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: 
     return out
 
 
+@dataclass(frozen=True)
+class After:
+    """What comes after the sums of a convolution that norms what it reads: all that its operation lets through.
+
+    `residual` is the dtype of a part of a wider map that is added; with fp8 what its unit is worth isn't 1.
+    """
+
+    residual: torch.dtype | None = None
+    statistics: bool = True
+    activation: Activation = NONE
+
+
+PLAIN_END = After()
+# Each residual with and without sums, and each end that the layer after a norm may have.
+AFTER = [
+    *(After(residual, statistics) for residual in (None, HALF, FP8) for statistics in (True, False)),
+    After(None, True, Activation("silu")),
+    After(None, False, RELU),
+    After(HALF, False, Activation("leaky_relu", 0.1)),
+    After(FP8, True, Activation("gelu")),
+]
+
+
 def convolution(
-    size: tuple[int, ...], outer: int, group_width: int = 1, *, adds: bool = False
+    size: tuple[int, ...], outer: int, group_width: int = 1, after: After = PLAIN_END
 ) -> tuple[Operands, Tensor, NormPass]:
-    """A convolution of a norm of a map [N, H, W, in], with outputs of NaN; it may add a part of a wider map."""
+    """A convolution of a norm of a map [N, H, W, in], with outputs of NaN."""
     x, counted, how = normed(size, group_width=group_width)
-    residual = values(*size[:3], 2 * outer)[..., outer:] if adds else None
-    epilogue = Epilogue(bias=values(outer, dtype=torch.float32), residual=residual, statistics=True)
+    residual = None if after.residual is None else values(*size[:3], 2 * outer, dtype=after.residual)[..., outer:]
+    epilogue = Epilogue(
+        bias=values(outer, dtype=torch.float32),
+        activation=after.activation,
+        residual=residual,
+        residual_scale=0.5 if after.residual == FP8 else 1.0,
+        statistics=after.statistics,
+    )
     whole = torch.full((size[0], blocks_of(*size[1:3]), 2, outer), torch.nan, device=DEVICE)
-    outputs = Outputs(poisoned(*size[:3], outer), statistics=whole)
+    outputs = Outputs(poisoned(*size[:3], outer), statistics=whole if after.statistics else None)
     return Operands(x, values(9, outer, size[3]) * 0.1, epilogue, outputs), counted, how

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
-from pipeline.kernels.common.capability import gluon_barred
+from pipeline.kernels.common.capability import gluon_barred, supported
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.norm_pass import NormPass
 from tests.kernels.examples import FP8, HALF, assert_near
-from tests.kernels.norm_examples import LEAKY, convolution, normed, stored
+from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, normed, stored
 from tests.kernels.test_gpu_kernels import what_the_gpu_has
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
@@ -26,6 +26,22 @@ def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dty
     """The same bits in two runs."""
     x, counted, how = normed(size, phases=2)
     how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
+    wanted = stored(how, x, counted, dtype, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
+
+
+@pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)
+@pytest.mark.parametrize("group_width", [1, 4, 32])
+@pytest.mark.parametrize("dtype", [FP8])
+def test_every_tile_of_the_pass_rounds_groups_to_fp8_on_a_gpu(
+    group_width: int, activation: Activation, dtype: torch.dtype
+) -> None:
+    """A scale passes through an activation, or comes after it."""
+    x, counted, how = normed((3, 26, 34, 64), group_width=group_width)
+    how = replace(how, activation=activation, scale=0.02)
     wanted = stored(how, x, counted, dtype, None)
     for tile in norm_pass.candidates(counted):
         first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
@@ -57,17 +73,31 @@ def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
     ("inner", "outer", "group_width"), [(32, 32, 1), (24, 16, 1), (64, 8, 1), (32, 32, 4), (64, 8, 16), (16, 16, 2)]
 )
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
-@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("after", [After(), After(HALF)], ids=str)
 def test_the_convolution_norms_what_it_reads_on_a_gpu(
-    adds: bool, activation: Activation, inner: int, outer: int, group_width: int
+    after: After, activation: Activation, inner: int, outer: int, group_width: int
 ) -> None:
     """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
+    check_every_tile(after, activation, (inner, outer), group_width)
+
+
+@pytest.mark.parametrize("channels", [(32, 32), (64, 8)])
+@pytest.mark.parametrize("after", AFTER, ids=str)
+def test_the_convolution_that_norms_ends_in_all_that_it_may_on_a_gpu(after: After, channels: tuple[int, int]) -> None:
+    """Without sums, with its own activation, with a residual in fp8."""
+    if after.residual == FP8 and (reason := supported(torch.cuda.get_device_capability(), FP8)):
+        pytest.skip(reason)
+    check_every_tile(after, LEAKY, channels, 4)
+
+
+def check_every_tile(after: After, activation: Activation, channels: tuple[int, int], group_width: int) -> None:
     if reason := gluon_barred():
         pytest.skip(reason)
-    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width, adds=adds)
+    inner, outer = channels
+    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width, after)
     how = replace(how, activation=activation)
     wanted = [part.clone() for part in run(operands, counted, how, None)]
-    for tile in conv3x3_narrow.candidates(operands.x, outer, ends=True):
+    for tile in conv3x3_narrow.candidates(operands.x, outer, ends=bool(operands.epilogue.parts)):
         first = [part.clone() for part in run(operands, counted, how, tile)]
         again = run(operands, counted, how, tile)
         for one, other, want in zip(first, again, wanted, strict=True):

@@ -16,7 +16,6 @@ from tests.kernels.examples import (
     DEVICE,
     FP8,
     HALF,
-    MIXED,
     PLAIN,
     TYPES,
     Layer,
@@ -27,9 +26,9 @@ from tests.kernels.examples import (
     slopes_of,
     values,
 )
+from tests.kernels.kind_examples import BY_ROWS
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
-BY_ROWS = ("conv3x3_few", "transposed3x3_few", "upsample2x", "upsample2x_aligned")  # a program has a part of one row
 ENDS = [
     (op, activation)
     for op in PLAIN
@@ -62,16 +61,6 @@ def test_a_kernel_stores_what_its_reference_stores(op: KernelOp, layer: Layer, d
     """It reads a slice of channels and stores into one, whatever the size, and leaves the other channels alone."""
     rows = 3 if layer.batch == 1 else 1
     made = example(op, dtype, for_kernel(op, low(op, layer, rows)))
-    made.run(small(made))
-    made.check()
-
-
-@pytest.mark.parametrize(("dtype", "stored"), MIXED)
-@pytest.mark.parametrize("op", [op for op in PLAIN if not op.reads_image], ids=name_of)
-def test_a_kernel_stores_the_type_that_it_does_not_read(op: KernelOp, dtype: torch.dtype, stored: torch.dtype) -> None:
-    """As where layers in fp8 and in fp16 meet, with a residual of the input's type where the kernel adds one."""
-    layer = Layer(1, (2, 6), 32, 48, residual=dtype, stored_as=stored)
-    made = example(op, dtype, for_kernel(op, low(op, layer, 1)))
     made.run(small(made))
     made.check()
 

@@ -9,11 +9,12 @@ from torch.nn import functional
 
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass, Tile
 from tests.kernels.examples import FP8, HALF, assert_near
-from tests.kernels.norm_examples import LEAKY, convolution, normed, stored
+from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, normed, stored
 
 
 @pytest.mark.parametrize(("merges", "dtype"), [(True, FP8), (False, HALF)])
@@ -32,6 +33,16 @@ def test_the_pass_norms_groups_of_channels(group_width: int, channels: int, merg
     x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
     found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
     assert_near(found, wanted, HALF)
+
+
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize("activation", [NONE, RELU], ids=str)
+def test_the_pass_rounds_groups_to_fp8(activation: Activation, merges: bool) -> None:
+    """With the activations that a scale passes through; the leaky one is above."""
+    x, counted, how = normed((1, 10, 34, 24), group_width=8)
+    how = replace(how, activation=activation, scale=0.02)
+    found, wanted = (stored(how, x, counted, FP8, tile) for tile in (Tile(4096, 2, merges), None))
+    assert_near(found, wanted, FP8)
 
 
 @pytest.mark.parametrize("merges", [True, False])
@@ -104,6 +115,26 @@ def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int)
     assert operands.outputs.out is not None
     found = operands.outputs.out.permute(0, 3, 1, 2).float()
     assert float((found - wanted).norm() / wanted.norm()) < 2e-3
+
+
+@pytest.mark.parametrize("after", AFTER, ids=str)
+def test_the_convolution_s_reference_ends_in_all_that_it_may(after: After) -> None:
+    """Without sums, with its own activation, with a residual in fp8, whose unit isn't worth 1."""
+    operands, counted, how = convolution((1, 9, 20, 16), 8, after=after)
+    conv3x3_normed.reference(operands, counted, how)
+    epilogue, outputs = operands.epilogue, operands.outputs
+    assert epilogue.bias is not None
+    before = stored(how, operands.x, counted, HALF, None)
+    taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
+    sums = functional.conv2d(before.permute(0, 3, 1, 2).float(), taps, padding=1).permute(0, 2, 3, 1) + epilogue.bias
+    if epilogue.residual is not None:
+        sums = sums + epilogue.residual.float() * (0.5 if after.residual == FP8 else 1.0)
+    wanted = after.activation(sums)
+    assert outputs.out is not None
+    torch.testing.assert_close(outputs.out.float(), wanted, rtol=4e-3, atol=4e-3)
+    assert (outputs.statistics is not None) == after.statistics
+    if outputs.statistics is not None:
+        torch.testing.assert_close(outputs.statistics, statistics_of(wanted), rtol=1e-2, atol=0.1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch.nn import functional
 from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, SecondSource
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
 from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
@@ -115,12 +115,10 @@ def test_the_references_are_torch_s_convolutions() -> None:
 
 def check_slices(made: Example, *, every_tile: bool) -> None:
     """Assert that a kernel of slices stores what its reference stores, by all its tiles or the last."""
-    second = [SecondSource()] if made.op.takes_second else []
-    among = [made.outputs, *second] if second else []
-    tiles = list(made.op.candidates(made.x, made.weight, made.epilogue, *among))
+    tiles = made.candidates()
     for tile in tiles if every_tile else tiles[-1:]:
         made.poison()
-        made.op.launch(made.x, made.weight, made.epilogue, made.outputs, *second, tile)
+        made.run(tile)
         made.check()
 
 

@@ -124,7 +124,8 @@ class KernelOp:
         reference: what it computes, in plain PyTorch on any device: of x [N, H, W, in] (of a kernel that reads the
             image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
         launch: the same by the kernel, with one of `candidates`; the first of them for None.
-        candidates: the tiles worth measuring for x, the packed weight and an epilogue, the likeliest first.
+        candidates: the tiles worth measuring for the operands of `reference`, the likeliest first: also what is stored
+            takes a program's shared memory.
         library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W']; of volumes
             that are read as the user gives them x is [N, in, D, H, W].
         flops: operations, 2 for a multiply-add, for an input of such a shape and `out` channels.

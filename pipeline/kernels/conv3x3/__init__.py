@@ -59,7 +59,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     """
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands)
-    tile = tile or next(candidates(x, weight, epilogue))
+    tile = tile or next(candidates(*operands))
     if isinstance(tile, conv3x3_gluon.Tile):
         conv3x3_gluon.launch(operands, tile)
     elif isinstance(tile, conv3x3_narrow.Tile):
@@ -68,7 +68,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
         conv3x3_triton.launch(operands, tile)
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
 
     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
@@ -79,7 +79,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts))
     if by_gluon and reaching_views_barred() is None:
-        yield from conv3x3_tiles.candidates(x, weight, epilogue)
+        yield from conv3x3_tiles.candidates(Operands(x, weight, epilogue, outputs))
     else:
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 

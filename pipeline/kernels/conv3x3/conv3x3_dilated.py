@@ -39,7 +39,7 @@ def conv3x3_dilated(
     conv3x3_triton.launch(operands, tile or next(candidates(x, weight, epilogue)))
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv3x3_triton.Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [9, out, in], the likeliest first."""
     has_head = epilogue.head is not None
     return conv3x3_triton.candidates(x, weight.shape[1], head=has_head, statistics=epilogue.statistics)

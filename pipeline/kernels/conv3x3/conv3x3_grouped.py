@@ -100,7 +100,7 @@ def conv3x3_grouped(
     conv3x3_triton.launch(operands, tile, grouped=True)
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[conv3x3_triton.Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
     """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], the likeliest first."""
     for tile in conv3x3_triton.candidates(x, BLOCK, statistics=epilogue.statistics):
         yield replace(tile, depth=min(tile.depth, weight.shape[-1]))

@@ -98,7 +98,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         conv_first_triton.launch(operands, tile)
 
 
-def candidates(_: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+def candidates(_: Tensor, weight: Tensor, epilogue: Epilogue, *__: object) -> Iterator[Tile]:
     """The tiles worth measuring for weight [in, k, span, out] and any image [N, in, H, W], the likeliest first."""
     if gluon_barred() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
         return conv_first_gluon.candidates(weight, statistics=epilogue.statistics)

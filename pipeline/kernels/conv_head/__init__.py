@@ -74,7 +74,7 @@ def conv_head(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         raise ValueError(f"logits must be {[batch, classes, height, width]} float32, got {list(logits.shape)}")
     if not logits.is_contiguous():
         raise ValueError(f"logits must be contiguous, got strides {list(logits.stride())}")
-    tile = tile or next(candidates(x, weight, epilogue))
+    tile = tile or next(candidates(x, weight))
     if isinstance(tile, conv_head_gluon.Tile):
         conv_head_gluon.launch(x, weight, epilogue, logits, tile)
     else:
@@ -91,7 +91,7 @@ def _required(outputs: Outputs) -> Tensor:
     return outputs.logits
 
 
-def candidates(x: Tensor, weight: Tensor, _: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], the likeliest first."""
     narrow = _side(weight) == 3 and x.shape[3] <= conv3x3_narrow.MOST_IN
     if narrow and gluon_barred() is None and not interpreted():

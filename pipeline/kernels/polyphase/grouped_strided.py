@@ -47,15 +47,15 @@ def grouped_strided(
     """
     operands = Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
     check_operands(operands)
-    tile = tile or next(candidates(x, weight, epilogue))
+    tile = tile or next(candidates(x, weight, epilogue, outputs))
     if tile.out != BLOCK:
         raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {tile.out}")
     polyphase_triton.launch(operands, tile)
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[polyphase_triton.Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[polyphase_triton.Tile]:
     """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], the likeliest first."""
-    operands = Operands(epilogue, Outputs(), full=x[..., :BLOCK], full_weight=weight)
+    operands = Operands(epilogue, outputs, full=x[..., :BLOCK], full_weight=weight)
     for tile in polyphase_triton.candidates(operands):
         yield replace(tile, out=BLOCK)
 

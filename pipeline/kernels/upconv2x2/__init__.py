@@ -73,7 +73,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         upconv2x2_triton.launch(x, weight, epilogue, out, tile)
 
 
-def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue) -> Iterator[Tile]:
+def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [4 or 8, out, in], the likeliest first."""
     if reaching_views_barred() is None and not interpreted():
         yield from upconv2x2_gluon.candidates(x, x.shape[1] // epilogue.slices if len(weight) == 8 else 16)
