@@ -1,9 +1,11 @@
 """Compiles kernels for compute capabilities on any machine, and prints what it compiled: run as a process.
 
-    python -m tests.kernels.compiled 90     the Gluon kernels
+    python -m tests.kernels.compiled 90     the Gluon kernels that this Triton builds, and what stands in for the others
     python -m tests.kernels.compiled 80     the plain ones, as they are on a GPU for which no Gluon kernel is written
+    python -m tests.kernels.compiled 89     those in fp8
     python -m tests.kernels.compiled 80 90  one after the other
 
+With another Triton before this one on PYTHONPATH, and TRITON_CACHE_DIR elsewhere, they are compiled by that one.
 Triton takes target and device from its driver. The one here knows the target alone, and nothing is launched.
 """
 
@@ -27,20 +29,24 @@ from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.compile_processes import CompilingProcesses, TargetAlone
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head, norm_pass
-from pipeline.kernels.common.activation import Activation
-from pipeline.kernels.common.block_statistics import blocks_of
-from pipeline.kernels.common.capability import HOPPER
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import SecondSource
+from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
+from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
-from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
-from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.merged_statistics import Norm
-from pipeline.kernels.polyphase import Operands, candidates, polyphase
-from tests.kernels import polyphase_examples as phases
-from tests.kernels.examples import FP8, HALF, Layer, example
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_tiles import RESERVED_BYTES, shared_by
+from tests.kernels.compiled_kernels import (
+    MIXED,
+    from_registers,
+    gluon_kernels,
+    kernels_in_fp8,
+    likeliest,
+    plain_kernels,
+)
+from tests.kernels.examples import HALF, Example, Layer, example
+from tests.kernels.kind_examples import WIDE
+
+AMPERE, ADA = 80, 89  # compute capabilities, ten times their numbers
+SHARED: list[int] = []  # bytes of each program's shared memory
 
 
 def compile_instead(kernel: JITFunction, grid: Any) -> Any:
@@ -50,6 +56,7 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
         kernel.device_caches.clear()  # they know the target of the first launch
         # Where kernels aren't debugged, its sums for checks of overflow are thrown away again by a later pass.
         built = kernel.run(*args, grid=grid, warmup=True, sanitize_overflow=False, **kwargs)
+        SHARED.append(built.metadata.shared)
         text = built.asm["ptx"]
         product = next((name for name in ("wgmma", "tcgen05", "mma.sync") if name in text), "none")
         waits = "griddepcontrol.wait" in text and "griddepcontrol.launch_dependents" in text
@@ -81,9 +88,26 @@ def all_kernels(capability: int) -> None:
     """Those of one compute capability, ten times its number."""
     triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", capability, 32)))
     if capability // 10 == HOPPER:
+        on_hopper()
+        return
+    with as_if_here(capability):
+        if capability == ADA:
+            kernels_in_fp8()
+        else:
+            compile_beforehand()
+            plain_kernels()
+
+
+def on_hopper() -> None:
+    """The Gluon kernels; where Triton doesn't build those whose views reach past a plane, what stands in for them."""
+    compile_beforehand()
+    if reaching_views_barred() is None:
         gluon_kernels()
+        for kind in MIXED:
+            check_shared(likeliest(kind, WIDE))
     else:
-        plain_kernels_for(capability)
+        plain_kernels()
+    from_registers()
 
 
 def only_compiled(kernel: JITFunction, grid: Any) -> Any:
@@ -147,118 +171,22 @@ def another_ptxas() -> Iterator[None]:
             yield
 
 
-def plain_kernels_for(capability: int) -> None:
-    """The plain kernels, as if a GPU of this compute capability were here."""
-    found = torch.cuda.is_available, torch.cuda.get_device_capability
-    torch.cuda.is_available = lambda: True
-    torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
-    try:
-        plain_kernels()
-    finally:
-        torch.cuda.is_available, torch.cuda.get_device_capability = found
+@contextmanager
+def as_if_here(capability: int) -> Iterator[None]:
+    """As if a GPU of this compute capability were here: its kernels are then the plain ones."""
+    with (
+        patch.object(torch.cuda, "is_available", lambda: True),
+        patch.object(torch.cuda, "get_device_capability", lambda device=None: divmod(capability, 10)),
+    ):
+        yield
 
 
-def gluon_kernels() -> None:
-    """One tile of each kernel that is written in Gluon, in both types, and one with all parts of an epilogue."""
-    compile_beforehand()
-    leaky, prelu = Activation("leaky_relu", 0.1), Activation("prelu")
-    plain = Layer(size=(32, 32), inner=64, outer=64, activation=leaky)
-    whole = replace(plain, activation=prelu, pool=True, residual=HALF, statistics=True)
-    for name, dtype, layer in (("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("upconv2x2", FP8, plain)):
-        made = example(BY_NAME[name], dtype, layer)
-        made = replace(made, epilogue=replace(made.epilogue, early=layer is whole))
-        made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
-    compile_volumes()
-    compile_polyphase()
-    from_registers()
-
-
-def compile_volumes() -> None:
-    """3×3×3 by two slices at a time, which is all that one takes and more; growing, with a stride, and the first."""
-    layer = Layer(size=(16, 16), inner=32, outer=32, slices=2, statistics=True)
-    made = example(BY_NAME["conv3x3x3"], HALF, layer)
-    both = replace(made, weight=conv3x3x3.stacked(made.weight))
-    both.run(both.candidates()[-1])
-    grown = example(BY_NAME["upconv2x2x2"], HALF, replace(layer, statistics=False))
-    grown.run([tile for tile in grown.candidates() if "gluon" in type(tile).__module__][-1])
-    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, counts=True, slices=3, step=1), FP8)
-    polyphase(strided, [*candidates(strided)][-1])
-    first = example(BY_NAME["conv_first_volumes"], HALF, replace(layer, inner=1))
-    first.run([tile for tile in first.candidates() if "gluon" in type(tile).__module__][-1])
-
-
-def plain_kernels() -> None:
-    """Those that no other file compiles: 3×3, the phases of an up-sampling, depthwise, squeeze-and-excitation."""
-    compile_beforehand()
-    for name, slices in (("conv3x3", 1), ("conv3x3x3", 2)):
-        made = example(BY_NAME[name], HALF, Layer(size=(32, 32), inner=16, outer=64, slices=slices))
-        made.run(made.candidates()[-1])
-    small, full = (torch.zeros(1, size, size, 32).half() for size in (16, 32))
-    epilogue, taps = Epilogue(bias=torch.zeros(32)), torch.zeros(16, 32, 32).half()
-    grown = Operands(epilogue, Outputs(torch.zeros_like(full)), small, taps, full, taps[:9], torch.zeros(3, 3, 32))
-    strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, slices=2))
-    halved, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 64, counts=True, window=4))
-    for operands in (grown, strided, halved):
-        polyphase(operands, next(candidates(operands)))
-    squeezed = example(BY_NAME["depthwise_strided"], HALF, Layer(size=(32, 32), inner=40, outer=40, statistics=True))
-    squeezed.run()
-    layers = Excitation(taps[0, :4], torch.zeros(4), taps[1, :4], torch.zeros(32), Activation("silu"), "sigmoid")
-    excitation(torch.zeros(1, blocks_of(16, 16), 2, 32), (16, 16), 1, layers)
-    gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
-    conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
-    norm_small(small)
-    norm_groups()
-
-
-def norm_small(x: torch.Tensor) -> None:
-    """A norm's pass over x [1, 16, 16, 32], which merges its statistics."""
-    how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1))
-    norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x))
-
-
-def norm_groups() -> None:
-    """A pass that merges groups' statistics, and one before which they are merged: in bands, of the widest groups."""
-    for size, group_width, tile in ((16, 8, norm_pass.Tile(4096, 4, True)), (384, 64, norm_pass.Tile(4096, 4, False))):
-        x, norm = torch.zeros(1, size, size, 64).half(), Norm(eps=1e-5, group_width=group_width)
-        how = norm_pass.NormPass(norm, Activation("silu"))
-        norm_pass.norm_pass(x, torch.zeros(1, blocks_of(size, size), 2, 64), how, torch.zeros_like(x), tile)
-
-
-def compile_polyphase() -> None:
-    """Both forms: up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2."""
-    bias, half = torch.zeros(32), torch.float16
-    epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
-    sums = replace(epilogue, statistics=True, phases=2)
-    small, full, out = (torch.zeros(1, size, size, 32).to(torch.float8_e4m3fn) for size in (16, 32, 32))
-    taps = torch.zeros(16, 32, 32).to(torch.float8_e4m3fn)
-    counted = Outputs(out, statistics=torch.zeros(1, blocks_of(32, 32, 2), 2, 32))
-    up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
-    strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
-    for operands in (up._replace(epilogue=replace(sums, early=True)), strided):
-        polyphase(operands, [*candidates(operands)][-1])
-
-
-def from_registers() -> None:
-    """The kernels that feed their products from registers."""
-    for inner, outer, dtype in ((24, 16, torch.float16), (32, 32, torch.float8_e4m3fn)):
-        x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
-        epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
-        conv3x3.conv3x3(x, weight, epilogue, out, conv3x3_narrow.Tile(16))
-    x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
-    conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
-    counts = Epilogue(bias=torch.zeros(32), statistics=True)
-    image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
-    small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
-    conv_first.conv_first(image, weight, counts, small, GatherTile(8))
-    x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
-    beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
-    conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))
-    how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
-    operands = conv3x3_operands.Operands(x, weight, replace(counts, residual=x), beside)
-    assert counted is not None
-    conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16, 4, 2, 3))
-    norm_small(x[:, :16, :16].contiguous())
-    norm_groups()
+def check_shared(made: Example) -> None:
+    """What was compiled last takes as much shared memory as its tile was chosen by, and no more than there is."""
+    operands = Operands(made.x, made.weight, made.epilogue, made.outputs)
+    reckoned = shared_by(made.candidates()[0], operands)
+    assert reckoned <= SHARED[-1] <= reckoned + RESERVED_BYTES, (reckoned, SHARED[-1])
+    assert SHARED[-1] <= shared_bytes(made.x.device)
 
 
 if __name__ == "__main__":
