@@ -40,9 +40,9 @@ class _Calls(fx.Interpreter):
 
 
 def plans(net: ExportedNet) -> Iterator[Plan]:
-    """Nothing in fp8, all that may be, and all but one layer, but for each second, and but for the others."""
+    """Nothing in fp8, all that may be, and all but for each second and each third layer."""
     names = [layer.name for layer in layers(net).values()]
-    keeps = [[], names[::2], names[1::2], *([name] for name in names)]
+    keeps = [[], *(names[first::step] for step in (2, 3) for first in range(step))]
     scales = [{value.name: 0.5 for group in fp8_groups(net, keep) for value in group} for keep in keeps]
     for known in {tuple(sorted(known)): known for known in [{}, *scales]}.values():
         yield Plan(known)

@@ -3,7 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,32 +18,32 @@ AMPERE, ADA, HOPPER = 80, 89, 90  # compute capabilities, ten times their number
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Each kernel that was compiled, after the compute capability and before the name of its matrix products.
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[str]]:
+    """Of a compute capability each kernel that was compiled, before the name of its matrix products.
 
-    In one process for all. Nothing is optimised that nobody runs, by LLVM or by ptxas, which checks the programs that
-    it is given; and no instruction is told the line that it came from.
+    In one process for all of one. Nothing is optimised that nobody runs, by LLVM or by ptxas, which checks the programs
+    that it is given; and no instruction is told the line that it came from.
     """
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    cache = str(tmp_path_factory.mktemp("triton"))
+    folder = str(tmp_path_factory.mktemp("triton"))
     unoptimised = dict.fromkeys(("DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT", "TRITON_DISABLE_LINE_INFO"), "1")
-    ours = {"TRITON_CACHE_DIR": cache, "PYTHONPATH": os.pathsep.join(sys.path), **unoptimised}
-    command = [sys.executable, str(SCRIPT), *map(str, (AMPERE, ADA, HOPPER))]
-    with torch_alone():
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, env=clean | ours)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    ours = {"TRITON_CACHE_DIR": folder, "PYTHONPATH": os.pathsep.join(sys.path), **unoptimised}
+
+    @cache
+    def lines_of(capability: int) -> list[str]:
+        command = [sys.executable, str(SCRIPT), str(capability)]
+        with torch_alone():
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, env=clean | ours)
+        assert done.returncode == 0, done.stderr
+        found = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+        return [kernel for target, kernel in found if int(target) == capability]
+
+    return lines_of
 
 
-def compiled_for(capability: int, compiled: list[str]) -> list[str]:
+def programs(lines: list[str]) -> list[str]:
     """The kernels of one compute capability, with their matrix products' names."""
-    return [kernel for kernel in lines_of(capability, compiled) if not kernel.endswith((BEFOREHAND, ELSEWHERE))]
-
-
-def lines_of(capability: int, compiled: list[str]) -> list[str]:
-    """What was printed of one compute capability."""
-    found = [line.split(maxsplit=1) for line in compiled]
-    return [kernel for target, kernel in found if int(target) == capability]
+    return [kernel for kernel in lines if not kernel.endswith((BEFOREHAND, ELSEWHERE))]
 
 
 FAR = dict.fromkeys(("_conv_first_gluon", "_conv3x3_few", "_transposed3x3_few", "_upsample2x"), " far rows")
@@ -74,7 +75,7 @@ def with_products(names: list[str], products: str, dependent: Collection[str] = 
 
 @pytest.mark.slow
 @pytest.mark.skipif(reaching_views_barred() is not None, reason=str(reaching_views_barred()))
-def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
+def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str]]) -> None:
     """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early.
 
     The first layer's, whose output is the widest and has no bulk copies, reckons in 64 bits where a row begins. Two are
@@ -91,36 +92,38 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
         *["_conv3x3_gluon"] * 2,
     ]
     every = [*kernels, *FROM_REGISTERS, *NORMS]
-    assert compiled_for(HOPPER, compiled) == with_products(every, "wgmma", every)
+    assert programs(compiled(HOPPER)) == with_products(every, "wgmma", every)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(reaching_views_barred() is None, reason="this Triton builds all Gluon kernels")
-def test_where_views_may_not_reach_the_other_gluon_kernels_compile_for_hopper(compiled: list[str]) -> None:
+def test_where_views_may_not_reach_the_other_gluon_kernels_compile_for_hopper(
+    compiled: Callable[[int], list[str]],
+) -> None:
     """And plain ones stand in for those that this Triton doesn't build."""
     stand_in = with_products([IN_GLUON.get(name, name) for name in PLAIN], "wgmma", DEPENDENT)
     stand_in[PLAIN.index("_conv1x1")] = "_conv1x1 mma.sync"  # of 16 pixels, where wgmma has 64
     wanted = stand_in + with_products([*FROM_REGISTERS, *NORMS], "wgmma", DEPENDENT)
-    assert compiled_for(HOPPER, compiled) == wanted
+    assert programs(compiled(HOPPER)) == wanted
 
 
 @pytest.mark.slow
-def test_before_hopper_the_plain_kernels_compile(compiled: list[str]) -> None:
+def test_before_hopper_the_plain_kernels_compile(compiled: Callable[[int], list[str]]) -> None:
     """To matrix products that Ampere has; from 8.9 on also to those of fp8, and to what is stored in it."""
-    assert compiled_for(AMPERE, compiled) == with_products(PLAIN, "mma.sync")
-    assert compiled_for(ADA, compiled) == with_products(IN_FP8, "mma.sync")
+    assert programs(compiled(AMPERE)) == with_products(PLAIN, "mma.sync")
+    assert programs(compiled(ADA)) == with_products(IN_FP8, "mma.sync")
 
 
 @pytest.mark.slow
-def test_a_launch_finds_what_was_compiled_beforehand(compiled: list[str]) -> None:
+def test_a_launch_finds_what_was_compiled_beforehand(compiled: Callable[[int], list[str]]) -> None:
     """With nothing but its types and alignments at hand; the process fails where a launch compiles again."""
-    found = {line for target in (AMPERE, HOPPER) for line in lines_of(target, compiled) if line.endswith(BEFOREHAND)}
+    found = {line for target in (AMPERE, HOPPER) for line in compiled(target) if line.endswith(BEFOREHAND)}
     hopper = "_conv3x3_triton" if reaching_views_barred() else "_conv3x3_gluon"
     assert found == {f"{kernel}{BEFOREHAND}" for kernel in ("_conv3x3_triton", "_depthwise", hopper)}
 
 
 @pytest.mark.slow
-def test_a_program_compiled_in_another_process_is_read_here(compiled: list[str]) -> None:
+def test_a_program_compiled_in_another_process_is_read_here(compiled: Callable[[int], list[str]]) -> None:
     """And one that can't be compiled keeps nobody waiting; the process fails where the first is compiled again."""
-    found = [line for target in (AMPERE, HOPPER) for line in lines_of(target, compiled) if line.endswith(ELSEWHERE)]
+    found = [line for line in compiled(AMPERE) if line.endswith(ELSEWHERE)]
     assert found == [f"_depthwise{ELSEWHERE}"]
