@@ -52,7 +52,8 @@ def smp_net(
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     cls = net_named(architecture, library, "architecture")
-    if not encoder_name.startswith(("tu-", "timm-")):
+    by_timm = getattr(library.encoders, "is_equivalent_to_timm_universal", lambda _: False)  # by a name of old
+    if not (encoder_name.startswith("tu-") or by_timm(encoder_name)):
         _refuse_unknown(cls, options)
     return made(cls, {**chosen, "classes": classes, **options})
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, fx
 
 Shape = tuple[int, ...]
-CONCATENATION, ADDITION = "aten.cat.default", "aten.add.Tensor"
+CONCATENATION, CLONE = "aten.cat.default", "aten.clone.default"
+ADDITION, MULTIPLICATION = "aten.add.Tensor", "aten.mul.Tensor"
+BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
 
 
 def is_call(node: object, *names: str) -> bool:
@@ -97,6 +99,17 @@ def replace(old: fx.Node, new: fx.Node) -> None:
     """Let all who read one value read another, and take the old node away."""
     old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     old.graph.erase_node(old)
+
+
+def erase_unread(last: fx.Node, *kept: str) -> None:
+    """Take away a call that nobody reads, and what it alone has read; inputs, weights and calls of `kept` stay."""
+    waiting, gone = [last], set[fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in gone and node.op == "call_function" and not node.users and not is_call(node, *kept):
+            waiting += node.all_input_nodes
+            node.graph.erase_node(node)
+            gone.add(node)
 
 
 def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:

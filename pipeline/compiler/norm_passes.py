@@ -14,9 +14,9 @@ from torch import fx
 
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, operation
 from pipeline.compiler.fp8_rounding import FP8
-from pipeline.compiler.fx_graph import ADDITION, is_call, only_user
+from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, erase_unread, is_call, only_user
 from pipeline.compiler.ops import tile_of
-from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, RECOGNISABLE, TO
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, TO
 from pipeline.compiler.passes.norm_sums import factor_and_shift
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.conv3x3 import conv3x3_narrow
@@ -130,7 +130,7 @@ def put_pass(found: FoundPass) -> fx.Node:
         user.replace_all_uses_with(out)
         graph.erase_node(user)
     last.replace_all_uses_with(out)
-    _erase(last)
+    erase_unread(last, MEMORY)
     return call
 
 
@@ -145,18 +145,6 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
     described: Any = place.args
     wide, (_, length, _, _), _, first = described
     return graph.call_function(aten.slice.Tensor, (wide, 1, first, first + length))
-
-
-def _erase(node: fx.Node) -> None:
-    """Erase a node that nobody reads, and those before it that then nobody reads; memory and weights stay."""
-    graph = node.graph
-    waiting = [node]
-    while waiting:
-        here = waiting.pop()
-        if not here.users and here.op == "call_function" and not is_call(here, MEMORY) and here in graph.nodes:
-            before = here.all_input_nodes
-            graph.erase_node(here)
-            waiting += before
 
 
 def layer_that_norms(call: fx.Node) -> fx.Node | None:

@@ -12,9 +12,9 @@ from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
 from pipeline.compiler.decomposed_activations import uncast
-from pipeline.compiler.fx_graph import arguments
+from pipeline.compiler.fx_graph import MULTIPLICATION, arguments, erase_unread
 from pipeline.compiler.post_grad_choice import Choice
-from pipeline.compiler.post_grad_ends import MULTIPLICATION, SUBTRACTION, Ends
+from pipeline.compiler.post_grad_ends import SUBTRACTION, Ends
 from pipeline.kernels.common.kernel_op import KernelOp
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
         answer = _operation(graph, choice.op, parts, conv.meta["val"])
     answer.meta = {**ends.last.meta, "val": answer.meta["val"]}
     ends.last.replace_all_uses_with(answer)
-    _erase(ends.last)
+    erase_unread(ends.last)
 
 
 def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], value: Tensor) -> fx.Node:
@@ -61,17 +61,6 @@ def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], val
     answer = graph.call_function(operator.getitem, (made, 1))
     answer.meta["val"] = buffer.meta["val"]
     return answer
-
-
-def _erase(last: fx.Node) -> None:
-    """Take away a node that nobody reads, and what it alone has read; the graph's inputs stay."""
-    waiting, gone = [last], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in gone and node.op == "call_function" and not node.users:
-            waiting += node.all_input_nodes
-            node.graph.erase_node(node)
-            gone.add(node)
 
 
 def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:

@@ -13,7 +13,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pipeline.compiler.decomposed_activations import uncast
-from pipeline.compiler.fx_graph import arguments, is_call
+from pipeline.compiler.fx_graph import CLONE, arguments, is_call
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_matching import described, pair
 from pipeline.devices.kinds import is_cuda
@@ -27,7 +27,6 @@ TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not
 STEP_FREELY = ("conv3x3", "conv3x3_dilated", "conv3x3_grouped")
 MOST_VALUES = 2**31  # of an image: some kernels number them in 32 bits
 VIEWS = ("aten.view.default", "aten.reshape.default", "aten.permute.default")
-CLONE = "aten.clone.default"
 # What a copy of a weight may cost of its layer's time, and the FLOPs for each byte that a Hopper GPU moves: 600 TFLOP/s
 # over 3 TB/s. A copy for each call is a small part where a weight has many pixels to multiply, or few values.
 SHARE, FLOPS_A_BYTE = 1 / 20, 200
@@ -165,8 +164,9 @@ def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
 def reads_weight(op: KernelOp, packed: Tensor) -> bool:
     """Whether a kernel reads a packed weight [..., out, in] in another order than its own, as TMA steps through it."""
     by_tma = not op.reads_image and not op.by_channel and op.most_channels == (None, None) and packed.ndim <= 3
-    steps = packed.stride()[:-1]
-    return by_tma and packed.stride(-1) == 1 and all(step > 0 and step % CHANNELS == 0 for step in steps)
+    begins, steps = packed.storage_offset(), packed.stride()[:-1]
+    aligned = isinstance(begins, int) and begins % CHANNELS == 0 and packed.stride(-1) == 1
+    return by_tma and aligned and all(step > 0 and step % CHANNELS == 0 for step in steps)
 
 
 def is_small(op: KernelOp, packing: fx.Graph, x: Tensor, made: Tensor) -> bool:

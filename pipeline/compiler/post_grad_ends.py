@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor, fx
 
 from pipeline.compiler.decomposed_activations import SUMMED, activation_of, readers, uncast
-from pipeline.compiler.fx_graph import ADDITION, is_call
+from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, is_call
 from pipeline.compiler.passes.kernel_folding import gains_by_adding
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.kernel_op import KernelOp
 
-SUBTRACTION, MULTIPLICATION = "aten.sub.Tensor", "aten.mul.Tensor"
+SUBTRACTION = "aten.sub.Tensor"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,13 @@ def is_by_channel(vector: fx.Node, value: fx.Node) -> bool:
     """Whether a value has one number for each channel of another [N, channels, H, W], and broadcasts to it."""
     given, channels = vector.meta["val"], value.meta["val"].shape[1]
     shape = (1,) * (4 - given.ndim) + tuple(given.shape)
-    return given.dtype in SUMMED and shape == (1, channels, 1, 1)
+    return _is_readable(vector, value) and shape == (1, channels, 1, 1)
+
+
+def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
+    """Whether a kernel that makes a value reads these numbers; one without axes may lie on the CPU beside it."""
+    given = vector.meta["val"]
+    return given.dtype in SUMMED and given.device == value.meta["val"].device
 
 
 def _with_residual(ends: Ends, can_read: Callable[[Tensor], bool]) -> Ends | None:
@@ -125,4 +131,4 @@ def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
 
 def _are_slopes(vector: fx.Node, value: fx.Node) -> bool:
     """Whether a value has one number for each channel, or one for all."""
-    return is_by_channel(vector, value) or (vector.meta["val"].numel() == 1 and vector.meta["val"].dtype in SUMMED)
+    return is_by_channel(vector, value) or (vector.meta["val"].numel() == 1 and _is_readable(vector, value))

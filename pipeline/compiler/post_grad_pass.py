@@ -36,9 +36,8 @@ from torch._inductor.virtualized import V
 
 import pipeline.kernels
 from pipeline.compiler.fx_graph import calls
-from pipeline.compiler.ops import BY_NAME
 from pipeline.compiler.post_grad_call import replace_convolution
-from pipeline.compiler.post_grad_choice import Choice, can_read, choice_of, why_not_on
+from pipeline.compiler.post_grad_choice import TAKERS, Choice, can_read, choice_of, why_not_on
 from pipeline.compiler.post_grad_ends import ends_of
 
 CONVOLUTION = "aten.convolution.default"
@@ -80,9 +79,10 @@ class Convolutions(CustomGraphPass):
     """
 
     def __init__(self, *, anywhere: bool = False, leave: Collection[str] = ()) -> None:
-        self.anywhere, self.leave = anywhere, frozenset(leave)
-        if self.leave - BY_NAME.keys():
-            raise ValueError(f"{', '.join(sorted(self.leave - BY_NAME.keys()))}: no such kernel")
+        self.anywhere, self.leave = anywhere, frozenset([leave] if isinstance(leave, str) else leave)
+        if unknown := sorted(self.leave - {op.name for op in TAKERS}):
+            names = ", ".join(op.name for op in TAKERS)
+            raise ValueError(f"{', '.join(unknown)}: no kernel that the pass takes; leave any of {names}")
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite a functional graph of ATen operations in place."""

@@ -12,7 +12,15 @@ from typing import NamedTuple
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import channel_concatenations, is_call, joined, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import (
+    BY_STORAGE,
+    calls,
+    channel_concatenations,
+    is_call,
+    joined,
+    part_of_answer,
+    shape_of,
+)
 from pipeline.compiler.kernel_layer import OUT, POOLED
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS
@@ -64,6 +72,8 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
         net: with its layers.
         scales: of the values in fp8, by their nodes' names.
     """
+    if any(calls(net.module.graph, *BY_STORAGE)):  # it may read a value by where that lay as the net was exported
+        return Places()
     found, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
     for cat in sorted(parts_of, key=lambda cat: shape_of(cat)[1], reverse=True):
         parts = parts_of[cat]

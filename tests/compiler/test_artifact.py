@@ -142,7 +142,7 @@ def test_a_folder_that_is_no_net_is_refused_in_one_line(missing: str, written: P
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("other", [1, 2, 3, 99, None])
+@pytest.mark.parametrize("other", [1, 2, 3, 5, 99, None])
 def test_a_net_of_another_format_is_refused(other: int | None, written: Path, tmp_path: Path) -> None:
     about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
     (tmp_path / ABOUT).write_text(json.dumps({**about, "format": other}))

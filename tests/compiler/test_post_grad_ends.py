@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from pipeline.compiler.post_grad_ends import is_by_channel
 from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, rewritten
 from tests.kernels.activation_modules import MODULES
 
@@ -118,3 +119,13 @@ def test_few_channels_add_for_themselves_where_a_tile_of_many_would_lose() -> No
 
     added = [rewritten(half_net(Added(side)), half_image(2, 48, 9, 13)).operations[0]["residual"] for side in (1, 3)]
     assert [residual is not None for residual in added] == [True, False]
+
+
+@pytest.mark.parametrize(("device", "read"), [("meta", True), ("cpu", False)])
+def test_a_number_of_another_device_is_no_factor_of_a_channel(device: str, read: bool) -> None:
+    """Torch lets a number without axes lie on the CPU; the kernel of a map of one channel would read it there."""
+    graph = fx.Graph()
+    vector, value = graph.placeholder("vector"), graph.placeholder("value")
+    vector.meta["val"] = torch.tensor(2.0, device=device)
+    value.meta["val"] = torch.empty(1, 1, 4, 4, device="meta")
+    assert is_by_channel(vector, value) == read

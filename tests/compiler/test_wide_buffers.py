@@ -134,3 +134,25 @@ def test_of_a_library_s_net_nothing_is_copied(
     graph, _ = made(lively(net), image(1, 3, 32, 32))
     assert [str(node.target) for node in graph.module.graph.nodes].count("aten.cat.default") == joined
     assert counts(lowered(graph)) == (0, copies)
+
+
+def test_what_is_read_by_its_place_in_memory_is_joined_as_it_was() -> None:
+    """As channels of a wider buffer it would have other steps, and `as_strided` would read its neighbours."""
+
+    class ByStorage(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.last = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 48))
+
+        def forward(self, batch: Tensor) -> Tensor:
+            one = self.first(batch)
+            both = torch.cat([one, self.second(one)], 1)
+            seen = both.as_strided((1, 6, 10, 32), (1920, 320, 32, 1))
+            logits: Tensor = self.last(torch.cat([both, one], 1)) + seen.mean()
+            return logits
+
+    torch.manual_seed(0)
+    net, batch = lively(ByStorage()).to(memory_format=torch.channels_last), image(1, 3, 6, 10)  # type: ignore[call-overload, unused-ignore]
+    graph, wanted = made(net, batch.contiguous(memory_format=torch.channels_last))
+    assert called(lowered(graph)).count("aten.cat.default") == 2
+    assert wanted.isfinite().all()

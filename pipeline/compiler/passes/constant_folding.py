@@ -11,14 +11,13 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import add_constant, arguments, is_call, replace
+from pipeline.compiler.fx_graph import BY_STORAGE, add_constant, arguments, is_call, replace
 from pipeline.measure.memory_formats import CHANNELS_LAST, laid_out
 from pipeline.measure.net_layers import module_of
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
 GROWTH, FREE_BYTES = 4, 2**20
 ROLES = ("weight", "bias", "running_mean", "running_var")  # of an operation's arguments that kernels ask to be known
-BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
 NOT_FILLED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 

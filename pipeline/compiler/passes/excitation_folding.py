@@ -7,6 +7,7 @@ from torch import Tensor, fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
+    MULTIPLICATION,
     add_constant,
     arguments,
     calls,
@@ -20,7 +21,7 @@ from pipeline.compiler.fx_graph import (
 from pipeline.compiler.gated_layer import GatedLayer
 from pipeline.compiler.kernel_layer import STATISTICS, KernelLayer
 from pipeline.compiler.layer_nodes import producer, put_layer
-from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, PRELU, RECOGNISABLE
+from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.compiler.passes.norm_sums import LEAST_CHANNELS
 from pipeline.kernels.common.activation import Activation, recognised

@@ -8,6 +8,7 @@ from torch import fx
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
     ADDITION,
+    MULTIPLICATION,
     Shape,
     add_constant,
     arguments,
@@ -34,7 +35,6 @@ RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"ate
 POOLING = "aten.max_pool2d.default"
 TO = "aten.to.dtype"
 CAST = "aten._to_copy.default"
-MULTIPLICATION = "aten.mul.Tensor"
 POINTWISE = RECOGNISABLE | {ADDITION, TO, MULTIPLICATION}
 aten = torch.ops.aten
 LEAST_CHANNELS = 64  # of a layer that adds a residual

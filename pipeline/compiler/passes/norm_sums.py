@@ -6,10 +6,19 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import ADDITION, calls, is_call, only_user, part_of_answer, replace, shape_of
+from pipeline.compiler.fx_graph import (
+    ADDITION,
+    MULTIPLICATION,
+    calls,
+    is_call,
+    only_user,
+    part_of_answer,
+    replace,
+    shape_of,
+)
 from pipeline.compiler.kernel_layer import STATISTICS, KernelLayer
 from pipeline.compiler.layer_nodes import producer
-from pipeline.compiler.passes.kernel_folding import MULTIPLICATION, TO, of_few_channels
+from pipeline.compiler.passes.kernel_folding import TO, of_few_channels
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.block_statistics import blocks_of, fits_kernels, grouped

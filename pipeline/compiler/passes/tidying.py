@@ -5,6 +5,7 @@ from torch import fx
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
     ADDITION,
+    CLONE,
     CONCATENATION,
     arguments,
     calls,
@@ -17,8 +18,6 @@ from pipeline.compiler.fx_graph import (
 )
 from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, pair
 from pipeline.measure.net_layers import module_of
-
-CLONE = "aten.clone.default"
 
 
 def drop_identities(net: ExportedNet) -> list[str]:

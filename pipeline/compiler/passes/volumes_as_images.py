@@ -16,6 +16,7 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
     ADDITION,
     CONCATENATION,
+    MULTIPLICATION,
     add_constant,
     arguments,
     calls,
@@ -25,7 +26,7 @@ from pipeline.compiler.fx_graph import (
     shape_of,
 )
 from pipeline.compiler.layer_nodes import put_layer
-from pipeline.compiler.passes.kernel_folding import CAST, MULTIPLICATION, RECOGNISABLE, TO
+from pipeline.compiler.passes.kernel_folding import CAST, RECOGNISABLE, TO
 from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
 from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
 from pipeline.compiler.volume_layer import VolumeLayer
