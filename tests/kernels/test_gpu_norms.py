@@ -26,11 +26,7 @@ def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dty
     """The same bits in two runs."""
     x, counted, how = normed(size, phases=2)
     how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
-    wanted = stored(how, x, counted, dtype, None)
-    for tile in norm_pass.candidates(counted):
-        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
-        assert_near(first, wanted, dtype)
-        assert torch.equal(first.float(), again.float())
+    check_pass(x, counted, how, dtype)
 
 
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)
@@ -42,11 +38,7 @@ def test_every_tile_of_the_pass_rounds_groups_to_fp8_on_a_gpu(
     """A scale passes through an activation, or comes after it."""
     x, counted, how = normed((3, 26, 34, 64), group_width=group_width)
     how = replace(how, activation=activation, scale=0.02)
-    wanted = stored(how, x, counted, dtype, None)
-    for tile in norm_pass.candidates(counted):
-        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
-        assert_near(first, wanted, dtype)
-        assert torch.equal(first.float(), again.float())
+    check_pass(x, counted, how, dtype)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +54,7 @@ def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
     """The last map in bands where the groups are wide; the same bits in two runs."""
     x, counted, how = normed(size, group_width=group_width)
     how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
-    wanted = stored(how, x, counted, dtype, None)
-    for tile in norm_pass.candidates(counted):
-        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
-        assert_near(first, wanted, dtype)
-        assert torch.equal(first.float(), again.float())
+    check_pass(x, counted, how, dtype)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +91,15 @@ def check_every_tile(after: After, activation: Activation, channels: tuple[int, 
         for one, other, want in zip(first, again, wanted, strict=True):
             assert torch.equal(one, other)
             assert float((one.float() - want.float()).norm() / want.float().norm()) < 4e-3
+
+
+def check_pass(x: Tensor, counted: Tensor, how: NormPass, dtype: torch.dtype) -> None:
+    """What each tile of a pass writes is the reference's, in two runs."""
+    wanted = stored(how, x, counted, dtype, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
 
 
 def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile | None) -> list[Tensor]:
