@@ -23,7 +23,7 @@ SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 4
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
     """With all that a layer may have after it."""
-    layer = Layer(2, (9, 18), channels, channels, residual=dtype, statistics=True)
+    layer = Layer(1, (9, 18), channels, channels, residual=dtype, statistics=True)
     made = example(conv3x3_grouped.OP, dtype, layer)
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
     made = replace(made, weight=weight)
@@ -36,7 +36,7 @@ def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dty
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_a_tile_with_a_stride_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
     """Of every second row and column, with the sums of a norm."""
-    made = example(grouped_strided.OP, dtype, Layer(2, (18, 12), channels, channels, statistics=True))
+    made = example(grouped_strided.OP, dtype, Layer(1, (18, 12), channels, channels, statistics=True))
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
     made = replace(made, weight=weight)
     made.poison()
