@@ -14,11 +14,11 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pipeline.compiler.fx_graph import is_call
+from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, is_call
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
 
-CAST = "prims.convert_element_type.default"
-COMMUTATIVE = ("aten.add.Tensor", "aten.mul.Tensor")
+CAST = torch.ops.prims.convert_element_type.default
+COMMUTATIVE = (ADDITION, MULTIPLICATION)
 SUMMED = (torch.float16, torch.float32)  # a kernel's sums are fp32: between these no cast changes what it computes
 SLOPE = 0.3141592653589793  # in a pattern: any number, the slope
 LONGEST = 16  # operations that an activation is taken apart into, and more
@@ -64,7 +64,7 @@ class Bound(NamedTuple):
 
 def uncast(node: fx.Node) -> fx.Node:
     """A value without the casts between fp16 and fp32 that it went through last."""
-    while is_call(node, CAST) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
+    while is_call(node, str(CAST)) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
         node = _source(node)
     return node
 

@@ -8,9 +8,9 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import channel_concatenations, gives_image, is_call, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer, shape_of
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
-from pipeline.compiler.layer_nodes import inputs_of, layer_of
+from pipeline.compiler.layer_nodes import inputs_of, layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.measure.net_layers import is_matrix_work, module_of
@@ -143,8 +143,8 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
         net: with its layers.
         keep: the layers that read no fp8.
         largest: the largest magnitude of every value; it comes to lie at the end of e4m3, or where the scale is a gain
-            of an activation's, within a factor of two of it. What reads a value that is
-            infinite somewhere, or no number, reads no fp8 either: no scale takes it there.
+            of an activation's, within a factor of two of it. What reads a value that is infinite somewhere, or no
+            number, reads no fp8 either: no scale takes it there.
     """
     found = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
@@ -162,9 +162,8 @@ def power_of_two(scale: float) -> float:
 
 def _gains(net: ExportedNet, value: fx.Node) -> bool:
     """Whether the scale of a value is a gain of its activation's: a constant of the kernel, which should be of few."""
-    made = value.args[0] if is_call(value, "<built-in function getitem>") else None
-    layer = layer_of(net.module, made)
-    return layer is not None and not layer.activation.is_homogeneous
+    layer = layer_behind(net.module, value)
+    return layer is not None and writes_fp8(layer) and not layer.activation.is_homogeneous
 
 
 def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:

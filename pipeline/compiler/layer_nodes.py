@@ -8,6 +8,8 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import is_call
 from pipeline.compiler.kernel_layer import OUT, KernelLayer
 
+GETITEM = "<built-in function getitem>"
+
 
 def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
     """The layer that a node calls; None where it calls none."""
@@ -28,14 +30,17 @@ def residual_of(node: fx.Node) -> fx.Node | None:
     return value if isinstance(value, fx.Node) else None
 
 
+def layer_behind(module: fx.GraphModule, value: object) -> KernelLayer | None:
+    """The layer of whose answer a value is a part; None where it is of none."""
+    return layer_of(module, value.args[0]) if isinstance(value, fx.Node) and is_call(value, GETITEM) else None
+
+
 def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
     """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
-    if not is_call(value, "<built-in function getitem>"):
+    layer = layer_behind(module, value)
+    if layer is None or not isinstance(value, fx.Node) or value.args[1] != OUT:
         return None
-    assert isinstance(value, fx.Node)
-    node = value.args[0]
-    layer = layer_of(module, node)
-    return (node, layer) if isinstance(node, fx.Node) and layer is not None and value.args[1] == OUT else None
+    return value.all_input_nodes[0], layer
 
 
 def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node], place: int = OUT) -> fx.Node:

@@ -11,14 +11,13 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
-from pipeline.compiler.decomposed_activations import uncast
+from pipeline.compiler.decomposed_activations import CAST, uncast
 from pipeline.compiler.fx_graph import MULTIPLICATION, arguments, erase_unread
 from pipeline.compiler.post_grad_choice import Choice
 from pipeline.compiler.post_grad_ends import SUBTRACTION, Ends
 from pipeline.kernels.common.kernel_op import KernelOp
 
 aten = torch.ops.aten
-CAST = torch.ops.prims.convert_element_type.default
 
 
 def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:

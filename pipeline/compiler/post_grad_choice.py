@@ -73,11 +73,11 @@ def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
     read = [op for op in wanted if can_read(op, x)]
     if not read:
         return "an input that isn't channels_last, or whose rows don't begin at multiples of 16 bytes"
-    packings = [(op, packing_of(op, weight)) for op in read]
-    cheap = [(op, packing) for op, packing in packings if is_small(op, packing, x, made)]
-    if not cheap:
-        return "a weight that would be laid out anew at each call, for too few pixels"
-    return Choice(*cheap[0], layer.dilation[0] if "dilation" in cheap[0][0].folds else 1)
+    for op in read:
+        packing = packing_of(op, weight)
+        if is_small(op, packing, x, made):
+            return Choice(op, packing, layer.dilation[0] if "dilation" in op.folds else 1)
+    return "a weight that would be laid out anew at each call, for too few pixels"
 
 
 def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:

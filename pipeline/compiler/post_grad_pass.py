@@ -61,7 +61,7 @@ def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()
 
     Raises:
         RuntimeError: another pass has that place already.
-        ValueError: there is no such kernel.
+        ValueError: it takes no such kernel.
     """
     config: Any = torch._inductor.config
     there = config.post_grad_custom_pre_pass

@@ -16,13 +16,12 @@ from pipeline.compiler.fx_graph import (
     BY_STORAGE,
     calls,
     channel_concatenations,
-    is_call,
     joined,
     part_of_answer,
     shape_of,
 )
 from pipeline.compiler.kernel_layer import OUT, POOLED
-from pipeline.compiler.layer_nodes import layer_of
+from pipeline.compiler.layer_nodes import layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS
 
 
@@ -118,7 +117,7 @@ def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner:
 
 def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
     """Whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
-    made = is_call(value, "<built-in function getitem>") and layer_of(net.module, value.args[0]) is not None
+    made = layer_behind(net.module, value) is not None
     readers = [layer_of(net.module, user) for user in value.users]
     read = any(layer is not None and not layer.op.reads_image for layer in readers)
     return read or (made and part_of_answer(value) in (OUT, POOLED))
