@@ -21,10 +21,10 @@ from pipeline.measure.batch import Batch, batched
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
 
-# 6: an exported program with the kernels' operations. 5: the slope of SiLU and its like was no gain. 4: it wasn't said
-# how far apart a window's taps are. 3: nor of how many slices a map is made. 2 and 1: a graph and its weights, of a
-# format of ours.
-FORMAT = 6
+# 7: an exported program with the kernels' operations. 6: a tile said which operand of its products comes first. 5: the
+# slope of SiLU and its like was no gain. 4: it wasn't said how far apart a window's taps are. 3: nor of how many slices
+# a map is made. 2 and 1: a graph and its weights, of a format of ours.
+FORMAT = 7
 NET, ABOUT = "net.pt2", "about.json"
 
 

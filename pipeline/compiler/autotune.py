@@ -26,7 +26,7 @@ from pipeline.records.private_folder import locked, private_folder, private_text
 
 Candidate = TypeVar("Candidate")
 
-FORMAT = 3  # of the file and of the tiles' fields; a change makes old choices unknown
+FORMAT = 4  # of the file and of the tiles' fields; a change makes old choices unknown
 MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
 MOST_AT_ONCE = 16  # programs that are compiled, each in up to 0.3 GB
 ROOMS = ("kernels", "compiler")  # whose sources decide which tile is fastest

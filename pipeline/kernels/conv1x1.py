@@ -2,7 +2,8 @@
 
 The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns. Where each image has a
 factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
-and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored.
+and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored. It is the second
+operand of that product, which isn't fed from registers, for `conv3x3_triton`'s reasons.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.capability import fewest_rows
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
 from pipeline.kernels.common.kernel_op import (
     Ends,
@@ -72,15 +74,19 @@ def _conv1x1(
         o0 = tile % tiles_out * OUT
         p0 = tile // tiles_out % tiles_image * PIXELS
         line = tile // tiles_out // tiles_image
-        acc = tl.zeros((PIXELS, OUT), tl.float32)
+        acc = tl.zeros((PIXELS, OUT) if gate is None else (OUT, PIXELS), tl.float32)
         for step in tl.range((IN + DEPTH - 1) // DEPTH):
             box = x_boxes.load([line, p0, step * DEPTH]).reshape(PIXELS, DEPTH)
             taps = weight_boxes.load([o0, step * DEPTH])
-            if gate is not None:
+            if gate is None:
+                acc = tl.dot(box, taps.T, acc)
+            else:
                 entry = step * DEPTH + tl.arange(0, DEPTH)
                 factor = tl.load(gate + line * IN + entry, mask=entry < IN, other=0.0)
                 box = (box.to(tl.float32) * factor.to(tl.float32)[None, :]).to(taps.dtype)
-            acc = tl.dot(box, taps.T, acc)
+                acc = tl.dot(taps, box.T, acc)
+        if gate is not None:
+            acc = acc.T
         channel = o0 + tl.arange(0, OUT)
         added = None
         if residual_boxes is not None:
@@ -128,7 +134,7 @@ def gated_conv1x1(
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)), batch, factors)
+    launch(x, weight, epilogue, outputs, tile or next(gated_candidates(x, weight)), batch, factors)
 
 
 def gated_reference(
@@ -225,6 +231,12 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
     yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
 
 
+def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
+    """The tiles worth measuring where there is a gate: the output channels are then the rows of the product."""
+    for tile in candidates(x, weight):
+        yield replace(tile, out=max(tile.out, fewest_rows()))
+
+
 def gated_by_library(x: Tensor, gate: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
     """The convolution of x [N, in, H, W] times gate [N, in, 1, 1], and what follows, as [N, out, H, W]."""
     return same_size_convolution(x * gate, parameters, ends)
@@ -255,6 +267,7 @@ GATED_OP: KernelOp = replace(
     accepts=None,
     reference=gated_reference,
     launch=gated_conv1x1,
+    candidates=gated_candidates,
     reads=frozenset({"fp16"}),
     takes_second=True,
 )

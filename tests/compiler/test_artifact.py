@@ -36,7 +36,7 @@ for folder in map(Path, sys.argv[1:]):
     save_file({"logits": logits.contiguous()}, folder / "logits")
 assert not [name for name in sys.modules if name.split(".")[0] in ("models", "tests")]
 """
-TILE = conv3x3_triton.Tile(8, 16, 64, 32, swap=False)
+TILE = conv3x3_triton.Tile(8, 16, 64, 32)
 
 
 def in_fp8(name: str) -> tuple[fx.GraphModule, Tensor]:

@@ -24,7 +24,7 @@ from tests.compiler.rewriting import Exported, called, layers, lowered, own_call
 from tests.kernels.examples import DEVICE, FP8
 from tests.process_state import own_switches
 
-SMALL = conv3x3_triton.Tile(4, 8, 16, 16, swap=False)
+SMALL = conv3x3_triton.Tile(4, 8, 16, 16)
 
 
 said: list[str] = []

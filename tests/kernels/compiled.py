@@ -41,6 +41,7 @@ from tests.kernels.compiled_kernels import (
     kernels_in_fp8,
     likeliest,
     plain_kernels,
+    products_of_boxes,
 )
 from tests.kernels.examples import HALF, Example, Layer, example
 from tests.kernels.kind_examples import WIDE
@@ -63,7 +64,8 @@ def compile_instead(kernel: JITFunction, grid: Any) -> Any:
         launch = " dependent" if built.metadata.launch_pdl and waits else ""
         capability = triton.runtime.driver.active.get_current_target().arch
         far = " far rows" if rows_in_64_bits(built.asm["ttgir"]) else ""
-        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}{launch}{far}\n")
+        overtaken = " overtaken" if registers_in_flight(built.asm["ttgir"]) else ""
+        sys.stdout.write(f"{capability} {kernel.fn.__name__} {product}{launch}{far}{overtaken}\n")
 
     return call
 
@@ -72,6 +74,15 @@ def rows_in_64_bits(program: str) -> bool:
     """Whether each use of a row's step makes 64 bits of it: a row times its step passes 2^31 in a map of 8192²."""
     used = [line for line in program.splitlines() if re.search(r"%\w*row_stride\b", line) and "tt.func" not in line]
     return bool(used) and all("arith.extsi" in line for line in used)
+
+
+def registers_in_flight(program: str) -> bool:
+    """Whether products read registers while the next step fills them: Triton 3.6 waits for the first of several alone.
+
+    triton-lang/triton#9433, and "Traps" in docs/kernels.md.
+    """
+    products = [line for line in program.splitlines() if "warp_group_dot " in line and "isAsync = true" in line]
+    return any("dot_op" in line for line in products) and bool(re.search(r"pendings = [1-9]", program))
 
 
 def main() -> None:
@@ -109,6 +120,7 @@ def on_hopper() -> None:
     else:
         plain_kernels()
     from_registers()
+    products_of_boxes()
 
 
 def only_compiled(kernel: JITFunction, grid: Any) -> Any:

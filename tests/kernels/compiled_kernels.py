@@ -14,10 +14,10 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_ope
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.merged_statistics import Norm
-from pipeline.kernels.polyphase import Operands, candidates, polyphase
+from pipeline.kernels.polyphase import Operands, candidates, polyphase, polyphase_triton
 from tests.kernels import polyphase_examples as phases
 from tests.kernels.examples import FP8, HALF, Example, Layer, example
-from tests.kernels.kind_examples import made_of
+from tests.kernels.kind_examples import WIDE, made_of
 from tests.kernels.kinds import KINDS, Kind
 
 # Of the plain kernels those that nothing below compiles, each by its likeliest tile.
@@ -42,6 +42,7 @@ IN_FP8 = [
 MIXED = [
     Kind("conv3x3", "fp8", "fp16", frozenset({"result", "fp8-residual"})),
     Kind("conv3x3", "fp16", "fp8", frozenset({"result", "pooled", "fp8-residual"})),
+    Kind("conv3x3", "fp16", "fp32", frozenset({"logits", "fp8-residual"})),
 ]
 
 
@@ -108,6 +109,15 @@ def plain_kernels() -> None:
     conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
     norm_small(small)
     norm_groups()
+
+
+def products_of_boxes() -> None:
+    """The plain kernels that Hopper has beside the Gluon ones, or alone, in whose products boxes of pixels are."""
+    for name in ("conv3x3_dilated", "conv3x3_grouped", "upconv2x2", "gated_conv1x1"):
+        made = made_of(next(kind for kind in KINDS if kind.op == name), replace(WIDE, inner=80, outer=208))
+        made.run([tile for tile in made.candidates() if "gluon" not in type(tile).__module__][-1])
+    masked, _ = phases.operands(phases.Phases(1, (16, 16), 0, 80, 80), FP8)
+    polyphase(masked, next(polyphase_triton.candidates(masked)))
 
 
 def norm_small(x: torch.Tensor, stored: torch.dtype = HALF) -> None:

@@ -111,7 +111,7 @@ def small_tile(made: Example) -> object:
     types, counts = made.op.tile_types, made.epilogue.statistics
     out = 64 if "grouped" in made.op.name else 32
     if conv3x3_triton.Tile in types:
-        return conv3x3_triton.Tile(8 if counts else 2, 16 if counts else 8, out, 32, swap=True, warps=4)
+        return conv3x3_triton.Tile(8 if counts else 2, 16 if counts else 8, out, 32, warps=4)
     if polyphase_triton.Tile in types:
         return polyphase_triton.Tile(8 if counts else 2, 16 if counts else 8, out, 32, warps=4)
     return made.candidates()[-1]

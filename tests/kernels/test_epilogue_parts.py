@@ -18,8 +18,7 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
 
-TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
-BOTH = [True, False]
+TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 PRELU = Activation("prelu")
 
 
@@ -33,11 +32,10 @@ def test_a_residual_is_added_before_the_activation(op: KernelOp, dtype: torch.dt
     made.check()
 
 
-@pytest.mark.parametrize("swap", BOTH)
-def test_statistics_are_those_of_the_pixels_inside_the_image(swap: bool) -> None:
+def test_statistics_are_those_of_the_pixels_inside_the_image() -> None:
     """For each block of 8 × 16 pixels, in images that none of them divides."""
     made = example(conv3x3.OP, HALF, Layer(2, (13, 18), 16, 24, NONE, statistics=True))
-    made.run(replace(TILE, rows=16, depth=16, swap=swap))
+    made.run(replace(TILE, rows=16, depth=16))
     made.check()
 
 

@@ -69,13 +69,13 @@ def test_the_convolution_norms_what_it_reads_on_a_gpu(
     check_every_tile(after, activation, (inner, outer), group_width)
 
 
-@pytest.mark.parametrize("channels", [(32, 32), (64, 8)])
+@pytest.mark.parametrize(("inner", "outer"), [(32, 32), (64, 8)])
 @pytest.mark.parametrize("after", AFTER, ids=str)
-def test_the_convolution_that_norms_ends_in_all_that_it_may_on_a_gpu(after: After, channels: tuple[int, int]) -> None:
-    """Without sums, with its own activation, with a residual in fp8."""
+def test_the_convolution_that_norms_ends_in_all_that_it_may_on_a_gpu(after: After, inner: int, outer: int) -> None:
+    """Without sums, with its own activation, with a residual in fp8, of which 16 channels are the fewest."""
     if after.residual == FP8 and (reason := supported(torch.cuda.get_device_capability(), FP8)):
         pytest.skip(reason)
-    check_every_tile(after, LEAKY, channels, 4)
+    check_every_tile(after, LEAKY, (inner, max(outer, 16) if after.residual == FP8 else outer), 4)
 
 
 def check_every_tile(after: After, activation: Activation, channels: tuple[int, int], group_width: int) -> None:

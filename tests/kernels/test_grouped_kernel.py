@@ -13,7 +13,7 @@ from pipeline.kernels.conv3x3 import conv3x3_grouped, conv3x3_triton
 from pipeline.kernels.polyphase import grouped_strided, polyphase_triton
 from tests.kernels.examples import FP8, HALF, Layer, example, values
 
-TILE = conv3x3_triton.Tile(8, 16, 64, 32, swap=True, warps=4)
+TILE = conv3x3_triton.Tile(8, 16, 64, 32, warps=4)
 # Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't
 # divide 64, of which one has as many channels as its window.
 SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 48), (192, 96), (160, 40)]

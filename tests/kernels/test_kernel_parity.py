@@ -28,7 +28,7 @@ from tests.kernels.examples import (
 )
 from tests.kernels.kind_examples import BY_ROWS
 
-TILE = conv3x3_triton.Tile(8, 16, 32, 32, swap=True, warps=4)
+TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 ENDS = [
     (op, activation)
     for op in PLAIN
@@ -77,11 +77,10 @@ def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -
 
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
-@pytest.mark.parametrize("swap", [True, False])
-def test_a_convolution_stores_the_maxima_beside_its_output(swap: bool, dtype: torch.dtype, stored: torch.dtype) -> None:
+def test_a_convolution_stores_the_maxima_beside_its_output(dtype: torch.dtype, stored: torch.dtype) -> None:
     """By tiles small enough for the interpreter, which walks over the maxima one by one."""
     made = example(conv3x3.OP, dtype, Layer(1, (7, 10), 16, 16, pool=True, stored_as=stored))
-    made.run(conv3x3_triton.Tile(4, 8, 16, 16 if dtype == HALF else 32, swap=swap, warps=4))
+    made.run(conv3x3_triton.Tile(4, 8, 16, 16 if dtype == HALF else 32, warps=4))
     made.check()
 
 
@@ -115,11 +114,10 @@ def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference(
     assert_near(outputs.out, wanted.out, HALF)
 
 
-@pytest.mark.parametrize("swap", [True, False])
-def test_head_alone_writes_logits(swap: bool) -> None:
+def test_head_alone_writes_logits() -> None:
     """With a head and no output only the logits are written, in NCHW."""
     made = example(conv3x3.OP, HALF, Layer(2, (7, 18), 32, 24, classes=3, stored=False))
-    made.run(replace(TILE, swap=swap))
+    made.run(TILE)
     made.check()
 
 

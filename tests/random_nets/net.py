@@ -122,7 +122,7 @@ class RandomNet(nn.Module):
             "deep": lambda: (logits + functional.interpolate(self.deep(low), size=size, mode=linear)) / 2,
             "argmax": lambda: torch.cat([logits, logits.argmax(1, keepdim=True).to(logits.dtype) * 0.0], 1),
             "residual": lambda: functional.interpolate(image, size=size)[:, :1] - logits,
-            "scaled": lambda: 0.5 * logits + torch.tensor([0.25]),
+            "scaled": lambda: 0.5 * logits + torch.tensor([0.25], device=logits.device),
             "upscaled": lambda: functional.interpolate(
                 logits, size=list(image.shape[2:]), mode=linear, align_corners=False
             ),

@@ -47,6 +47,11 @@ def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
     return f"{written}, and this GPU has {here[0]}.{here[1]}"
 
 
+def fewest_rows() -> int:
+    """How many rows a matrix product has at the least: 64 by Hopper's (wgmma), 16 by those before (mma.sync)."""
+    return 64 if gluon_barred() is None else 16
+
+
 def reaching_views_barred(version: str = triton.__version__, capability: tuple[int, int] | None = None) -> str | None:
     """Why the Gluon kernels whose views reach past a plane can't run; as `gluon_barred`, and by Triton's version."""
     if tuple(int(part) for part in version.split(".")[:2]) in REACHING_VIEWS:

@@ -94,15 +94,10 @@ def rounded(value, dtype: tl.constexpr):
 
 
 @triton.jit
-def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, CHANNELS_FIRST: tl.constexpr):
-    """2×2 maxima of a tile of ROWS × COLS pixels, as [out, pixels / 4] or [pixels / 4, out].
+def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr):
+    """2×2 maxima of a tile [out, pixels] of ROWS × COLS pixels, as [out, pixels / 4].
 
-    With channels first a pair of columns lies in one thread's registers, and so do the two rows, hence no exchange.
+    A pair of columns lies in one thread's registers, and so do the two rows, hence no exchange.
     """
-    if CHANNELS_FIRST:
-        pairs = acc.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)
-        small = tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)
-    else:
-        pairs = acc.reshape(ROWS // 2, 2, COLS // 2, 2, OUT)
-        small = tl.reduce(tl.reduce(pairs, 3, larger), 1, larger).reshape(ROWS * COLS // 4, OUT)
-    return small
+    pairs = acc.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)
+    return tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)

@@ -8,7 +8,7 @@ Plain Triton has no view into a loaded box; Gluon has.
 One warp loads, one or two groups of warps multiply. Two groups alternate (ping-pong warp specialisation): while one
 writes its tile, the other has the tensor cores. Weights that fit stay in shared memory for the whole launch. The output
 channels are the rows of the product, the pixels its columns, so that 64 channels suffice to feed wgmma
-(`conv3x3_triton.Tile.swap`).
+(`conv3x3_triton`).
 """
 
 from dataclasses import dataclass
@@ -227,13 +227,14 @@ def launch(operands: Operands, tile: Tile) -> None:
     boxed = [tile.rows * tile.cols, tile.depth]
     stored = [tile.rows * tile.cols // 4, tile.out // operands.at_a_time]
     quarter, small = [1, tile.rows // 4, tile.cols, stored[1]], [1, tile.rows // 2, tile.cols // 2, tile.out]
-    written = pooled if out is None else out
+    # Nothing may be written but logits: the buffers are then of the residual's type, if there is one.
+    written = next((part for part in (out, pooled, residual) if part is not None), x)
     ones = [1] * (source.ndim - 3)
     on_grid(_conv3x3_gluon, min(tiles, programs))(
         boxes_of(source, [*ones, tile.rows, tile.cols, tile.depth], boxed),
         boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed),
         weight_boxes_of(weight, tile.out, boxed, paired),
-        boxes_of(x if written is None else written, quarter, stored),
+        boxes_of(written, quarter, stored),
         boxes_of(x if pooled is None else pooled, small, stored),
         epilogue.bias if epilogue.scale is None else epilogue.scale,
         epilogue.bias,

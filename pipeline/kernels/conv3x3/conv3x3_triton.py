@@ -3,6 +3,10 @@
 The idea: an implicit matrix product over NHWC. For each of the nine taps TMA loads the box of pixels that the tap
 sees: what lies outside the image arrives as zeros, negative coordinates included, so the border costs no address
 arithmetic. One program per multiprocessor walks over the tiles; sums are fp32.
+
+The output channels are the rows of the product and the pixels its columns: with 64 channels wgmma reads half as much
+shared memory per multiplication so, because the pixels fill its 256 columns. And a product whose first operand is boxes
+was wrong now and then (`docs/kernels.md`, "Traps").
 """
 
 from collections.abc import Iterator
@@ -13,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import on_grid
@@ -24,21 +29,8 @@ RESERVED_BYTES = 1024  # of shared memory: barriers
 
 
 @dataclass(frozen=True)
-class Tile:
-    """How the work is cut: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step.
-
-    `swap` puts output channels in the rows of the matrix product: with 64 of them wgmma reads half as much shared
-    memory per multiplication, because the pixels fill its 256 columns.
-    """
-
-    rows: int
-    cols: int
-    out: int
-    depth: int
-    swap: bool
-    warps: int = 8
-    stages: int = 3
-    programs: int = 1  # per multiprocessor
+class Tile(BoxTile):
+    """How the work is cut: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step."""
 
 
 @triton.jit
@@ -48,7 +40,7 @@ def _conv3x3_triton(
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
     DEEP: tl.constexpr, GROUPED: tl.constexpr,
     IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
-    CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, SWAP: tl.constexpr,
+    CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
@@ -67,7 +59,7 @@ def _conv3x3_triton(
         y0 = place // tiles_x % tiles_y * ROWS
         image = place // tiles_x // tiles_y
         begin = o0 - (IN - OUT) // 2 if GROUPED else 0
-        acc = tl.zeros((OUT, PIXELS) if SWAP else (PIXELS, OUT), tl.float32)
+        acc = tl.zeros((OUT, PIXELS), tl.float32)
         for step in tl.range(9 * DEEP * STEPS):
             tap = step // STEPS
             c0 = step % STEPS * DEPTH
@@ -78,28 +70,27 @@ def _conv3x3_triton(
                 z, y, x = image % slices + tap // 9 - 1, y0 + tap // 3 % 3 - 1, x0 + tap % 3 - 1
                 box = x_boxes.load([image // slices, z, y, x, c0]).reshape(PIXELS, DEPTH)
             taps = weight_boxes.load([tap, o0, c0]).reshape(OUT, DEPTH)
-            acc = tl.dot(taps, box.T, acc) if SWAP else tl.dot(box, taps.T, acc)
+            acc = tl.dot(taps, box.T, acc)
         channel = o0 + tl.arange(0, OUT)
         added = None
         if residual_boxes is not None:
             held = residual_boxes.load([image, y0, x0, o0]).reshape(PIXELS, OUT).to(tl.float32) * residual_scale
-            added = held.T if SWAP else held
-        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, SWAP, slopes, added)
+            added = held.T
+        y = finish(acc, scale, bias, channel, channels, ACTIVATION, SLOPE, True, slopes, added)
         if out_boxes is not None:
             stored = rounded(y, out_boxes.dtype)
-            out_boxes.store([image, y0, x0, o0], (stored.T if SWAP else stored).reshape(1, ROWS, COLS, OUT))
+            out_boxes.store([image, y0, x0, o0], stored.T.reshape(1, ROWS, COLS, OUT))
         if pooled_boxes is not None:
-            small = rounded(pooled_pairs(y, ROWS, COLS, OUT, SWAP), pooled_boxes.dtype)
-            small = (small.T if SWAP else small).reshape(1, ROWS // 2, COLS // 2, OUT)
-            pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small)
+            small = rounded(pooled_pairs(y, ROWS, COLS, OUT), pooled_boxes.dtype)
+            pooled_boxes.store([image, y0 // 2, x0 // 2, o0], small.T.reshape(1, ROWS // 2, COLS // 2, OUT))
         if statistics is not None:
-            store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, SWAP)
+            store_statistics(y, statistics, image, y0, x0, height, width, channel, channels, ROWS, COLS, True)
         if CLASSES > 0:
             row, col = y0 + pixel // COLS, x0 + pixel % COLS
             inside = (row < height) & (col < width)
             for label in tl.static_range(CLASSES):
                 mix = tl.load(head_weight + label * channels + channel, mask=channel < channels, other=0.0)
-                logit = tl.sum(y * (mix[:, None] if SWAP else mix[None, :]), axis=0 if SWAP else 1)
+                logit = tl.sum(y * mix[:, None], axis=0)
                 plane = logits + (image * CLASSES + label).to(tl.int64) * height * width
                 tl.store(plane + row * width + col, logit + tl.load(head_bias + label), mask=inside)
 
@@ -153,7 +144,6 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
         CLASSES=0 if epilogue.head is None else len(epilogue.head.bias),
         ACTIVATION=epilogue.activation.expression,
         SLOPE=epilogue.activation.slope,
-        SWAP=tile.swap,
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
@@ -178,13 +168,14 @@ def _shapes(x: Tensor, outer: int, *, head: bool, statistics: bool) -> Iterator[
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     if outer <= 64 or head:
         out = max(64, next_power_of_two(outer))
-        yield Tile(16, 32, out, min(depth, 64), swap=True)
-        yield Tile(16, 16, out, min(depth, 64), swap=True, warps=4, programs=2)
-        yield Tile(8, 16, out, depth, swap=False, warps=4, programs=2)
-    else:
-        yield Tile(16, 16, 128, depth, swap=True)
-        yield Tile(8, 32, 128, depth, swap=True)
-        yield Tile(8, 16, 128, depth, swap=False)
-        yield Tile(8, 16, 256 if outer >= 256 else 128, depth, swap=False)
-        if not statistics:
-            yield Tile(8, 8, 128, depth, swap=False, warps=4, stages=4, programs=2)
+        yield Tile(16, 32, out, min(depth, 64))
+        yield Tile(16, 16, out, min(depth, 64), warps=4, programs=2)
+        yield Tile(8, 16, out, depth, warps=4, programs=2)
+        return
+    yield Tile(16, 16, 128, depth)
+    yield Tile(8, 32, 128, depth)
+    yield Tile(8, 16, 128, depth)
+    if outer >= 256:
+        yield Tile(8, 16, 256, depth)
+    if not statistics:
+        yield Tile(8, 8, 128, depth, warps=4, stages=4, programs=2)

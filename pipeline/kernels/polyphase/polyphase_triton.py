@@ -3,7 +3,7 @@
 The idea: a tile is ROWS × COLS pixels of one phase, which is a part of the tile's number, so that one loop serves all
 four. The rows and columns of the full map that a tap reads all have one parity: seen as [N, H / 2, W / 2, 2, ...] with
 the row's parity as an offset in the last dimension they are a box like any other, and what lies outside arrives as
-zeros.
+zeros. The channels are the rows of the product, for `conv3x3_triton`'s reasons.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pipeline.kernels.common.box_tile import BoxTile
+from pipeline.kernels.common.capability import fewest_rows
 from pipeline.kernels.common.epilogue import check_blocks, required
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
@@ -53,13 +54,13 @@ def _polyphase_triton(
         y0 = place // tiles_x % tiles_y * ROWS
         image = place // tiles_x // tiles_y
         a, b = phase // 2, phase % 2
-        acc = tl.zeros((PIXELS, OUT), tl.float32)
+        acc = tl.zeros((OUT, PIXELS), tl.float32)
         if SMALL > 0:
             for step in tl.range(4 * ((SMALL + DEPTH - 1) // DEPTH)):
                 tap, c0 = step % 4, step // 4 * DEPTH
                 seen = small_boxes.load([image, y0 + a + tap // 2 - 1, x0 + b + tap % 2 - 1, c0])
                 taps = small_taps.load([4 * phase + tap, o0, c0]).reshape(OUT, DEPTH)
-                acc = tl.dot(seen.reshape(PIXELS, DEPTH), taps.T, acc)
+                acc = tl.dot(taps, seen.reshape(PIXELS, DEPTH).T, acc)
         if FULL > 0:
             begin = o0 - (FULL - OUT) // 2 if GROUPED else 0
             for step in tl.range(TAPS * DEEP * ((FULL + DEPTH - 1) // DEPTH)):
@@ -79,29 +80,29 @@ def _polyphase_triton(
                     inside = (entry >= 0) & (entry < (channels if GROUPED else FULL))
                     seen = tl.where(inside[None, :], seen, tl.zeros_like(seen))
                 taps = full_taps.load([tap, o0, c0]).reshape(OUT, DEPTH)
-                acc = tl.dot(seen, taps.T, acc)
+                acc = tl.dot(taps, seen.T, acc)
         channel = o0 + tl.arange(0, OUT)
         inside = channel < channels
         if scale is not None:
-            acc = acc * tl.load(scale + channel, mask=inside, other=0.0)[None, :]
-        acc = acc + tl.load(bias + channel, mask=inside, other=0.0)[None, :]
+            acc = acc * tl.load(scale + channel, mask=inside, other=0.0)[:, None]
+        acc = acc + tl.load(bias + channel, mask=inside, other=0.0)[:, None]
         pixel = tl.arange(0, PIXELS)
         y, x = (y0 + pixel // COLS) * EVERY + a, (x0 + pixel % COLS) * EVERY + b
-        stored = (y < height)[:, None] & (x < width)[:, None] & inside[None, :]
+        stored = (y < height)[None, :] & (x < width)[None, :] & inside[:, None]
         if border is not None:
             row = tl.where(y == 0, 0, tl.where(y == height - 1, 2, 1))
             column = tl.where(x == 0, 0, tl.where(x == width - 1, 2, 1))
-            kind = (3 * row + column)[:, None] * channels + channel[None, :]
+            kind = (3 * row + column)[None, :] * channels + channel[:, None]
             acc = acc + tl.load(border + kind, mask=stored, other=0.0)
         at_pixel = image.to(tl.int64) * image_step + y.to(tl.int64) * row_step + x * pixel_step
         active = ACTIVATION(acc, SLOPE)
         if statistics is not None:
             store_statistics(
                 active, statistics, image * PHASES + phase, y0, x0, height // EVERY, width // EVERY, channel, channels,
-                ROWS, COLS, False,
+                ROWS, COLS, True,
             )  # fmt: skip
         value = rounded(active, out.dtype.element_ty)
-        tl.store(out + at_pixel[:, None] + channel[None, :], value, mask=stored)
+        tl.store(out + at_pixel[None, :] + channel[:, None], value, mask=stored)
 
 
 def launch(operands: Operands, tile: Tile) -> None:
@@ -177,7 +178,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     fp8 = operands.sources[0][0].dtype == torch.float8_e4m3fn
     widest = max(source.shape[3] for source, _ in operands.sources)
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(widest)))
-    out = min(128, max(16, next_power_of_two(operands.outer)))
+    out = min(128, max(fewest_rows(), next_power_of_two(operands.outer)))
     yield Tile(8, 16, out, depth)
     yield Tile(8, 16, min(out, 64), depth, warps=4, programs=2)
     if not operands.epilogue.statistics:

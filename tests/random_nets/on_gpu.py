@@ -1,0 +1,106 @@
+"""Runs random nets' layers by their kernels on this GPU, each beside its reference on the same operands.
+
+    python -m tests.random_nets.on_gpu FIRST LAST [TILES] [--runs RUNS]
+
+Of each seed's net, in fp16 and with all in fp8 that may be, TILES of each layer's candidates, 2 unless said otherwise,
+drawn by the seed, each RUNS times: what it writes over NaN must be the reference's, and the same bits every time. The
+next layer reads what the last of the kernels wrote. A line for each net; exit code 1 where one failed.
+"""
+
+import argparse
+import random
+import sys
+import time
+import traceback
+
+import pytest
+import torch
+import triton
+from torch import Tensor
+
+from pipeline.compiler.custom_ops import KernelCall
+from pipeline.kernels.common.kernel_op import KernelOp, Tile
+from tests import quick_exports
+from tests.kernels.examples import assert_near
+from tests.random_nets.layer_walk import LayerWalk, graphs_of
+
+
+class Running:
+    """Runs what it meets.
+
+    Attributes:
+        done: tiles that were right.
+        left_out: those that ask for more of the GPU than it has.
+        failures: a line for each that was wrong, with its stack.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self.runs, self.done, self.left_out = runs, 0, 0
+        self.failures: list[str] = []
+
+    def __call__(self, op: KernelOp, call: KernelCall, tiles: list[Tile]) -> None:
+        """Try each tile; where there is none, as of a kernel that this GPU lacks, the reference fills the outputs."""
+        op.reference(*call.operands)
+        wanted = {name: part.clone() for name, part in call.outputs.given.items()}
+        for tile in tiles:
+            try:
+                self.done += self.tried(op, call, tile, wanted)
+            except Exception:  # noqa: BLE001 - it is what is looked for
+                self.failures.append(f"{call.key(op)} {tile}\n{traceback.format_exc()[-800:]}")
+                op.reference(*call.operands)
+
+    def tried(self, op: KernelOp, call: KernelCall, tile: Tile, wanted: dict[str, Tensor]) -> int:
+        """1 for a tile that is right, 0 for one that asks for more of the GPU than it has, which a tuner leaves out.
+
+        Raises:
+            AssertionError: it isn't right.
+        """
+        first: dict[str, Tensor] = {}
+        multiplied = torch.float16 if op.reads_image else call.x.dtype
+        for _ in range(self.runs):
+            for part in call.outputs.given.values():
+                part.copy_(torch.full_like(part, float("nan"), dtype=torch.float32))
+            try:
+                op.launch(*call.operands, tile)
+            except triton.runtime.errors.OutOfResources:
+                self.left_out += 1
+                op.reference(*call.operands)
+                return 0
+            for name, part in call.outputs.given.items():
+                if name not in first:
+                    assert_near(part, wanted[name], multiplied)
+                    first[name] = part.clone()
+                assert torch.equal(part.float().nan_to_num(), first[name].float().nan_to_num()), f"{name} differs"
+        return 1
+
+
+def main() -> int:
+    """Every net of the seeds asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    parser.add_argument("tiles", type=int, nargs="?", default=2)
+    parser.add_argument("--runs", type=int, default=3)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    quick_exports.install(pytest.MonkeyPatch())
+    failed = 0
+    for seed in range(asked.first, asked.last + 1):
+        running, began = Running(asked.runs), time.monotonic()
+        try:
+            for graph, inputs in graphs_of(seed, "cuda"):
+                LayerWalk(graph, running, random.Random(seed), asked.tiles).run(*inputs)
+        except Exception:  # noqa: BLE001 - the other nets are still to be tried
+            running.failures.append(traceback.format_exc()[-1500:])
+        failed += bool(running.failures)
+        tiles = f"{running.done} tiles right, {running.left_out} left out"
+        sys.stdout.write("\n".join([f"{seed}: {tiles}, {time.monotonic() - began:.0f} s", *running.failures, ""]))
+        sys.stdout.flush()
+    gpu = torch.cuda.get_device_name()
+    sys.stdout.write(f"{gpu}, Triton {triton.__version__}: {asked.last + 1 - asked.first} nets, {failed} failed\n")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        sys.exit(main())
