@@ -2,8 +2,8 @@
 
 The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns. Where each image has a
 factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
-and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored. It is the second
-operand of that product, which isn't fed from registers, for `conv3x3_triton`'s reasons.
+and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored. It is that
+product's second operand, which isn't fed from registers, for `conv3x3_triton`'s reasons.
 """
 
 from collections.abc import Collection, Iterator
@@ -232,7 +232,10 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring where there is a gate: the output channels are then the rows of the product."""
+    """The tiles worth measuring for x [N, H, W, in], weight [out, in] and a gate, the likeliest first.
+
+    With a gate the output channels are the rows of the product.
+    """
     for tile in candidates(x, weight):
         yield replace(tile, out=max(tile.out, fewest_rows()))
 
