@@ -9,10 +9,10 @@ from torch.nn import functional
 
 from pipeline.compiler.fp8_rounding import FP8, rounded_together
 from pipeline.compiler.kernel_layer import KernelLayer, Packed, library_parameters
-from pipeline.kernels.common.kernel_op import Ends, LibraryParameters, flops_of
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
 from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
-from pipeline.kernels.polyphase.polyphase_layers import UPSAMPLED
+from pipeline.kernels.polyphase.polyphase_layers import PHASE_TAPS, UPSAMPLED, one_window
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ class UpsampledLayer(KernelLayer):
     def __init__(self, name: str, upsampling: Upsampling, weight: Tensor, bias: Tensor, channels: int) -> None:
         super().__init__(name, UPSAMPLED, weight, bias)
         self.upsampling, self.channels = upsampling, channels
+
+    def pays(self, _: Sequence[int]) -> bool:
+        """Whether to compose: always, as the tuner measures the kernel beside the two layers that it stands for."""
+        return True
 
     def composition(self) -> Composition:
         """Both as one linear map, in float64."""
@@ -88,3 +92,45 @@ class UpsampledLayer(KernelLayer):
         small, full = (*(in_scales or (1.0,)), 1.0)[:2]
         parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
         return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)
+
+
+class LibraryPhases(UpsampledLayer):
+    """The same for the library where no kernel runs: a convolution of the small map makes all phases."""
+
+    def pays(self, shape: Sequence[int]) -> bool:
+        """Whether that multiplies less than up-sampling and convolution do, of a small map [N, in, h, w]."""
+        assert self.weight is not None
+        _, _, height, width = shape
+        outer, of_up = len(self.weight), self.weight.shape[1] - self._beside
+        grown = 0 if self.upsampling.weight is None else self.channels * of_up
+        apart = 4 * (grown + 9 * of_up * outer) * height * width
+        return PHASE_TAPS * self.channels * outer * (height + 1) * (width + 1) < apart
+
+    @property
+    def _beside(self) -> int:
+        """The channels of the skip."""
+        assert self.weight is not None
+        up = self.upsampling.weight
+        return self.weight.shape[1] - (self.channels if up is None else up.shape[1])
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        (small, *skips), (of_small, *of_skip) = inputs, parameters
+        for skip, (weight, _) in zip(skips, of_skip, strict=True):
+            seen = skip.to(weight.dtype, memory_format=torch.channels_last)
+            window = functional.conv2d(seen, weight, padding=1)
+            residual = window if residual is None else window + residual
+        return self.op.library(small, of_small, Ends(self.activation, self.slopes, residual))
+
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """The composed weight and bias in a type, as `UPSAMPLED.library` takes them, and then the skip's weight."""
+        made = self.composition()
+        assert made.small is not None
+        assert self.weight is not None
+        bias = made.bias if made.border is None else made.bias + made.border
+        found = [library_parameters(one_window(made.small), bias, dtype)]
+        if self._beside:
+            found.append(library_parameters(self.weight[:, : self._beside], NO_WEIGHT, dtype))
+        return found

@@ -38,7 +38,10 @@ def build(
 
 
 def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search) -> Runner:
-    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor."""
+    """The fastest form of the net; for one that can't be rewritten, all of it by Inductor.
+
+    On a GPU that no kernel runs on, up-samplings are composed by the library, beside all of it by Inductor.
+    """
     if why := beyond_kernels(workload):
         return by_inductor_alone(workload, why, tuner, search)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())

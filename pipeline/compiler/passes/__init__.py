@@ -22,7 +22,7 @@ from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
 from pipeline.compiler.passes.parallel_convolutions import add_parallel_convolutions
 from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
 from pipeline.compiler.passes.tidying import drop_empty_parts, drop_identities, fold_padding
-from pipeline.compiler.passes.upsampling_composition import compose_upsampling
+from pipeline.compiler.passes.upsampling_composition import compose_by_library, compose_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
 Pass = Callable[[ExportedNet], list[str]]
@@ -54,6 +54,8 @@ FOR_THE_KERNELS: list[Pass] = [
     head_after_pointwise,
     take_head,
 ]
+# Where no kernel runs: what Inductor makes of all other layers is known to run on such a GPU.
+FOR_THE_LIBRARY: list[Pass] = [compose_by_library]
 
 
 def rewrite(net: ExportedNet, passes: list[Pass]) -> None:

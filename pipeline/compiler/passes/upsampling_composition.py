@@ -17,7 +17,7 @@ from pipeline.compiler.fx_graph import (
 )
 from pipeline.compiler.layer_nodes import put_layer
 from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, by_its_sizes, describe
-from pipeline.compiler.upsampled_layer import UpsampledLayer, Upsampling
+from pipeline.compiler.upsampled_layer import LibraryPhases, UpsampledLayer, Upsampling
 from pipeline.kernels.common.kernel_op import CHANNELS
 from pipeline.measure.net_layers import module_of
 
@@ -29,6 +29,15 @@ def compose_upsampling(net: ExportedNet) -> list[str]:
 
     Source: no activation or norm lies between, so both are one linear map.
     """
+    return _composed(net, UpsampledLayer)
+
+
+def compose_by_library(net: ExportedNet) -> list[str]:
+    """The same for a net that no kernel runs, where the library multiplies less then."""
+    return _composed(net, LibraryPhases)
+
+
+def _composed(net: ExportedNet, kind: type[UpsampledLayer]) -> list[str]:
     matched = []
     for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
         seen = describe(net, conv)
@@ -37,7 +46,7 @@ def compose_upsampling(net: ExportedNet) -> list[str]:
         parts = parts_of(net, conv)
         grown = [part for part in parts if only_user(part) is not None and upsampling_of(net, part)]
         if grown:
-            matched.append(_compose(net, conv, parts, grown[-1]))
+            matched.append(_compose(net, conv, parts, grown[-1], kind))
     return [name for name in matched if name]
 
 
@@ -65,7 +74,7 @@ def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
     return Upsampling(weight, net.constant(given["bias"]))
 
 
-def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node) -> str:
+def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node, kind: type[UpsampledLayer]) -> str:
     """Put one layer in the place of a convolution and an up-sampling before it; its name, or "" where that can't be."""
     given, rest = arguments(conv), [part for part in parts if part is not up]
     skip = sum(shape_of(part)[1] for part in rest)
@@ -74,7 +83,9 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node)
         return ""
     bias = weight.new_zeros(len(weight)) if bias is None else bias
     name, small = module_of(conv) or conv.name, up.all_input_nodes[0]
-    layer = UpsampledLayer(name, upsampling, up_last(weight, parts, up), bias, shape_of(small)[1])
+    layer = kind(name, upsampling, up_last(weight, parts, up), bias, shape_of(small)[1])
+    if not layer.pays(shape_of(small)):
+        return ""
     with net.module.graph.inserting_before(conv):
         inputs = [small, *([_together(rest)] if rest else [])]
     put_layer(net, conv, layer, inputs)

@@ -28,7 +28,7 @@ from pipeline.kernels.polyphase import (
     reference,
 )
 from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands
-from pipeline.kernels.polyphase.polyphase_reference import phases_of
+from pipeline.kernels.polyphase.polyphase_reference import at_border
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
 PHASE_TAPS = 16  # four phases of 2×2 taps
@@ -177,8 +177,29 @@ TRANSPOSED_3X3 = _op("transposed3x3", _accepts_transposed(3, 1), _transposed(1),
 TRANSPOSED_4X4 = _op("transposed4x4", _accepts_transposed(4, 0), _transposed(0), window=4, transposed=True)
 
 
+def one_window(taps: Tensor) -> Tensor:
+    """Taps [16, out, in] of four phases as the weight [4 · out, in, 2, 2] of one convolution, phase by phase."""
+    _, outer, inner = taps.shape
+    return taps.reshape(4, 2, 2, outer, inner).permute(0, 3, 4, 1, 2).reshape(4 * outer, inner, 2, 2)
+
+
 def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    return ended(phases_of(x.to(parameters.weight.dtype), parameters.weight) + parameters.bias[:, None, None], ends)
+    """The phases of x [N, in, h, w], put together as [N, out, 2 h, 2 w], and what follows them.
+
+    With a padding of 1 the convolution gives a row and a column more than x has, and phase (a, b) is what begins in row
+    a and column b. What picks them is views, so that Inductor interleaves them in the kernel of what follows.
+
+    Args:
+        x: any dtype; cast to the weight's.
+        parameters: the weight as of `one_window`, and a bias [out], or [3, 3, out] of `at_border`'s classes of pixels.
+        ends: what follows.
+    """
+    (weight, bias), (batch, _, height, width) = parameters, x.shape
+    seen = functional.conv2d(x.to(weight.dtype, memory_format=torch.channels_last), weight, padding=1)
+    begins = seen.unflatten(1, (2, 2, -1)).unfold(4, height, 1).unfold(5, width, 1)  # [N, a, b, out, row, column, h, w]
+    phases = begins.diagonal(0, 1, 4).diagonal(0, 1, 3)  # [N, out, h, w, a, b]
+    y = phases.permute(0, 2, 4, 3, 5, 1).reshape(batch, 2 * height, 2 * width, -1).permute(0, 3, 1, 2)
+    return ended(y + (at_border(bias, *y.shape[2:]) if bias.dim() > 1 else bias[:, None, None]), ends)
 
 
 UPSAMPLED: KernelOp = KernelOp(

@@ -38,11 +38,10 @@ def strided_of_volumes(full: Tensor, taps: Tensor, slices: int, step: int) -> Te
 
 
 def at_border(border: Tensor, height: int, width: int) -> Tensor:
-    """What border [3, 3, out] adds to each pixel of an output of this size, as [out, height, width]."""
-    places = [torch.ones(size, dtype=torch.long, device=border.device) for size in (height, width)]
-    for place in places:
-        place[0], place[-1] = 0, 2
-    return border[places[0]][:, places[1]].permute(2, 0, 1)
+    """What border [3, 3, out] adds to each pixel of an output of this size, at least 2×2, as [out, height, width]."""
+    lines = [(torch.arange(size, device=border.device), size - 1) for size in (height, width)]
+    rows, columns = (1 + (line == last).long() - (line == 0).long() for line, last in lines)
+    return border[rows[:, None], columns].permute(2, 0, 1)
 
 
 def evaluate(composition: Composition, small: Tensor | None, full: Tensor | None = None) -> Tensor:

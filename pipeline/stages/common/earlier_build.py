@@ -12,13 +12,15 @@ from torch import Tensor
 from pipeline.stages.api import Runner
 from pipeline.stages.common.inductor_search import INDUCTOR, SEARCHED
 from pipeline.stages.common.net_candidate import Candidate, net_digest
-from pipeline.stages.common.rewritten_net import Rewritten, as_stage, fastest
+from pipeline.stages.common.rewritten_net import COMPOSED, Rewritten, as_stage, fastest
 
 Makers = dict[str, Callable[[], Candidate | None]]
 
 
 def without_fp8(rewritten: Rewritten) -> Makers:
     """What builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
+    if rewritten.barred:
+        return {INDUCTOR: lambda: rewritten.by_inductor, COMPOSED: rewritten.composed}
     return {
         INDUCTOR: lambda: rewritten.by_inductor,
         "fp16": lambda: rewritten.candidate({}, "fp16"),

@@ -17,10 +17,11 @@ from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
-from pipeline.compiler.lowering import lower
+from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import put_own_norms
-from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
 from pipeline.compiler.upsampled_layer import UpsampledLayer
+from pipeline.compiler.wide_buffers import find_places
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.program import Programs
@@ -42,6 +43,8 @@ from pipeline.stages.common.net_candidate import (
 from pipeline.stages.common.not_rewritten import half_instead
 from pipeline.stages.common.precision import without_tf32
 from pipeline.stages.common.time_limit import TooLongError
+
+COMPOSED = "Inductor of the rewritten net"  # the name of a candidate
 
 
 class Rewritten:
@@ -74,8 +77,7 @@ class Rewritten:
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
             self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
-            if barred is None:
-                rewrite(self.net, FOR_THE_KERNELS)
+            rewrite(self.net, FOR_THE_LIBRARY if barred else FOR_THE_KERNELS)
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
@@ -90,7 +92,7 @@ class Rewritten:
         programs: Programs = {}
         try:
             with torch.inference_mode():
-                for each in scales if is_cuda(self.net.device.type) else ():
+                for each in scales if is_cuda(self.net.device.type) and not self.barred else ():
                     programs |= programs_of(self.net, each, inputs, self.tuner)
         except Exception as error:  # noqa: BLE001 - a net whose shapes follow from its values, say
             traceback.print_exc()
@@ -115,6 +117,24 @@ class Rewritten:
         self.workload.progress(f"all of it by {name}")
         how = execution("fp16", 0)
         return self._built(name, lambda: captured(name, self.plain, how, *inputs, mode=MODES[name], most_seconds=limit))
+
+    def composed(self) -> Candidate | None:
+        """The net by Inductor, up-samplings composed by the library and concatenations joined where their parts lie.
+
+        It is for a GPU that no kernel runs on; None where there is nothing of either, or where it was refused.
+        """
+        return self._built(COMPOSED, self._composed)
+
+    def _composed(self) -> Candidate | None:
+        nodes = [node.name for node in self.net.module.graph.nodes if layer_of(self.net.module, node)]
+        if not nodes and not find_places(self.net, {}).joined:
+            return None
+        self.workload.progress(f"all of it by {COMPOSED}")
+        plan, inputs = Plan(by_library=nodes), self.workload.inputs[0]
+        lowered, how = lower(self.net, plan), execution("fp16", 0)
+        found = captured(COMPOSED, lowered, replace(how, layer_flops=composed_flops(self.net)), *inputs)
+        found.lowered, found.plan = lowered, plan
+        return found
 
     def candidate(
         self,
