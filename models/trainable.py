@@ -1,4 +1,6 @@
-"""Whether a net can be trained on the demo's labels: what channels it reads, and whether it answers with a tensor."""
+"""Whether a net can be trained on the demo's labels: what it reads, and whether it answers with a tensor."""
+
+import copy
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,7 @@ from models.model_output import described, tensors_of
 
 GREY, COLOUR = 1, 3  # channels in which the demo's image can be had
 CLASSES = 2  # of the demo's labels
+BATCH, CROPS = 8, (128, 256)  # crops of a step, and their sides in pixels: the least that a net takes
 
 
 def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
@@ -65,3 +68,28 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
             f"{name} answers {list(image.shape)} with {list(answer.shape)}; choose a net that gives logits of "
             f"{CLASSES} classes or more, as large as the image"
         )
+
+
+def crop_of(net: nn.Module, image: Tensor) -> int:
+    """The side of the crops on which the net is trained: the first of `CROPS` of which it takes a batch in train mode.
+
+    A net that halves a map eight times needs 256 pixels. It is tried on a copy, as norms count what they see.
+
+    Args:
+        net: of images.
+        image: [1, channels, height, width], at least as large as the largest crop.
+
+    Raises:
+        ModelError: it takes none of them; the line says why.
+    """
+    refused = ""
+    for side in CROPS:
+        try:
+            with torch.no_grad():
+                copy.deepcopy(net).train()(image[..., :side, :side].expand(BATCH, -1, -1, -1))
+        except (RuntimeError, ValueError) as error:  # too small for a window, or for a norm of one pixel
+            refused = str(error).partition("\n")[0]
+        else:
+            return side
+    sides = " or ".join(map(str, CROPS))
+    raise ModelError(f"{type(net).__name__} can't be trained on crops of {sides} pixels: {refused}")

@@ -26,10 +26,9 @@ from models.errors import UnsavedError
 from models.image_files import read_image
 from models.one_line import per_cent, show
 from models.stain import HELD_OUT, WORD, stain_mask
-from models.trainable import channels_read, check_answers
+from models.trainable import BATCH, CROPS, channels_read, check_answers, crop_of
 from models.windows import Named
 
-BATCH, CROP = 8, 128
 # Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
 # what fp16 can hold.
 LEARNING_RATE, CHANNELS = 2e-3, 16
@@ -51,18 +50,18 @@ class Tissue:
         return Tissue(to_batch(image[None]).to(device), label[None].to(device))
 
 
-def crops(tissue: Tissue, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images [8, channels, 128, 128] and labels [8, 128, 128]: crops outside the held-out quarter, at random.
+def crops(tissue: Tissue, generator: torch.Generator, side: int = CROPS[0]) -> tuple[Tensor, Tensor]:
+    """Images [8, channels, side, side] and labels [8, side, side]: crops outside the held-out quarter, at random.
 
     Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
     """
     images: list[Tensor] = []
     labels: list[Tensor] = []
     while len(images) < BATCH:
-        top, left = (int(part) for part in torch.randint(0, 512 - CROP + 1, (2,), generator=generator))
-        if top + CROP > HELD_OUT[0].start and left + CROP > HELD_OUT[1].start:
+        top, left = (int(part) for part in torch.randint(0, 512 - side + 1, (2,), generator=generator))
+        if top + side > HELD_OUT[0].start and left + side > HELD_OUT[1].start:
             continue
-        window = (..., slice(top, top + CROP), slice(left, left + CROP))
+        window = (..., slice(top, top + side), slice(left, left + side))
         turns, mirror = (int(part) for part in torch.randint(0, 4, (2,), generator=generator))
         tint = torch.rand(2, 1, tissue.image.shape[1], 1, 1, generator=generator)
         gain, shift = 0.3 * tint.to(tissue.image.device) - 0.15
@@ -82,11 +81,11 @@ def first_channels(net: nn.Module) -> int:
 
 
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
-    """As `fit`, on `crops` in channels_last."""
-    generator = torch.Generator().manual_seed(seed)
+    """As `fit`, on `crops` in channels_last, of a side that the net takes."""
+    generator, side = torch.Generator().manual_seed(seed), crop_of(net, tissue.image)
 
     def drawn() -> tuple[Tensor, Tensor]:
-        image, label = crops(tissue, generator)
+        image, label = crops(tissue, generator, side)
         return image.contiguous(memory_format=torch.channels_last), label
 
     return fit(net, drawn, minutes)
@@ -161,7 +160,7 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
     """Train a net as it was asked for, and say how well it does as it is stored.
 
     Raises:
-        ModelError: it takes no such images, or answers with no tensor; told before training begins.
+        ModelError: it takes no such images or crops, or answers with no tensor; told before training begins.
         UnsavedError: as of `save`.
     """
     tissue = Tissue.load(torch.device(asked.device), channels_read(net))

@@ -88,6 +88,9 @@ NETS: dict[str, RecordedNet] = {
     "segresnet": RecordedNet(
         ("model=monai", "model.options.net=SegResNet", *MONAI_BARE, "+model.options.init_filters=16")
     ),
+    "pix2pix": RecordedNet(
+        ("model=custom", "model.target=tests.benchmarks.nets.Pix2Pix"), stain(8, "data.size=256", "task=regression")
+    ),
     "odd_size": RecordedNet(("model=unet",), stain(4, "data.size=375")),
     "base24": RecordedNet(("model=unet", "model.options.base=24")),
     "nnunet_3d": volumes("model=nnunet", "model.options.configuration=3d_fullres", "model.options.input_channels=1"),

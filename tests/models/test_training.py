@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from models import checkpoint, train, training
 from models.datasets import LUMINANCE
 from models.errors import ModelError
+from models.trainable import crop_of
 from models.typed_net import typed_net
 from models.unet import UNet
 
@@ -26,6 +27,19 @@ class Pair(nn.Module):
 
     def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
         return image.mean(), self.head(image)
+
+
+class Halving(nn.Module):
+    """Windows of 4×4 halve the image so many times, and what is left is added to logits of each pixel."""
+
+    def __init__(self, halvings: int) -> None:
+        super().__init__()
+        self.down = nn.Sequential(*(nn.Conv2d(3, 3, 4, 2, 1) for _ in range(halvings)))
+        self.norm, self.head = nn.BatchNorm2d(3), nn.Conv2d(3, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(image) + self.down(image).mean((2, 3), keepdim=True))
+        return logits
 
 
 class Unshuffled(nn.Module):
@@ -86,6 +100,22 @@ def test_a_net_is_trained_scored_and_saved(tmp_path: Path, monkeypatch: pytest.M
     again = training.net_of(typed_net(asked[1:4]), 0)
     checkpoint.load_into(again, str(out))
     assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("halvings", "side"), [(7, 128), (8, 256)])
+def test_crops_are_as_large_as_the_net_needs(halvings: int, side: int) -> None:
+    """As pix2pix needs them, and nets whose norms want more than one pixel; its statistics are left as they were."""
+    net = Halving(halvings)
+    assert crop_of(net, torch.zeros(1, 3, 512, 512)) == side
+    assert net.norm.num_batches_tracked == 0
+    tissue = training.Tissue.load(torch.device("cpu"))
+    images, labels = training.crops(tissue, torch.Generator().manual_seed(0), side)
+    assert (images.shape, labels.shape) == ((8, 3, side, side), (8, side, side))
+
+
+def test_a_net_that_needs_larger_crops_than_there_are_is_refused_in_one_line() -> None:
+    with pytest.raises(ModelError, match=r"^Halving can't be trained on crops of 128 or 256 pixels: .*4 x 4"):
+        crop_of(Halving(9), torch.zeros(1, 3, 512, 512))
 
 
 @pytest.mark.parametrize(
