@@ -150,6 +150,17 @@ def test_a_scale_that_is_a_gain_is_a_power_of_two(end: Callable[[], nn.Module]) 
 
 
 @torch.no_grad()
+def test_a_scale_that_is_no_gain_is_of_any_number() -> None:
+    """What follows an ELU torch converts, by no constant of a kernel: the largest value lands at the end of e4m3."""
+    net, batch = ending_in(classic(depth=1), nn.ELU), image(1, 3, 16, 16)
+    made = rewritten_from(net, batch)
+    known, most = stored(made, batch, []), largest(made, [batch])
+    assert known
+    for group in fp8_groups(made, []):
+        assert max(most[node.name] / known[node.name] for node in group) == pytest.approx(FP8_MAX)
+
+
+@torch.no_grad()
 def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
     """In nets of which much is torch's: residuals, norms, attention."""
     for name in ("residual", "nested concatenations", "squeeze and excitation", "group norm, SiLU, attention"):
