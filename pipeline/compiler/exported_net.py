@@ -14,7 +14,7 @@ from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
-from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last, in_dtype, laid_out
+from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last, in_dtype, laid_out, net_in_dtype
 from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
 
@@ -34,7 +34,7 @@ class Entry(nn.Module):
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.net = in_channels_last(copy.deepcopy(net))
-        self.net.to(dtype)
+        net_in_dtype(self.net, dtype)
         self.dtype = dtype
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:

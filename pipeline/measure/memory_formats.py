@@ -16,6 +16,15 @@ def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
     return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
+def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
+
+    `Module.to` would take complex ones for floating ones and drop their imaginary parts, of which Fourier layers are.
+    """
+    net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)
+    return net
+
+
 def in_channels_last(model: nn.Module) -> nn.Module:
     """The net itself, its weights laid out in NHWC; those of a net for volumes in NDHWC."""
     for part in model.parameters():

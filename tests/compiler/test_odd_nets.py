@@ -33,6 +33,7 @@ class Written(nn.Module):
         self.walk = nn.GRU(32, 32, batch_first=True)
         self.gamma, self.beta = nn.Parameter(torch.randn(32)), nn.Parameter(torch.randn(32))
         self.table, self.between = nn.Buffer(torch.randn(2, 32, 16, 16)), between
+        self.filters = nn.Parameter(torch.randn(32, 16, 9, dtype=torch.complex64))
 
     def forward(self, batch: Tensor) -> Tensor:
         """Logits [batch, 32, height, width] of a batch [batch, 3, height, width]."""
@@ -167,6 +168,11 @@ def by_frequencies(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def by_learnt_frequencies(net: Written, x: Tensor) -> Tensor:
+    answer: Tensor = torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(x.dtype)
+    return answer
+
+
 def by_products_along_a_side(net: Written, x: Tensor) -> Tensor:
     y = net.second(x).sigmoid().float()
     solved = torch.linalg.solve(y @ y.mT + 4 * torch.eye(16), y)
@@ -200,6 +206,7 @@ BETWEEN = [
     shrunk_without_aliases,
     below_the_diagonal,
     by_frequencies,
+    by_learnt_frequencies,
     by_products_along_a_side,
 ]
 

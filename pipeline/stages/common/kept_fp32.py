@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.config.request_error import nearest
+from pipeline.measure.memory_formats import net_in_dtype
 from pipeline.stages.api import StageError
 
 
@@ -28,7 +29,7 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str]) -> nn.Modul
     if missing := [name for name in kept if name not in known]:
         raise StageError(f"keep_fp32: the net has no module {missing[0]!r}; {nearest(missing[0], known)}")
     exact = {name: copy.deepcopy(known[name]) for name in kept}
-    net.to(dtype)
+    net_in_dtype(net, dtype)
     inside = {part for module in exact.values() for part in module.modules()}
     for name, module in exact.items():
         parent, _, leaf = name.rpartition(".")

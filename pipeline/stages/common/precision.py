@@ -14,7 +14,7 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, in_dtype, laid_out
+from pipeline.measure.memory_formats import in_channels_last, in_dtype, laid_out, net_in_dtype
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.common.kept_fp32 import in_half
 
@@ -174,7 +174,7 @@ class AsItLies(nn.Module):
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         super().__init__()
         self.net, self.folds = folded(model)
-        self.net.to(dtype)
+        net_in_dtype(self.net, dtype)
         self.dtype = dtype
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
