@@ -17,7 +17,7 @@ def fingerprint(values: Tensor) -> tuple[Tensor, ...]:
     A value that changes by one bit changes them, and so do two values that change places in a row or a column. They
     wrap around at 64 bits, take a few thousandths of the tensor's memory, and no copy of it.
     """
-    bits = values.detach()
+    bits = torch.view_as_real(values.detach()) if values.is_complex() else values.detach()
     bits = bits.view(torch.uint8) if bits.dtype is torch.bool else bits.view(BITS[bits.element_size()])
     if bits.dim() < 2:
         return (bits.clone(),)

@@ -76,3 +76,12 @@ def test_a_fingerprint_sees_two_values_that_change_places(kind: torch.dtype) -> 
     assert is_same(before, values.clone())
     values[0, 0], values[0, 1] = values[0, 1].clone(), values[0, 0].clone()
     assert not is_same(before, values)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_a_complex_number_has_a_fingerprint_of_both_its_parts(dtype: torch.dtype) -> None:
+    values = torch.ones(2, 3, dtype=dtype)
+    known = fingerprint(values)
+    assert is_same(known, values)
+    for change in (1e-6, 1e-6j):
+        assert not is_same(known, values + change * torch.eye(2, 3))
