@@ -1,6 +1,7 @@
 """Batch norm is folded into the convolution before it where nothing else would change."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -72,9 +73,9 @@ def test_layers_that_are_called_twice_are_not_folded(convs: int, norms: int, wor
 class ByDimensions(torch.nn.Module):
     """It looks something up by what torch.fx gives a proxy for, as the layers of einops do."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: nn.Module) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3))
+        self.layers = layers
 
     def forward(self, image: Tensor) -> Tensor:
         found: Tensor = {4: self.layers}[image.ndim](image)
@@ -83,7 +84,8 @@ class ByDimensions(torch.nn.Module):
 
 def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
     """Whatever its own code raises at a proxy."""
-    net, image = ByDimensions().eval(), torch.randn(1, 3, 4, 4)
+    layers = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    net, image = ByDimensions(layers).eval(), torch.randn(1, 3, 4, 4)
     rewritten, count = folded(net)
     assert count == 1
     torch.testing.assert_close(rewritten(image), net(image))
@@ -132,4 +134,75 @@ def test_a_weight_that_a_hook_of_the_nets_own_computes_is_not_folded() -> None:
         net(image := torch.rand(1, 3, 4, 4))
         rewritten, count = folded(net)
         assert count == 0
+        torch.testing.assert_close(rewritten(image), net(image))
+
+
+class Magnitudes(nn.Conv2d):
+    """A convolution that answers with magnitudes."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, out, height, width] of an image [batch, in, height, width]."""
+        return super().forward(image).abs()
+
+
+class Standardised(nn.Conv2d):
+    """A convolution by its weight without that one's mean and size."""
+
+    def _conv_forward(self, image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        answer: Tensor = super()._conv_forward(image, (weight - weight.mean()) / weight.std(), bias)
+        return answer
+
+
+class Activated(nn.BatchNorm2d):
+    """A batch norm and its activation, as timm's BatchNormAct2d."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, channels, height, width] of an image of the same shape."""
+        return super().forward(image).relu()
+
+
+class Named(nn.Conv2d):
+    """A convolution of torch's under another name."""
+
+
+def with_forward(layer: nn.Module, forward: Callable[[Tensor], Tensor]) -> nn.Module:
+    """The layer, whose instance computes otherwise than its class."""
+    layer.forward = forward
+    return layer
+
+
+def hooked(layer: nn.Module, by: str) -> nn.Module:
+    """The layer with a hook that doubles what it is given, or what it answers."""
+    changes = {"forward_pre": lambda _, given: (given[0] * 2,), "forward": lambda _, given, answer: answer * 2}
+    getattr(layer, f"register_{by}_hook")(changes[by])
+    return layer
+
+
+CONV, NORM = partial(nn.Conv2d, 3, 4, 1), partial(nn.BatchNorm2d, 4)
+OF_THEIR_OWN: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], int]] = {
+    "a convolution's forward": (lambda: Magnitudes(3, 4, 1), NORM, 0),
+    "a convolution's weight": (lambda: Standardised(3, 4, 1), NORM, 0),
+    "a norm's forward": (CONV, lambda: Activated(4), 0),
+    "an instance's forward": (CONV, lambda: with_forward(NORM(), torch.sigmoid), 0),
+    "a hook behind the convolution": (lambda: hooked(CONV(), "forward"), NORM, 0),
+    "a hook before the norm": (CONV, lambda: hooked(NORM(), "forward_pre"), 0),
+    "a hook behind the norm": (CONV, lambda: hooked(NORM(), "forward"), 0),
+    "a hook before the convolution": (lambda: hooked(CONV(), "forward_pre"), NORM, 1),
+    "a name alone": (lambda: Named(3, 4, 1), NORM, 1),
+}
+
+
+@pytest.mark.parametrize(("conv", "norm", "count"), OF_THEIR_OWN.values(), ids=OF_THEIR_OWN)
+@torch.no_grad()
+def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
+    conv: Callable[[], nn.Module], norm: Callable[[], nn.Module], count: int
+) -> None:
+    """Nor is anything wrong where torch.fx can trace the net."""
+    torch.manual_seed(0)
+    block, image = nn.Sequential(conv(), norm()), torch.rand(2, 3, 4, 4)
+    block(image)  # its statistics
+    net = ByDimensions(block).eval()
+    (traced, _), (by_neighbours, found) = folded(block), folded(net)
+    assert found == count
+    for rewritten in (traced, by_neighbours):
         torch.testing.assert_close(rewritten(image), net(image))

@@ -119,8 +119,12 @@ def _fold_neighbours(net: nn.Module) -> int:
 
 
 def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode."""
-    fits = any(isinstance(conv, kinds[0]) and isinstance(norm, kinds[1]) for kinds in FOLDED)
+    """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode.
+
+    Nor are they where a subclass computes otherwise, or a hook sees or changes what lies between them or comes of them.
+    """
+    fits = any(_computes_as(conv, kinds[0]) and _computes_as(norm, kinds[1]) for kinds in FOLDED)
+    fits = fits and not (conv._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks)
     if not fits or not isinstance(conv, nn.Conv2d | nn.Conv3d) or not isinstance(norm, nn.BatchNorm2d | nn.BatchNorm3d):
         return None
     if norm.running_mean is None or norm.running_var is None or "weight" not in conv._parameters:
@@ -131,6 +135,13 @@ def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
         weight, bias = fold(conv.weight, conv.bias, known)
     both.weight, both.bias = nn.Parameter(weight.to(conv.weight.dtype)), nn.Parameter(bias.to(conv.weight.dtype))
     return both
+
+
+def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether a module is of one of torch's classes, or of one that is derived from it and computes alike."""
+    names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
+    own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
+    return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
 
 
 def _runs_in_order(part: nn.Module) -> bool:
