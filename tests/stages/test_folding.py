@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 from pipeline.compiler.exported_net import export
@@ -206,3 +208,30 @@ def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
     assert found == count
     for rewritten in (traced, by_neighbours):
         torch.testing.assert_close(rewritten(image), net(image))
+
+
+class Tied(nn.Module):
+    """A layer and its norm, and a further use of a parameter that one of them holds."""
+
+    def __init__(self, held: str) -> None:
+        super().__init__()
+        self.first, self.norm, self.held = CONV(), NORM(), held
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, 3 or 4, height, width] of an image [batch, 3, height, width]."""
+        x, held = self.norm(self.first(image)), attrgetter(self.held)(self)
+        if self.held == "first.weight":
+            return functional.conv_transpose2d(x, held)
+        scaled: Tensor = x * held.reshape(1, -1, 1, 1)
+        return scaled
+
+
+@pytest.mark.parametrize("held", ["first.weight", "first.bias", "norm.weight"])
+@torch.no_grad()
+def test_a_norm_is_not_folded_where_the_net_reads_a_parameter_of_the_pair(held: str) -> None:
+    torch.manual_seed(0)
+    net, image = Tied(held), torch.rand(2, 3, 4, 4)
+    net(image)  # its statistics
+    rewritten, count = folded(net.eval())
+    torch.testing.assert_close(rewritten(image), net(image))
+    assert count == 0

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -87,6 +88,7 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
         return net, _fold_neighbours(net)
     called = [node for node in graph.graph.nodes if node.op == "call_module"]
+    read = {id(attrgetter(str(node.target))(graph)) for node in graph.graph.nodes if node.op == "get_attr"}
     calls = Counter(node.target for node in called)
     count = 0
     for node in called:
@@ -96,6 +98,8 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
         if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
             continue
         conv, norm = net.get_submodule(str(before.target)), net.get_submodule(str(name))
+        if any(id(held) in read for part in (conv, norm) for held in part.parameters()):
+            continue  # such as a weight that a decoder is tied to
         both = in_one(conv, norm)
         if both is not None:
             _replace(net, str(before.target), both)
