@@ -211,7 +211,7 @@ def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
 
 
 class Tied(nn.Module):
-    """A layer and its norm, and a further use of a parameter that one of them holds."""
+    """A layer and its norm, and a further use of a parameter or a buffer that one of them holds."""
 
     def __init__(self, held: str) -> None:
         super().__init__()
@@ -226,9 +226,9 @@ class Tied(nn.Module):
         return scaled
 
 
-@pytest.mark.parametrize("held", ["first.weight", "first.bias", "norm.weight"])
+@pytest.mark.parametrize("held", ["first.weight", "first.bias", "norm.weight", "norm.running_var"])
 @torch.no_grad()
-def test_a_norm_is_not_folded_where_the_net_reads_a_parameter_of_the_pair(held: str) -> None:
+def test_a_norm_is_not_folded_where_the_net_reads_what_one_of_the_pair_holds(held: str) -> None:
     torch.manual_seed(0)
     net, image = Tied(held), torch.rand(2, 3, 4, 4)
     net(image)  # its statistics

@@ -77,6 +77,10 @@ def eager_execution(precision: Precision, layout: Layout, captured: bool = False
     return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
 
 
+class _Tracer(fx.Tracer):
+    proxy_buffer_attributes = True  # so that a net that reads a norm's statistics is seen to
+
+
 def folded(model: nn.Module) -> tuple[nn.Module, int]:
     """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
 
@@ -84,7 +88,7 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
     """
     net = compute_once(copy.deepcopy(model))
     try:
-        graph = fx.symbolic_trace(net)
+        graph = fx.GraphModule(net, _Tracer().trace(net))
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
         return net, _fold_neighbours(net)
     called = [node for node in graph.graph.nodes if node.op == "call_module"]
@@ -98,7 +102,7 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
         if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
             continue
         conv, norm = net.get_submodule(str(before.target)), net.get_submodule(str(name))
-        if any(id(held) in read for part in (conv, norm) for held in part.parameters()):
+        if any(id(held) in read for part in (conv, norm) for held in [*part.parameters(), *part.buffers()]):
             continue  # such as a weight that a decoder is tied to
         both = in_one(conv, norm)
         if both is not None:
