@@ -8,6 +8,7 @@ from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
@@ -150,11 +151,12 @@ def compile_polyphase() -> None:
 
 
 def from_registers() -> None:
-    """The kernels that feed their products from registers."""
-    for inner, outer, dtype in ((24, 16, torch.float16), (32, 32, torch.float8_e4m3fn)):
+    """The kernels that feed their products from registers; rows come by shared memory where Triton builds that."""
+    by_slots = conv3x3_narrow.Tile(16, 4, 2, slots=4 if reaching_views_barred() is None else 0)
+    for inner, outer, dtype, tile in ((24, 16, HALF, by_slots), (32, 32, FP8, conv3x3_narrow.Tile(16))):
         x, weight = torch.zeros(1, 32, 32, inner).to(dtype), torch.zeros(9, outer, inner).to(dtype)
         epilogue, out = Epilogue(bias=torch.zeros(outer)), Outputs(torch.zeros(1, 32, 32, outer).to(dtype))
-        conv3x3.conv3x3(x, weight, epilogue, out, conv3x3_narrow.Tile(16))
+        conv3x3.conv3x3(x, weight, epilogue, out, tile)
     x, weight = torch.zeros(1, 32, 32, 16).half(), torch.zeros(9, 3, 16).half()
     conv_head.conv_head(x, weight, Epilogue(bias=torch.zeros(3)), Outputs(logits=torch.zeros(1, 3, 32, 32)))
     counts = Epilogue(bias=torch.zeros(32), statistics=True)
@@ -167,6 +169,6 @@ def from_registers() -> None:
     how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
     operands = conv3x3_operands.Operands(x, weight, replace(counts, residual=x), beside)
     assert counted is not None
-    conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16, 4, 2, 3))
+    conv3x3_normed.normed_conv3x3(operands, counted, how, by_slots)
     norm_small(x[:, :16, :16].contiguous())
     norm_groups()

@@ -1,9 +1,11 @@
 """The 3×3 convolution of `conv3x3` for few channels, where memory is what takes the time.
 
 The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
-A program walks down a strip of pixels one input row at a time. A row is read at three horizontal shifts, straight into
-the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the output rows
-above, here and below. A pixel comes from L2 about once, and never passes through shared memory; weights stay there.
+A program walks down a strip of pixels one input row at a time. Rows are on their way to shared memory long before: as
+many bytes as memory needs in flight would not fit in the registers. From there a row is read at three horizontal
+shifts into the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the
+output rows above, here and below. Where Triton doesn't build views that begin at any pixel, rows come straight into
+the registers, three times, which the L1 answers twice.
 """
 
 from collections.abc import Iterator
@@ -13,8 +15,10 @@ import torch
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
@@ -29,11 +33,19 @@ from pipeline.kernels.common.quads import (
     store_row,
     sums_layout,
 )
-from pipeline.kernels.conv3x3.conv3x3_narrow_loads import hold_weights, load_row, operands_of, taps_of
+from pipeline.kernels.conv3x3.conv3x3_narrow_loads import (
+    first_rows,
+    hold_weights,
+    next_chunk,
+    operands_of,
+    slots_for_rows,
+    taps_of,
+)
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
 FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with which this kernel is the fastest
+STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
 
 
 @dataclass(frozen=True)
@@ -44,13 +56,15 @@ class Tile:
         rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.
         warps: of a program, 4 or 8.
         programs: on each multiprocessor.
-        ahead: how many chunks of a row's channels are on their way while one is multiplied.
+        ahead: how many chunks of a row's channels are on their way to registers while one is multiplied; without slots.
+        slots: for how many rows there is shared memory; for none they come straight to registers.
     """
 
     rows: int
     warps: int = 4
     programs: int = 4
     ahead: int = 1
+    slots: int = 0
 
 
 @gluon.jit
@@ -70,7 +84,7 @@ def conv3x3_rows(
     x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
@@ -87,6 +101,7 @@ def conv3x3_rows(
     added_steps = (added_row_stride, added_unit)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
+    slots = slots_for_rows(SLOTS, CHUNKS, WORDS) if SLOTS > 0 else held
     let_the_next_begin()
     wait_for_those_before()
     hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
@@ -100,11 +115,8 @@ def conv3x3_rows(
         normed = ()
         for chunk in gl.static_range(CHUNKS):
             normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
-        queue = ()
-        for step in gl.static_range(AHEAD):
-            queue = queue + load_row(
-                image, y0 - 1 + step // CHUNKS, x0, strides, height, width, step % CHUNKS, IN_WORDS, WORDS
-            )
+        place = (image, x0, strides, height, width)
+        queue, slot = first_rows(slots, y0, place, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS), 0
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
         mean = gl.zeros([COLS, OUT], gl.float32, sums)
@@ -116,12 +128,11 @@ def conv3x3_rows(
                 residual = load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 for chunk in gl.static_range(CHUNKS):
-                    later = row + (chunk + AHEAD) // CHUNKS
-                    queue = queue + load_row(
-                        image, later, x0, strides, height, width, (chunk + AHEAD) % CHUNKS, IN_WORDS, WORDS
+                    parts, queue = next_chunk(
+                        queue, slots, slot, row, place, chunk, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS
                     )
                     seen = operands_of(
-                        queue, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
+                        parts, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
                     )
                     # In turns: a product need not wait for the sums of the one before it.
                     for shift in gl.static_range(3):
@@ -132,7 +143,7 @@ def conv3x3_rows(
                             use_acc=chunk + shift > 0, is_async=True,
                         )  # fmt: skip
                     above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
-                    queue = queue[3:]
+                slot = (slot + 1) % SLOTS if SLOTS > 0 else 0
                 y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
@@ -144,6 +155,8 @@ def conv3x3_rows(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
                 above, here = here, below
+        if SLOTS > 0:
+            async_copy.wait_group(0)  # of rows below the strip, before another's come to their slots
 
 
 def queue(
@@ -185,7 +198,8 @@ def queue(
         height, width, tile.rows, tiles_y, tiles_x, tiles,
         IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
-        AHEAD=tile.ahead, PLANAR=planar, NORM=None if norm is None else norm.instructions,
+        AHEAD=0 if tile.slots else tile.ahead, SLOTS=tile.slots,
+        PLANAR=planar, NORM=None if norm is None else norm.instructions,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
         **DEPENDENT,
@@ -242,11 +256,24 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
     pixel = x.shape[3] * x.element_size()
     if not pays(x.shape[3], outer, x.element_size()):
         return
-    if outer <= FEW_OUT:
+    if reaching_views_barred() is None:
+        few = outer <= FEW_OUT or x.element_size() == 1
+        ways = [(3 if ends else 4, 0, 4), (4, 0, 3)] if few else [(2, 0, 4), (3, 0, 3)]
+    elif outer <= FEW_OUT:
         near, far = (2, 3) if pixel <= FEW_BYTES // 2 else (1, 2)
-        ways = [(4, near), (3 if ends else 4, far)]
+        ways = [(4, near, 0), (3 if ends else 4, far, 0)]
     else:
-        ways = [(2, 3), (3, 2)] if pixel > 32 or x.element_size() == 2 else [(3, 2), (3, 1)]
-    for programs, ahead in ways:
-        for rows in (64, 16):
-            yield Tile(rows, 4, programs, ahead)
+        ways = [(2, 3, 0), (3, 2, 0)] if pixel > 32 or x.element_size() == 2 else [(3, 2, 0), (3, 1, 0)]
+    for programs, ahead, slots in ways:
+        for rows in strips_of(x, programs):
+            yield Tile(rows, 4, programs, ahead, slots)
+
+
+def strips_of(x: Tensor, programs: int) -> list[int]:
+    """The two heights of strips, 64 pixels wide, that share x [N, H, W, in] most evenly among so many programs.
+
+    Each program takes as long as the one with the most strips, and a strip two rows more than it has, and its start.
+    """
+    batch, height, width, _ = x.shape
+    at_once, columns = multiprocessors(x.device) * programs, batch * -(-width // 64)
+    return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]

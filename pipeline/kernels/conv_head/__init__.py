@@ -95,7 +95,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
     """The tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], the likeliest first."""
     narrow = _side(weight) == 3 and x.shape[3] <= conv3x3_narrow.MOST_IN
     if narrow and gluon_barred() is None and not interpreted():
-        return conv_head_gluon.candidates()
+        return conv_head_gluon.candidates(x)
     return conv_head_triton.candidates(x)
 
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.conv3x3 import conv3x3_narrow
+
+PROGRAMS = 4  # on each multiprocessor
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,18 @@ class Tile:
     rows: int
     programs: int
     ahead: int
+    slots: int = 0
 
 
 def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, logits: Tensor, tile: Tile) -> None:
     """Queue the convolution of checked x [N, H, W, in] by weight [9, classes, in] into logits [N, classes, H, W]."""
-    strips = conv3x3_narrow.Tile(tile.rows, 4, tile.programs, tile.ahead)
+    strips = conv3x3_narrow.Tile(tile.rows, 4, tile.programs, tile.ahead, tile.slots)
     conv3x3_narrow.queue(x, weight, epilogue, logits, strips, planar=True)
 
 
-def candidates() -> Iterator[Tile]:
-    """The tiles worth measuring, the likeliest first."""
-    yield Tile(64, 4, 2)
-    yield Tile(64, 4, 3)
-    yield Tile(16, 4, 2)
+def candidates(x: Tensor) -> Iterator[Tile]:
+    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+    ways = [(0, 4), (0, 3)] if reaching_views_barred() is None else [(2, 0), (3, 0)]
+    for ahead, slots in ways:
+        for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
+            yield Tile(rows, PROGRAMS, ahead, slots)
