@@ -201,6 +201,33 @@ def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype)
     assert_near(found.out, wanted.out, dtype)
 
 
+@pytest.mark.parametrize(
+    ("programs", "evenest"), [(2, [64, 136]), (3, [88, 112]), (4, [64, 16])], ids=["two", "three", "four"]
+)
+def test_strips_are_as_high_as_shares_them_evenly(
+    monkeypatch: pytest.MonkeyPatch, programs: int, evenest: list[int]
+) -> None:
+    """Of eight images of 512×512, 64 strips across: 264 programs have 512 strips of 64 rows, 396 have 384 of 88."""
+    monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 132)
+    assert conv3x3_narrow.strips_of(torch.empty(8, 512, 512, 32, device="meta"), programs) == evenest
+    assert all((rows + 2) % 3 == 0 and rows % 8 == 0 for rows in conv3x3_narrow.STRIPS)
+
+
+@pytest.mark.parametrize("barred", [None, "no such views"])
+def test_rows_wait_in_shared_memory_where_a_view_may_begin_at_any_pixel(
+    monkeypatch: pytest.MonkeyPatch, barred: str | None
+) -> None:
+    """Elsewhere in registers; a head's as well."""
+    for module in (conv3x3_narrow, conv_head_gluon):
+        monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
+    x = torch.empty(1, 64, 64, 32, dtype=HALF)
+    for outer, ends in ((16, False), (32, False), (32, True)):
+        tiles = list(conv3x3_narrow.candidates(x, outer, ends=ends))
+        assert tiles
+        assert all((tile.slots > 1) == (barred is None) and (tile.ahead > 0) == bool(barred) for tile in tiles)
+    assert all((tile.slots > 1) == (barred is None) for tile in conv_head_gluon.candidates(x))
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("inner", "outer", "dtype"), NARROW)

@@ -166,7 +166,7 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
     """A last 1×1 convolution of a value that Inductor makes pixel by pixel becomes sums over channels, in ATen.
 
     Inductor then makes one kernel of both, and the value is never stored: a norm, its activation and the logits read
-    the layer before them once.
+    the layer before them once. The bias is a part of each product, as Inductor would add it in a kernel of its own.
     """
     matched = []
     for head in calls(net.module.graph, CONV2D):
@@ -186,9 +186,9 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
             for label, row in enumerate(rows):
                 factors = add_constant(net.module, f"{module_of(head)}.weight{label}", row.contiguous())
                 products = graph.call_function(aten.mul.Tensor, (x, factors))
-                summed = graph.call_function(aten.sum.dim_IntList, (products, [1], True))
-                shift = 0.0 if bias is None else float(bias[label])
-                sums.append(graph.call_function(aten.add.Tensor, (summed, shift)))
+                if bias is not None:
+                    products = graph.call_function(aten.add.Tensor, (products, float(bias[label]) / seen.inner))
+                sums.append(graph.call_function(aten.sum.dim_IntList, (products, [1], True)))
             together = graph.call_function(aten.cat.default, (sums, 1))
         together.meta = dict(logits.meta)
         x.meta = {"val": like(value, shape_of(value), torch.float32)}

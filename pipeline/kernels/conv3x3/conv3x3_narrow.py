@@ -107,8 +107,10 @@ def conv3x3_rows(
     hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        number = tile // tiles_x // tiles_y
-        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
+        # As norms' passes go: from the end, which the layer before wrote last (`norm_pass`).
+        spot = tile if NORM is None else tiles - 1 - tile
+        number = spot // tiles_x // tiles_y
+        y0, x0 = spot // tiles_x % tiles_y * rows, spot % tiles_x * COLS
         image = x + number.to(gl.int64) * x_image_stride
         target = out + number.to(gl.int64) * out_image_stride
         beside = None if added is None else added + number.to(gl.int64) * added_image_stride
@@ -251,14 +253,16 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
     Args:
         x: what is read.
         outer: how many channels are made.
-        ends: whether statistics are summed or a residual is added, for which four programs lack registers.
+        ends: whether statistics are summed or a residual is added, for which more programs lack registers.
     """
     pixel = x.shape[3] * x.element_size()
     if not pays(x.shape[3], outer, x.element_size()):
         return
     if reaching_views_barred() is None:
-        few = outer <= FEW_OUT or x.element_size() == 1
-        ways = [(3 if ends else 4, 0, 4), (4, 0, 3)] if few else [(2, 0, 4), (3, 0, 3)]
+        if outer <= FEW_OUT or (x.element_size() == 1 and not ends):
+            ways = [(3 if ends else 4, 0, 4), (4, 0, 3)]
+        else:  # a layer that norms what it reads takes the tile, too, and has registers for two programs
+            ways = [(2, 0, 4), (2, 0, 6) if ends else (3, 0, 3)]
     elif outer <= FEW_OUT:
         near, far = (2, 3) if pixel <= FEW_BYTES // 2 else (1, 2)
         ways = [(4, near, 0), (3 if ends else 4, far, 0)]
