@@ -155,44 +155,58 @@ def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, G
 
 
 @gluon.jit
+def _pairs_of(y):
+    """Of y [16 · blocks, OUT] the first and the last 8 pixels of each block [blocks, 8, OUT]: a thread has both."""
+    return y.reshape([y.shape[0] // 16, 2, 8, y.shape[1]]).permute((0, 2, 3, 1)).split()
+
+
+@gluon.jit
+def nothing_counted(PIXELS: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr):
+    """Mean and squared deviations as `count_row` begins with."""
+    nothing, _ = _pairs_of(gl.zeros([PIXELS, OUT], gl.float32, sums))
+    return nothing, nothing
+
+
+@gluon.jit
 def count_row(
     y, mean, squares, statistics, line, x0, inside, height, width,
     CHANNELS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """Take row `line` of y [16 · blocks, OUT], if `inside`, into mean and squared deviations of each value so far.
+    """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 
-    By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962).
-    After the eighth row, or the image's last, those of each block of 16 columns go to statistics [blocks, 2, CHANNELS]
-    of the image, as `block_statistics.statistics_of` has them. A warp has a block's columns, so that nothing passes
-    between warps.
+    By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962), of the mean of
+    a thread's two pixels; `squares` are half of the pair's squared deviations. A pixel beyond the image counts as the
+    other does, and is left out at the end. After the eighth row, or the image's last, those of each block of 16 columns
+    go to statistics [blocks, 2, CHANNELS] of the image, as `block_statistics.statistics_of` has them. A warp has a
+    block's columns, so that nothing passes between warps.
     """
     if inside:
+        near, far = _pairs_of(y)
+        layout: gl.constexpr = near.type.layout
+        flat: gl.constexpr = gl.SliceLayout(1, layout)
+        column = gl.arange(0, 8, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout))).expand_dims(0).expand_dims(2)
+        block = gl.arange(0, y.shape[0] // 16, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+        first = x0 + 16 * block.expand_dims(1).expand_dims(2) + column
         seen = (line % 8 + 1).to(gl.float32)
-        away = y - mean
+        half = (gl.where(first + 8 < width, far, near) - near) * 0.5
+        middle = near + half
+        away = middle - mean
         mean = mean + away * (1.0 / seen)
-        squares = squares + away * (y - mean)
+        squares = squares + half * half + away * (middle - mean)
         if (line % 8 == 7) | (line == height - 1):
-            BLOCKS: gl.constexpr = y.shape[0] // 16
             OUT: gl.constexpr = y.shape[1]
-            means = mean.reshape([BLOCKS, 16, OUT])
-            layout: gl.constexpr = means.type.layout
-            flat: gl.constexpr = gl.SliceLayout(1, layout)
-            column = gl.arange(0, 16, layout=gl.SliceLayout(0, gl.SliceLayout(2, layout))).expand_dims(0).expand_dims(2)
-            block = (
-                gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout))).expand_dims(1).expand_dims(2)
-            )
-            known = x0 + 16 * block + column < width
-            left = x0 + 16 * gl.arange(0, BLOCKS, layout=gl.SliceLayout(1, flat)).expand_dims(1)
+            known = (first < width).to(gl.float32) + (first + 8 < width).to(gl.float32)
+            left = x0 + 16 * gl.arange(0, y.shape[0] // 16, layout=gl.SliceLayout(1, flat)).expand_dims(1)
             columns = gl.minimum(gl.maximum(width - left, 1), 16).to(gl.float32)
-            whole = gl.sum(gl.where(known, means, 0.0), axis=1) / columns
-            between = means - whole.expand_dims(1)
-            spread = squares.reshape([BLOCKS, 16, OUT]) + between * between * seen
+            whole = gl.sum(mean * known, axis=1) / columns
+            between = mean - whole.expand_dims(1)
+            spread = (squares + between * between * seen) * known
             channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, flat)), GROUP).expand_dims(0)
             entry = line // 8 * ((width + 15) // 16) + left // 16
             at = statistics + entry * (2 * CHANNELS) + channel
             stored = (left < width) & (channel < CHANNELS)
             gl.store(at, whole, mask=stored)
-            gl.store(at + CHANNELS, gl.sum(gl.where(known, spread, 0.0), axis=1), mask=stored)
+            gl.store(at + CHANNELS, gl.sum(spread, axis=1), mask=stored)
             mean = gl.zeros_like(mean)
             squares = gl.zeros_like(squares)
     return mean, squares

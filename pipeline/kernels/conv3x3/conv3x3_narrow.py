@@ -29,6 +29,7 @@ from pipeline.kernels.common.quads import (
     finish_rows,
     load_added,
     load_ends,
+    nothing_counted,
     registers,
     store_row,
     sums_layout,
@@ -121,8 +122,7 @@ def conv3x3_rows(
         queue, slot = first_rows(slots, y0, place, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS), 0
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
-        mean = gl.zeros([COLS, OUT], gl.float32, sums)
-        squares = gl.zeros([COLS, OUT], gl.float32, sums)
+        mean, squares = nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         for turn in range(0, rows + 2, 3):
             for step in gl.static_range(3):
@@ -259,10 +259,8 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
     if not pays(x.shape[3], outer, x.element_size()):
         return
     if reaching_views_barred() is None:
-        if outer <= FEW_OUT or (x.element_size() == 1 and not ends):
-            ways = [(3 if ends else 4, 0, 4), (4, 0, 3)]
-        else:  # a layer that norms what it reads takes the tile, too, and has registers for two programs
-            ways = [(2, 0, 4), (2, 0, 6) if ends else (3, 0, 3)]
+        few = outer <= FEW_OUT or (x.element_size() == 1 and not ends)
+        ways = [(3 if ends else 4, 0, 4), (4, 0, 3)] if few else [(3, 0, 3), (2, 0, 4)]
     elif outer <= FEW_OUT:
         near, far = (2, 3) if pixel <= FEW_BYTES // 2 else (1, 2)
         ways = [(4, near, 0), (3 if ends else 4, far, 0)]

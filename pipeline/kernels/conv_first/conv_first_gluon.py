@@ -22,6 +22,7 @@ from pipeline.kernels.common.quads import (
     count_row,
     finish_rows,
     load_ends,
+    nothing_counted,
     registers,
     row_layout,
     store_row,
@@ -114,8 +115,7 @@ def _conv_first_gluon(
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         source = image + (number // slices).to(gl.int64) * (IN // DEEP) * slices * height * width
         target = out + number.to(gl.int64) * out_image_stride
-        mean = gl.zeros([COLS, OUT], gl.float32, sums)
-        squares = gl.zeros([COLS, OUT], gl.float32, sums)
+        mean, squares = nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((out_height + 7) // 8) * ((out_width + 15) // 16) * (2 * CHANNELS)
         for y in range(y0, gl.minimum(y0 + rows, out_height)):
             parts = _load_windows(
