@@ -19,8 +19,10 @@ from pipeline.kernels.polyphase import (
     polyphase,
     polyphase_gluon,
     polyphase_layers,
+    polyphase_tiles,
     polyphase_triton,
 )
+from pipeline.kernels.polyphase.polyphase_operands import matrices_of
 from tests.kernels.examples import ACTIVE, DEVICE, FP8, TYPES, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
@@ -124,7 +126,39 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
         polyphase(made, polyphase_gluon.Tile(8, 32, 4, 4))
     with pytest.raises(ValueError, match="phases must be 1 with a stride and 2 without, got 2"):
         polyphase(made._replace(epilogue=replace(made.epilogue, phases=2)))
-    assert all(tile.rows > 8 for tile in polyphase_gluon.candidates(made))
+    assert all(tile.rows > 8 for tile in polyphase_tiles.candidates(made))
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype", "matrices"),
+    [
+        (Phases(1, (16, 16), 64, 32, 32), torch.float16, 36),
+        (Phases(1, (16, 16), 128, 64, 64), FP8, 25),
+        (Phases(1, (16, 16), 0, 32, 64), torch.float16, 9),
+        (Phases(1, (16, 16), 0, 64, 128), FP8, 18),
+        (Phases(1, (16, 16), 256, 128, 128), FP8, 0),
+        (Phases(1, (16, 16), 64, 32, 32, window_of_3=True), torch.float16, 0),
+    ],
+    ids=["two phases", "one phase", "half of the rows", "two blocks", "too many", "taps that are zeros"],
+)
+def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, matrices: int) -> None:
+    """Each tap of a phase and a block of channels once, in shared memory beside three boxes or more."""
+    made, _ = operands(case, dtype)
+    holding = [tile for tile in polyphase_tiles.candidates(made) if getattr(tile, "held", False)]
+    assert bool(holding) == bool(matrices)
+    for tile in holding:
+        assert matrices_of(made, tile.depth) == matrices
+        bytes_each = tile.depth * dtype.itemsize
+        boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
+        assert tile.stages >= 3
+        assert 64 * matrices * bytes_each + boxes < polyphase_tiles.SHARED_BYTES
+
+
+def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polyphase_gluon, "multiprocessors", lambda _: 3)
+    made, _ = operands(Phases(1, (16, 16), 32, 0, 128, border=False))
+    with pytest.raises(ValueError, match="a multiprocessor for each of 4 parts of an image"):
+        polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
 
 
 def test_operations_are_counted() -> None:

@@ -12,7 +12,6 @@ With at most 32 output channels the rows of a product hold both column phases of
 is loaded from outside the weight, where TMA reads zeros.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -36,15 +35,14 @@ from pipeline.kernels.common.gluon_epilogue import (
     stage,
     write_statistics,
 )
-from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
+from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
-from pipeline.kernels.polyphase.polyphase_loads import load, place, shifts_of
-from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
+from pipeline.kernels.polyphase.polyphase_loads import load, place, plane_base, shifts_of, small_base
+from pipeline.kernels.polyphase.polyphase_operands import Operands, matrices_of, slices_of, split_of, spread_of
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
 
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
-SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,8 @@ class Tile:
     """How the work is cut: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
     A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
-    they to begin together they would also store together, and nobody would multiply then.
+    they to begin together they would also store together, and nobody would multiply then. Where weights are `held`,
+    a program loads those of its phase and block of channels once, and no step brings any.
     """
 
     rows: int
@@ -60,6 +59,7 @@ class Tile:
     stages: int
     parts: int
     lag: int = 1
+    held: bool = False
 
 
 @gluon.jit
@@ -97,12 +97,13 @@ def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
 def _multiply(
     GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, statistics, lag,
     DEEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
+    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+    PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
-    full, empty, started = bars
+    full, empty, started, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     PIXELS: gl.constexpr = ROWS * 16 // (2 if SPLIT else 1)
     layout: gl.constexpr = gl.NVMMADistributedLayout(
@@ -111,6 +112,8 @@ def _multiply(
     wait_for_those_before()
     if GROUP == 1:
         mbarrier.wait(started.index(0), 0)
+    if HELD > 0:
+        mbarrier.wait(held.index(0), 0)
     mark = lag  # where the other group may begin, until it has
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -118,26 +121,28 @@ def _multiply(
         o0 += 64 * GROUP if STRIDED and not SPLIT else 0
         factor, shift = load_channels(ends, o0, SCALED, PAIRED, 64, layout, SPREAD)
         acc = gl.zeros([64, PIXELS], gl.float32, layout)
-        begin = turn
+        begin, small_steps = turn, 0
         if not STRIDED:
             _, shifts = shifts_of(phase, SPREAD, SPARSE)
-            for _ in range(small_chunks * shifts):
+            small_steps = small_chunks * shifts
+            for step in range(small_steps):
                 slot = turn % STAGES
                 mbarrier.wait(full.index(slot), turn // STAGES & 1)
                 acc = small_products(
-                    acc, pixels, weights, slot, empty, turn > begin, GROUP, ROWS, DEPTH, STAGES, SPREAD, SPARSE
+                    acc, pixels, weights, slot, small_base(slot, step, HELD), empty, turn > begin, GROUP, ROWS, DEPTH,
+                    STAGES, SPREAD, SPARSE,
                 )  # fmt: skip
                 turn += 1
                 if GROUP == 0:
                     mbarrier.arrive(started.index(0), count=1, pred=turn == mark)
         if FULL:
-            for _ in range(DEEP * full_chunks * (2 + SPREAD)):
+            for step in range(DEEP * full_chunks * (2 + SPREAD)):
                 for plane in gl.static_range(2):
                     slot = turn % STAGES
                     mbarrier.wait(full.index(slot), turn // STAGES & 1)
                     acc = plane_products(
-                        acc, pixels, weights, slot, empty, turn > begin, plane, GROUP, ROWS, DEPTH, STAGES, SPREAD,
-                        STRIDED, SPLIT,
+                        acc, pixels, weights, slot, plane_base(slot, step, small_steps, plane, HELD, STRIDED, SPLIT),
+                        empty, turn > begin, plane, GROUP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
                     if GROUP == 0:
@@ -175,8 +180,9 @@ def _polyphase_gluon(
     scale, bias, border, statistics,
     height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag, slices,
     DEEP: gl.constexpr, STEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
+    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+    PARTS: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
@@ -187,11 +193,12 @@ def _polyphase_gluon(
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)
-    weights = gl.allocate_shared_memory(dtype, [STAGES * 4 * SPREAD, 64 // SPREAD, DEPTH], swizzled)
+    MATRICES: gl.constexpr = HELD if HELD > 0 else STAGES * 4
+    weights = gl.allocate_shared_memory(dtype, [MATRICES * SPREAD, 64 // SPREAD, DEPTH], swizzled)
     PART: gl.constexpr = ROWS * 16 // PARTS // (2 if SPLIT else 1)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // SPREAD], even_out.dtype)
     staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, PART, 64 // SPREAD], out_layout)
-    bars = (barriers(STAGES), barriers(STAGES, 2), barriers(1))
+    bars = (barriers(STAGES), barriers(STAGES, 2), barriers(1), barriers(1))
     fence_async_shared()
     small = (small_boxes, small_last, small_taps)
     planes = ((even_boxes, even_last, full_taps), (odd_boxes, odd_last, full_taps))
@@ -200,10 +207,10 @@ def _polyphase_gluon(
     counted = statistics if COUNTS else bias  # the tuples hold no None
     ends = (scale, bias, channels)
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
-    LOAD: gl.constexpr = (DEEP, STEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
+    LOAD: gl.constexpr = (DEEP, STEP, ROWS, DEPTH, STAGES, HELD, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
-        DEEP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE, SCALED,
-        BORDER, COUNTS,
+        DEEP, ROWS, DEPTH, STAGES, HELD, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE,
+        SCALED, BORDER, COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY),
@@ -216,7 +223,8 @@ def launch(operands: Operands, tile: Tile) -> None:
     """Queue the phases of checked operands.
 
     Raises:
-        ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks.
+        ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks; or weights are to
+            stay, and there are more blocks of channels than multiprocessors.
     """
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
@@ -235,27 +243,25 @@ def launch(operands: Operands, tile: Tile) -> None:
     part = [1, tile.rows // tile.parts // (2 if split else 1), COLS, 1, 64 // spread]
     boxed = [part[1] * COLS, 64 // spread]
     chunks = [0 if map_ is None else -(-map_.shape[3] // tile.depth) for map_ in (operands.small, operands.full)]
-    on_grid(_polyphase_gluon, min(tiles, multiprocessors(out.device)))(
+    programs = multiprocessors(out.device)
+    if tile.held:  # those of one phase and block of channels: all of a program's tiles must be of them
+        programs = programs // (across * tiles_out) * (across * tiles_out)
+    if programs == 0:
+        raise ValueError(
+            f"weights that stay need a multiprocessor for each of {across * tiles_out} parts of an image"
+        )
+    on_grid(_polyphase_gluon, min(tiles, programs))(
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
         height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, operands.made,
-        DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages, SPREAD=spread,
+        DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages,
+        HELD=matrices_of(operands, tile.depth) if tile.held else 0, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
     )  # fmt: skip
-
-
-def spread_of(operands: Operands) -> int:
-    """How many column phases the 64 rows of a product hold."""
-    return 2 if operands.outer <= 32 and not operands.strided else 1
-
-
-def split_of(operands: Operands) -> bool:
-    """Whether the groups of warps take half of a tile's rows each."""
-    return operands.strided and operands.outer <= 64
 
 
 def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
@@ -277,21 +283,3 @@ def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list
     planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
     rows = [boxes_of(plane, [1, count, COLS, 1, tile.depth], boxed) for plane in planes for count in (tile.rows, 1)]
     return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
-
-
-def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring, the likeliest first."""
-    size = operands.sources[0][0].element_size()
-    # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
-    held = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
-    least, most = (min(128 // size, max(32 // size, channels)) for channels in (min(held), max(held)))
-    other = most if most > least else least // 2
-    staged = COLS * 64 * 4 * required(operands.outputs.out).element_size()
-    for rows, depth in ((16, least), (8, least), (16, other)):
-        for parts in (4, 8):
-            stages = (SHARED_BYTES - staged * rows // parts) // (((rows + 2) * COLS + 4 * 64) * depth * size)
-            # Half of eight rows is no block of the statistics.
-            halved = operands.epilogue.statistics and split_of(operands) and rows < 16
-            if depth * size >= 32 and stages > 2 and not halved:
-                yield Tile(rows, depth, min(stages, 8), parts)
-                break

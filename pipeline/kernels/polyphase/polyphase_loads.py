@@ -28,31 +28,103 @@ def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
 
 
 @gluon.jit
+def small_base(slot, step, HELD: gl.constexpr):
+    """Where the four matrices of a step over the small map begin: in their slot, or among those that are held."""
+    return 4 * (step if HELD > 0 else slot)
+
+
+@gluon.jit
+def plane_base(
+    slot, step, small_steps, plane: gl.constexpr, HELD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr
+):
+    """Where the matrices of a step over the full map begin: without a stride both planes have the same three."""
+    BLOCKS: gl.constexpr = 2 if STRIDED and not SPLIT else 1
+    OWN: gl.constexpr = BLOCKS * plane if STRIDED else 0
+    return 4 * small_steps + 3 * BLOCKS * step + OWN if HELD > 0 else 4 * slot
+
+
+@gluon.jit
 def _load_taps(
-    boxes, weights, slot, matrix, tap, o0, c0, full, SPREAD: gl.constexpr, half: gl.constexpr, PAIRED: gl.constexpr
+    boxes, weights, matrix, tap, o0, c0, full, SPREAD: gl.constexpr, half: gl.constexpr, PAIRED: gl.constexpr
 ):  # fmt: skip
-    """One tap's weights [64 / SPREAD, DEPTH] into a matrix of a slot, or a part of one."""
-    held = view(weights.index((slot * 4 + matrix) * SPREAD + half), boxes.dtype, boxes.block_shape, boxes.layout)
+    """One tap's weights [64 / SPREAD, DEPTH] into a matrix, or a part of one."""
+    held = view(weights.index(matrix * SPREAD + half), boxes.dtype, boxes.block_shape, boxes.layout)
     load_box(boxes, [tap, o0 // (16 if PAIRED else 1), 0, 0, c0], full, held)
+
+
+@gluon.jit
+def _load_small_taps(
+    taps, weights, base, full, across, phase, o0, c0, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr
+):  # fmt: skip
+    """For one horizontal offset the two vertical taps of either row phase, the matrices from `base` on."""
+    for matrix in gl.static_range(1 if SPARSE else 0, 4):
+        for half in gl.static_range(SPREAD):
+            j = across - half
+            tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
+            tap = gl.where((j >= 0) & (j < 2), tap, 16)
+            _load_taps(taps, weights, base + matrix, tap, o0, c0, full, SPREAD, half, PAIRED)
+
+
+@gluon.jit
+def _load_plane_taps(
+    taps, weights, base, full, first_tap, across, plane: gl.constexpr, o0, c0,
+    SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """For one horizontal tap the vertical ones that read the even or the odd rows, the matrices from `base` on."""
+    if STRIDED:
+        for group in gl.static_range(1 if SPLIT else 2):
+            for used in gl.static_range(1 + plane):
+                tap = first_tap + (2 * used if plane == 1 else 1) * 3 + across
+                matrix = base + (1 + plane) * group + used
+                _load_taps(taps, weights, matrix, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
+    else:
+        for down in gl.static_range(3):
+            for half in gl.static_range(SPREAD):
+                s = across - half
+                tap = gl.where((s >= 0) & (s < 3), 3 * down + s, 9)
+                _load_taps(taps, weights, base + down, tap, o0, c0, full, SPREAD, half, PAIRED)
+
+
+@gluon.jit
+def _hold_taps(
+    small_taps, full_taps, weights, held, geometry, spot,
+    DEEP: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+):  # fmt: skip
+    """Ask for all taps of a program's phase and block of channels, each matrix once; none of them may be left out."""
+    _, _, _, _, small_chunks, full_chunks = geometry
+    _, _, _, phase, o0 = spot
+    first, shifts = shifts_of(phase, SPREAD, False)
+    small_steps = 0 if STRIDED else small_chunks * shifts
+    full_steps = DEEP * full_chunks * (2 + SPREAD) if FULL else 0
+    mbarrier.expect(held.index(0), HELD * 64 * DEPTH * weights.dtype.primitive_bitwidth // 8)
+    for step in range(small_steps):
+        across, c0 = first + step % shifts, step // shifts * DEPTH
+        _load_small_taps(small_taps, weights, 4 * step, held.index(0), across, phase, o0, c0, SPREAD, False, PAIRED)
+    for step in range(full_steps):
+        chunk = step // (2 + SPREAD)
+        for plane in gl.static_range(2 if STRIDED else 1):
+            _load_plane_taps(
+                full_taps, weights, plane_base(0, step, small_steps, plane, HELD, STRIDED, SPLIT), held.index(0),
+                9 * (chunk // full_chunks), step % (2 + SPREAD), plane, o0, chunk % full_chunks * DEPTH,
+                SPREAD, STRIDED, SPLIT, PAIRED,
+            )  # fmt: skip
 
 
 @gluon.jit
 def _load_small(
     maps, pixels, weights, full, slot, spot, across, c0, awaits,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr,
+    PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """For one horizontal offset a box of the small map, and the two vertical taps of either row phase."""
+    """For one horizontal offset a box of the small map, and its taps where they aren't held."""
     boxes, last_rows, taps = maps
     image, y0, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
-    UNUSED: gl.constexpr = 1 if SPARSE else 0
-    mbarrier.expect(full, ((ROWS + 2) * 16 + (4 - UNUSED) * 64) * DEPTH * dtype.primitive_bitwidth // 8)
-    for matrix in gl.static_range(UNUSED, 4):
-        for half in gl.static_range(SPREAD):
-            j = across - half
-            tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
-            tap = gl.where((j >= 0) & (j < 2), tap, 16)
-            _load_taps(taps, weights, slot, matrix, tap, o0, c0, full, SPREAD, half, PAIRED)
+    LOADED: gl.constexpr = 0 if HELD > 0 else (3 if SPARSE else 4)
+    mbarrier.expect(full, ((ROWS + 2) * 16 + LOADED * 64) * DEPTH * dtype.primitive_bitwidth // 8)
+    if HELD == 0:
+        _load_small_taps(taps, weights, 4 * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
     if awaits:
         wait_for_those_before()
     first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
@@ -65,10 +137,10 @@ def _load_small(
 @gluon.jit
 def _load_plane(
     maps, pixels, weights, full, slot, spot, deep, slices, across, plane: gl.constexpr, c0, awaits,
-    DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr,
-    STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
+    DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr,
+    SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that read them.
+    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that aren't held.
 
     Of volumes the rows are of the slice before, at or after the one in the middle, as `deep` is 0, 1 or 2.
     """
@@ -84,20 +156,13 @@ def _load_plane(
         first_tap = 9 * deep
     dtype: gl.constexpr = boxes.dtype
     LAST: gl.constexpr = 0 if STRIDED and plane == 0 else 1
-    BLOCKS: gl.constexpr = 1 if SPLIT else 2
-    MATRICES: gl.constexpr = BLOCKS * (1 + plane) if STRIDED else 3
-    mbarrier.expect(full, ((ROWS + LAST) * 16 + MATRICES * 64) * DEPTH * dtype.primitive_bitwidth // 8)
-    if STRIDED:
-        for group in gl.static_range(BLOCKS):
-            for used in gl.static_range(1 + plane):
-                tap = first_tap + (2 * used if plane == 1 else 1) * 3 + across
-                _load_taps(taps, weights, slot, 2 * group + used, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
-    else:
-        for down in gl.static_range(3):
-            for half in gl.static_range(SPREAD):
-                s = across - half
-                tap = gl.where((s >= 0) & (s < 3), 3 * down + s, 9)
-                _load_taps(taps, weights, slot, down, tap, o0, c0, full, SPREAD, half, PAIRED)
+    MATRICES: gl.constexpr = (1 if SPLIT else 2) * (1 + plane) if STRIDED else 3
+    LOADED: gl.constexpr = 0 if HELD > 0 else MATRICES
+    mbarrier.expect(full, ((ROWS + LAST) * 16 + LOADED * 64) * DEPTH * dtype.primitive_bitwidth // 8)
+    if HELD == 0:
+        _load_plane_taps(
+            taps, weights, 4 * slot, full, first_tap, across, plane, o0, c0, SPREAD, STRIDED, SPLIT, PAIRED
+        )
     if awaits:
         wait_for_those_before()
     at = phase + across + 1
@@ -113,17 +178,25 @@ def _load_plane(
 def load(
     small, planes, pixels, weights, bars, geometry, slices,
     DEEP: gl.constexpr, STEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, EARLY: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
+    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+    EARLY: gl.constexpr,
 ):  # fmt: skip
     """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes.
 
-    Where `EARLY` the first step's weights are on their way before the kernel before this one is done.
+    Where `EARLY` the first step's weights, or all that are held, are on their way before the kernel before this one is
+    done.
     """
-    box_full, box_empty, _ = bars
+    box_full, box_empty, _, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     if not EARLY:
         wait_for_those_before()
+    if HELD > 0:
+        spot = place(gl.program_id(0), geometry, ROWS, SPREAD, STRIDED, SPLIT)
+        _hold_taps(
+            small[2], planes[0][2], weights, held, geometry, spot,
+            DEEP, DEPTH, HELD, SPREAD, STRIDED, SPLIT, FULL, PAIRED,
+        )  # fmt: skip
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         spot = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
@@ -134,7 +207,7 @@ def load(
                 mbarrier.wait(box_empty.index(slot), (turn // STAGES & 1) ^ 1)
                 _load_small(
                     small, pixels, weights, box_full.index(slot), slot, spot, first + step % shifts,
-                    step // shifts * DEPTH, EARLY and turn == 0, ROWS, DEPTH, SPREAD, SPARSE, PAIRED,
+                    step // shifts * DEPTH, EARLY and turn == 0, ROWS, DEPTH, HELD, SPREAD, SPARSE, PAIRED,
                 )  # fmt: skip
                 turn += 1
         if FULL:
@@ -146,7 +219,7 @@ def load(
                     _load_plane(
                         planes, pixels, weights, box_full.index(slot), slot, spot, chunk // full_chunks, slices,
                         step % (2 + SPREAD), plane, chunk % full_chunks * DEPTH, EARLY and turn == 0, DEEP, STEP,
-                        ROWS, DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
+                        ROWS, DEPTH, HELD, SPREAD, STRIDED, SPLIT, PAIRED,
                     )  # fmt: skip
                     turn += 1
     let_the_next_begin()

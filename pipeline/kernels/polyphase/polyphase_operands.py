@@ -248,3 +248,22 @@ def pack(
 
 def _scaled(taps: Tensor | None, scale: float | Tensor) -> Tensor | None:
     return None if taps is None else taps * torch.as_tensor(scale, device=taps.device)
+
+
+def spread_of(operands: Operands) -> int:
+    """How many column phases the 64 rows of a product hold."""
+    return 2 if operands.outer <= 32 and not operands.strided else 1
+
+
+def split_of(operands: Operands) -> bool:
+    """Whether the groups of warps take half of a tile's rows each."""
+    return operands.strided and operands.outer <= 64
+
+
+def matrices_of(operands: Operands, depth: int) -> int:
+    """How many matrices [64, depth] of taps a phase and a block of channels have."""
+    spread, (small, full) = spread_of(operands), (operands.small, operands.full)
+    blocks = 2 if operands.strided and not split_of(operands) else 1
+    small_steps = 0 if small is None else (1 + spread) * -(-small.shape[3] // depth)
+    full_steps = 0 if full is None else (2 + spread) * operands.deep * -(-full.shape[3] // depth)
+    return 4 * small_steps + 3 * blocks * full_steps
