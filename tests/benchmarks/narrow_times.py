@@ -48,6 +48,8 @@ CASES = [
     Case(32, 32, HALF, sums=True),
     Case(32, 32, HALF),
     Case(32, 32, FP8),
+    Case(64, 32, FP8),
+    Case(64, 16, HALF),
     Case(32, 16, HALF),
     Case(16, 16, HALF),
     Case(16, 16, FP8),

@@ -137,7 +137,10 @@ def norm_groups() -> None:
 
 
 def compile_polyphase() -> None:
-    """Both forms: up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2."""
+    """Up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2.
+
+    By steps that bring their weights, and by weights that stay.
+    """
     bias, half = torch.zeros(32), torch.float16
     epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
     sums = replace(epilogue, statistics=True, phases=2)
@@ -147,7 +150,9 @@ def compile_polyphase() -> None:
     up = Operands(sums, counted, small, taps, full, taps[:9], torch.zeros(3, 3, 32))
     strided = Operands(epilogue, Outputs(small.to(half)), full=full.to(half), full_weight=taps[:9].to(half))
     for operands in (up._replace(epilogue=replace(sums, early=True)), strided):
-        polyphase(operands, [*candidates(operands)][-1])
+        tiles = [*candidates(operands)]
+        polyphase(operands, tiles[0])
+        polyphase(operands, tiles[-1])
 
 
 def from_registers() -> None:

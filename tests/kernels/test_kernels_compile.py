@@ -90,7 +90,7 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str
         "_upconv2x2_gluon",
         "_polyphase_gluon",
         "_conv_first_gluon",
-        *["_polyphase_gluon"] * 2,
+        *["_polyphase_gluon"] * 4,
         *["_conv3x3_gluon"] * 3,
     ]
     every = [*kernels, *FROM_REGISTERS, *NORMS]

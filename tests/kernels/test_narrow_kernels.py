@@ -248,6 +248,19 @@ def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: i
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(("inner", "outer"), [(16, 16), (64, 16), (32, 32)])
+@pytest.mark.parametrize("rows", conv3x3_narrow.STRIPS)
+def test_few_programs_walk_down_all_strips(monkeypatch: pytest.MonkeyPatch, inner: int, outer: int, rows: int) -> None:
+    """One multiprocessor: each program has several strips of any height, whose rows come to the same slots."""
+    monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 1)
+    for sums in (False, True):
+        made = example(conv3x3.OP, HALF, Layer(3, (200, 173), inner, outer, statistics=sums))
+        for tile in conv3x3_narrow.candidates(made.x, outer, ends=sums):
+            twice(made, replace(tile, rows=rows))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride: int, inner: int) -> None:
     made = windowed(side, stride, inner, (131, 77))

@@ -150,14 +150,22 @@ def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch
         assert matrices_of(made, tile.depth) == matrices
         bytes_each = tile.depth * dtype.itemsize
         boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
+        # Each of two groups makes one part while another is stored.
+        staged = 4 * 64 * polyphase_gluon.COLS * tile.rows // tile.parts * dtype.itemsize
         assert tile.stages >= 3
-        assert 64 * matrices * bytes_each + boxes < polyphase_tiles.SHARED_BYTES
+        assert 64 * matrices * bytes_each + boxes + staged <= polyphase_tiles.SHARED_BYTES
 
 
 def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polyphase_gluon, "multiprocessors", lambda _: 3)
     made, _ = operands(Phases(1, (16, 16), 32, 0, 128, border=False))
     with pytest.raises(ValueError, match="a multiprocessor for each of 4 parts of an image"):
+        polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
+
+
+def test_weights_that_are_left_out_dont_stay() -> None:
+    made, _ = operands(CASES["up alone"])
+    with pytest.raises(ValueError, match="weights stay of maps without taps that are left out alone"):
         polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
 
 
@@ -207,6 +215,15 @@ def test_every_tile_stores_what_the_reference_stores(
 ) -> None:
     """Both kernels, twice each: a race answers otherwise the second time."""
     check_every_tile(replace(case, counts=counts), dtype, stored)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, FP8])
+@pytest.mark.parametrize("name", ["many tiles", "two blocks", "stride, many tiles"])
+def test_few_programs_make_all_tiles(monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype) -> None:
+    """Seven multiprocessors: a program has several tiles, and weights that stay leave some without a program."""
+    monkeypatch.setattr(polyphase_gluon, "multiprocessors", lambda _: 7)
+    check_every_tile(replace(ON_GPU[name], counts=True), dtype, torch.float16)
 
 
 @pytest.mark.gpu

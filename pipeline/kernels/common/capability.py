@@ -8,7 +8,8 @@ from pipeline.devices.kinds import FP8, Vendor
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
 # The major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written.
 HOPPER = 9
-# Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane.
+# Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane. The narrow one
+# and the head, which is made of it, have a way without.
 GLUON = "conv3x3_narrow, conv_first_gluon, conv_head_gluon"
 REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
 # Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.

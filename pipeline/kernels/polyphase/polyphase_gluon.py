@@ -224,8 +224,10 @@ def launch(operands: Operands, tile: Tile) -> None:
 
     Raises:
         ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks; or weights are to
-            stay, and there are more blocks of channels than multiprocessors.
+            stay of volumes, of a window of 3, or of more phases and blocks of channels than there are multiprocessors.
     """
+    if tile.held and (operands.window_of_3 or operands.deep > 1):
+        raise ValueError("weights stay of maps without taps that are left out alone")
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
     batch, height, width = operands.grid
@@ -247,9 +249,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     if tile.held:  # those of one phase and block of channels: all of a program's tiles must be of them
         programs = programs // (across * tiles_out) * (across * tiles_out)
     if programs == 0:
-        raise ValueError(
-            f"weights that stay need a multiprocessor for each of {across * tiles_out} parts of an image"
-        )
+        raise ValueError(f"weights that stay need a multiprocessor for each of {across * tiles_out} parts of an image")
     on_grid(_polyphase_gluon, min(tiles, programs))(
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
         epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
