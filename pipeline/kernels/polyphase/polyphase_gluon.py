@@ -227,7 +227,7 @@ def launch(operands: Operands, tile: Tile) -> None:
             stay of volumes, of a window of 3, or of more phases and blocks of channels than there are multiprocessors.
     """
     if tile.held and (operands.window_of_3 or operands.deep > 1):
-        raise ValueError("weights stay of maps without taps that are left out alone")
+        raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)
     batch, height, width = operands.grid
