@@ -165,7 +165,9 @@ def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkey
 
 def test_weights_that_are_left_out_dont_stay() -> None:
     made, _ = operands(CASES["up alone"])
-    with pytest.raises(ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"):
+    with pytest.raises(
+        ValueError, match=r"^held must be False of volumes, and where taps are left out \(window_of_3\)$"
+    ):
         polyphase(made, polyphase_gluon.Tile(8, 32, 3, 4, held=True))
 
 

@@ -39,7 +39,14 @@ from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase.polyphase_loads import load, place, plane_base, shifts_of, small_base
-from pipeline.kernels.polyphase.polyphase_operands import Operands, matrices_of, slices_of, split_of, spread_of
+from pipeline.kernels.polyphase.polyphase_operands import (
+    Operands,
+    matrices_of,
+    may_hold,
+    slices_of,
+    split_of,
+    spread_of,
+)
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
 
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
@@ -226,7 +233,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks; or weights are to
             stay of volumes, of a window of 3, or of more phases and blocks of channels than there are multiprocessors.
     """
-    if tile.held and (operands.window_of_3 or operands.deep > 1):
+    if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(operands.outputs.out)

@@ -260,6 +260,11 @@ def split_of(operands: Operands) -> bool:
     return operands.strided and operands.outer <= 64
 
 
+def may_hold(operands: Operands) -> bool:
+    """Whether weights may stay in shared memory: of volumes it was never run, and no tap may be left out."""
+    return operands.deep == 1 and not operands.window_of_3
+
+
 def matrices_of(operands: Operands, depth: int) -> int:
     """How many matrices [64, depth] of taps a phase and a block of channels have."""
     spread, (small, full) = spread_of(operands), (operands.small, operands.full)

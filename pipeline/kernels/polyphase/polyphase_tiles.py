@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.kernels.common.epilogue import required
 from pipeline.kernels.common.nhwc import next_power_of_two
 from pipeline.kernels.polyphase.polyphase_gluon import COLS, Tile
-from pipeline.kernels.polyphase.polyphase_operands import Operands, matrices_of, split_of
+from pipeline.kernels.polyphase.polyphase_operands import Operands, matrices_of, may_hold, split_of
 
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 
@@ -14,32 +14,25 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring, the likeliest first."""
     size = operands.sources[0][0].element_size()
     # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
-    held = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
-    least, most = (min(128 // size, max(32 // size, channels)) for channels in (min(held), max(held)))
+    channels = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
+    least, most = (min(128 // size, max(32 // size, count)) for count in (min(channels), max(channels)))
     other = most if most > least else least // 2
-    staged = COLS * 64 * 4 * required(operands.outputs.out).element_size()
     for rows, depth in ((16, least), (8, least), (16, other)):
-        for parts in (4, 8):
-            stages = (SHARED_BYTES - staged * rows // parts) // (((rows + 2) * COLS + 4 * 64) * depth * size)
-            if depth * size >= 32 and stages > 2 and not _halved(operands, rows):
-                yield Tile(rows, depth, min(stages, 8), parts)
-                break
-    if not operands.window_of_3 and operands.deep == 1:  # of volumes it was never run
-        yield from _holding(operands, least)
+        yield from _fitting(operands, rows, depth, held=False)
+    if may_hold(operands):
+        for rows in (16, 8):
+            yield from _fitting(operands, rows, least, held=True)
 
 
-def _holding(operands: Operands, depth: int) -> Iterator[Tile]:
-    """The tiles whose weights stay, where they leave room for three boxes or more."""
+def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
+    """A tile with as many boxes as fit, stored in quarters if three do then; none where three don't."""
     size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
-    free = SHARED_BYTES - matrices_of(operands, depth) * 64 * depth * size
-    for rows in (16, 8):
-        for parts in (4, 8):
-            stages = (free - COLS * 64 * 4 * stored * rows // parts) // ((rows + 2) * COLS * depth * size)
-            if depth * size >= 32 and stages > 2 and not _halved(operands, rows):
-                yield Tile(rows, depth, min(stages, 8), parts, held=True)
-                break
-
-
-def _halved(operands: Operands, rows: int) -> bool:
-    """Whether groups of warps have half of so many rows each where that is no block of the statistics."""
-    return operands.epilogue.statistics and split_of(operands) and rows < 16
+    free = SHARED_BYTES - (64 * matrices_of(operands, depth) * depth * size if held else 0)
+    step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size
+    # Half of eight rows is no block of the statistics.
+    halved = operands.epilogue.statistics and split_of(operands) and rows < 16
+    for parts in (4, 8):
+        stages = (free - COLS * 64 * 4 * stored * rows // parts) // step
+        if depth * size >= 32 and stages > 2 and not halved:
+            yield Tile(rows, depth, min(stages, 8), parts, held=held)
+            return
