@@ -65,9 +65,9 @@ def conv_first_volumes(
     conv_first.conv_first(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]), tile)
 
 
-def candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv_first.Tile]:
-    """The tiles worth measuring for a packed weight and any volumes [N, in, D, H, W], the likeliest first."""
-    return conv_first.candidates(volumes, weight, epilogue)
+def candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[conv_first.Tile]:
+    """The tiles worth measuring for volumes [N, in, D, H, W], a packed weight and the answer, the likeliest first."""
+    return conv_first.candidates(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:

@@ -96,7 +96,7 @@ def first(inner: int, outer: int, side: int, dtype: torch.dtype) -> Ways:
     volumes, weight = torch.randn(BATCH, inner, side, side, side, device="cuda"), random_weight(inner, outer)
     epilogue, outputs = ends(outer, side, side, dtype)
     packed = conv_first_volumes.pack(weight)
-    for tile in conv_first_volumes.candidates(volumes, packed, epilogue):
+    for tile in conv_first_volumes.candidates(volumes, packed, epilogue, outputs):
         run = conv_first_volumes.conv_first_volumes
         yield str(tile), partial(run, volumes, packed, epilogue, outputs, tile)
     library = for_library(weight, epilogue.bias)

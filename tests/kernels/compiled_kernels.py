@@ -13,6 +13,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
+from pipeline.kernels.conv_first.conv_first_rows import Tile as RowsTile
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.polyphase import Operands, candidates, polyphase, polyphase_triton
@@ -168,6 +169,8 @@ def from_registers() -> None:
     image, weight = torch.zeros(1, 3, 32, 32), conv_first.pack(torch.zeros(32, 3, 7, 7))
     small = Outputs(torch.zeros(1, 16, 16, 32).half(), statistics=torch.zeros(1, blocks_of(16, 16), 2, 32))
     conv_first.conv_first(image, weight, counts, small, GatherTile(8))
+    weight, whole = conv_first.pack(torch.zeros(32, 3, 3, 3)), Outputs(torch.zeros(1, 32, 32, 32).half())
+    conv_first.conv_first(image, weight, Epilogue(bias=torch.zeros(32)), whole, RowsTile(16, 4, 1))
     x, weight = torch.zeros(1, 32, 32, 32).half(), torch.zeros(9, 32, 32).half()
     beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
     conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))

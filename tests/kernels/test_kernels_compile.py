@@ -46,10 +46,12 @@ def programs(lines: list[str]) -> list[str]:
     return [kernel for kernel in lines if not kernel.endswith((BEFOREHAND, ELSEWHERE))]
 
 
-FAR = dict.fromkeys(("_conv_first_gluon", "_conv3x3_few", "_transposed3x3_few", "_upsample2x"), " far rows")
+FAR = dict.fromkeys(
+    ("_conv_first_gluon", "_conv_first_rows", "_conv3x3_few", "_transposed3x3_few", "_upsample2x"), " far rows"
+)
 GROUPS = ["_norm_pass", *["_merged_statistics"] * 2, "_norm_pass"]
 # What is fed from registers, and norms, of which one is within a convolution and the others have no products.
-FROM_REGISTERS = [*["conv3x3_rows"] * 3, "_conv_first_gluon", "conv3x3_rows"]
+FROM_REGISTERS = [*["conv3x3_rows"] * 3, "_conv_first_gluon", "_conv_first_rows", "conv3x3_rows"]
 NORMS = ["_merged_statistics", "conv3x3_rows", "_norm_pass", *GROUPS]
 # Whose products are of boxes of pixels, none of which may be on its way through registers that the next step fills.
 OF_BOXES = ["_conv3x3_triton", "_conv3x3_triton", "_upconv2x2", "_conv1x1", "_polyphase_triton"]
@@ -63,8 +65,8 @@ IN_FP8 = [
     *["_conv3x3_triton"] * 3, "_conv1x1", "_upconv2x2", *["_polyphase_triton"] * 2, "_transposed3x3_few",
     "_conv_first_triton", "_depthwise", "_upsample2x", "_norm_pass",
 ]  # fmt: skip
-IN_GLUON = {"_conv_first_triton": "_conv_first_gluon", "_conv_head_triton": "conv3x3_rows"}  # by any Triton
-DEPENDENT = {"conv3x3_rows", "_conv_first_gluon", "_norm_pass", "_merged_statistics"}
+IN_GLUON = {"_conv_first_triton": "_conv_first_rows", "_conv_head_triton": "conv3x3_rows"}  # by any Triton
+DEPENDENT = {"conv3x3_rows", "_conv_first_gluon", "_conv_first_rows", "_norm_pass", "_merged_statistics"}
 
 
 def with_products(names: list[str], products: str, dependent: Collection[str] = ()) -> list[str]:

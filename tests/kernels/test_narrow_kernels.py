@@ -14,6 +14,7 @@ from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.strips import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
@@ -210,7 +211,7 @@ def test_strips_are_as_high_as_shares_them_evenly(
     """Of eight images of 512×512, 64 strips across: 264 programs have 512 strips of 64 rows, 396 have 384 of 88."""
     monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 132)
     assert conv3x3_narrow.strips_of(torch.empty(8, 512, 512, 32, device="meta"), programs) == evenest
-    assert all((rows + 2) % 3 == 0 and rows % 8 == 0 for rows in conv3x3_narrow.STRIPS)
+    assert all((rows + 2) % 3 == 0 and rows % 8 == 0 for rows in STRIPS)
 
 
 @pytest.mark.parametrize("barred", [None, "no such views"])
@@ -249,7 +250,7 @@ def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: i
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("inner", "outer"), [(16, 16), (64, 16), (32, 32)])
-@pytest.mark.parametrize("rows", conv3x3_narrow.STRIPS)
+@pytest.mark.parametrize("rows", STRIPS)
 def test_few_programs_walk_down_all_strips(monkeypatch: pytest.MonkeyPatch, inner: int, outer: int, rows: int) -> None:
     """One multiprocessor: each program has several strips of any height, whose rows come to the same slots."""
     monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 1)

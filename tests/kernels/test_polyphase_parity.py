@@ -22,7 +22,7 @@ from pipeline.kernels.polyphase import (
     polyphase_tiles,
     polyphase_triton,
 )
-from pipeline.kernels.polyphase.polyphase_operands import matrices_of
+from pipeline.kernels.polyphase.polyphase_operands import held_blocks, spread_of
 from tests.kernels.examples import ACTIVE, DEVICE, FP8, TYPES, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
@@ -130,9 +130,9 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype", "matrices"),
+    ("case", "dtype", "blocks"),
     [
-        (Phases(1, (16, 16), 64, 32, 32), torch.float16, 36),
+        (Phases(1, (16, 16), 64, 32, 32), torch.float16, 53),
         (Phases(1, (16, 16), 128, 64, 64), FP8, 25),
         (Phases(1, (16, 16), 0, 32, 64), torch.float16, 9),
         (Phases(1, (16, 16), 0, 64, 128), FP8, 18),
@@ -141,19 +141,19 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
     ],
     ids=["two phases", "one phase", "half of the rows", "two blocks", "too many", "taps that are zeros"],
 )
-def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, matrices: int) -> None:
+def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, blocks: int) -> None:
     """Each tap of a phase and a block of channels once, in shared memory beside three boxes or more."""
     made, _ = operands(case, dtype)
     holding = [tile for tile in polyphase_tiles.candidates(made) if getattr(tile, "held", False)]
-    assert bool(holding) == bool(matrices)
+    assert bool(holding) == bool(blocks)
     for tile in holding:
-        assert matrices_of(made, tile.depth) == matrices
+        assert held_blocks(made, tile.depth) == blocks
         bytes_each = tile.depth * dtype.itemsize
         boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
         # Each of two groups makes one part while another is stored.
         staged = 4 * 64 * polyphase_gluon.COLS * tile.rows // tile.parts * dtype.itemsize
         assert tile.stages >= 3
-        assert 64 * matrices * bytes_each + boxes + staged <= polyphase_tiles.SHARED_BYTES
+        assert 64 // spread_of(made) * blocks * bytes_each + boxes + staged <= polyphase_tiles.SHARED_BYTES
 
 
 def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkeypatch: pytest.MonkeyPatch) -> None:

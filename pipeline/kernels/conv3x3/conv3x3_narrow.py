@@ -34,6 +34,7 @@ from pipeline.kernels.common.quads import (
     store_row,
     sums_layout,
 )
+from pipeline.kernels.common.strips import evenest
 from pipeline.kernels.conv3x3.conv3x3_narrow_loads import (
     first_rows,
     hold_weights,
@@ -46,7 +47,6 @@ from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
 MOST_IN, MOST_OUT = 64, 32  # more would not fit in the registers
 FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with which this kernel is the fastest
-STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
 
 
 @dataclass(frozen=True)
@@ -272,10 +272,6 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
 
 
 def strips_of(x: Tensor, programs: int) -> list[int]:
-    """The two heights of strips, 64 pixels wide, that share x [N, H, W, in] most evenly among so many programs.
-
-    Each program takes as long as the one with the most strips, and a strip two rows more than it has, and its start.
-    """
+    """The heights of strips worth measuring for x [N, H, W, in] and so many programs on a multiprocessor."""
     batch, height, width, _ = x.shape
-    at_once, columns = multiprocessors(x.device) * programs, batch * -(-width // 64)
-    return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]
+    return evenest(batch, height, width, multiprocessors(x.device) * programs)

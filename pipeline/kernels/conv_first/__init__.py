@@ -1,8 +1,9 @@
 """The net's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
 
 With three channels the taps of a 3×3 window are 27 values a pixel, of 7×7 ones 147: a few steps of a matrix product.
-Cast and change of layout happen on the way: the image is read once and the wide output written once. Two kernels do it:
-`conv_first_triton`, and `conv_first_gluon`, which is faster. The tile says which.
+Cast and change of layout happen on the way: the image is read once and the wide output written once. Three kernels do
+it: `conv_first_triton`, `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1 `conv_first_rows`.
+The tile says which.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, 
 from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
 from pipeline.kernels.common.library import convolution
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
+from pipeline.kernels.conv_first import conv_first_gluon, conv_first_rows, conv_first_triton
 from pipeline.kernels.conv_first.conv_first_operands import (
     MOST_CHANNELS,
     MOST_ENTRIES,
@@ -28,7 +29,7 @@ from pipeline.kernels.conv_first.conv_first_operands import (
 )
 
 FOLDS = frozenset({"statistics"})
-Tile = conv_first_triton.Tile | conv_first_gluon.Tile
+Tile = conv_first_triton.Tile | conv_first_gluon.Tile | conv_first_rows.Tile
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -90,19 +91,28 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     stride = stride_of((height, width), tuple(out.shape[1:3]))
     batch *= image.shape[2] if deep == 3 else 1
     check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer), FOLDS)
-    tile = tile or next(candidates(image, weight, epilogue))
+    tile = tile or next(candidates(image, weight, epilogue, outputs))
     operands = Operands(image, weight, epilogue, out, outputs.statistics)
     if isinstance(tile, conv_first_gluon.Tile):
         conv_first_gluon.launch(operands, tile)
+    elif isinstance(tile, conv_first_rows.Tile):
+        conv_first_rows.launch(operands, tile)
     else:
         conv_first_triton.launch(operands, tile)
 
 
-def candidates(_: Tensor, weight: Tensor, epilogue: Epilogue, *__: object) -> Iterator[Tile]:
-    """The tiles worth measuring for weight [in, k, span, out] and any image [N, in, H, W], the likeliest first."""
-    if gluon_barred() is None and not interpreted() and weight.shape[-1] <= conv_first_gluon.MOST_OUT:
-        return conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
-    return conv_first_triton.candidates(weight.shape[-1], statistics=epilogue.statistics)
+def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
+    """The tiles worth measuring for an image [N, in, H, W], weight [in, k, span, out] and the answer, likeliest first.
+
+    Volumes are an image of as many channels as their three slices have.
+    """
+    if gluon_barred() is not None or interpreted() or weight.shape[-1] > conv_first_gluon.MOST_OUT:
+        yield from conv_first_triton.candidates(weight.shape[-1], statistics=epilogue.statistics)
+        return
+    operands = Operands(image, weight, epilogue, required(outputs.out))
+    if conv_first_rows.suits(operands):
+        yield from conv_first_rows.candidates(operands)
+    yield from conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
 
 
 def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
@@ -137,7 +147,7 @@ def _op(name: str, stride: int) -> KernelOp:
         candidates=candidates,
         library=_library(stride),
         flops=flops_of(9 / stride**2),
-        tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile),
+        tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_rows.Tile),
         pack=pack,
         weight_shape=lambda inner, outer: (outer, inner, 3, 3),
         out_axis=3,

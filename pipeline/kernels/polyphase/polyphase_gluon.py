@@ -41,7 +41,7 @@ from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, wei
 from pipeline.kernels.polyphase.polyphase_loads import load, place, plane_base, shifts_of, small_base
 from pipeline.kernels.polyphase.polyphase_operands import (
     Operands,
-    matrices_of,
+    held_blocks,
     may_hold,
     slices_of,
     split_of,
@@ -136,8 +136,8 @@ def _multiply(
                 slot = turn % STAGES
                 mbarrier.wait(full.index(slot), turn // STAGES & 1)
                 acc = small_products(
-                    acc, pixels, weights, slot, small_base(slot, step, HELD), empty, turn > begin, GROUP, ROWS, DEPTH,
-                    STAGES, SPREAD, SPARSE,
+                    acc, pixels, weights, slot, small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP, ROWS,
+                    DEPTH, STAGES, 5 if HELD > 0 and SPREAD == 2 else SPREAD, SPARSE,
                 )  # fmt: skip
                 turn += 1
                 if GROUP == 0:
@@ -148,8 +148,9 @@ def _multiply(
                     slot = turn % STAGES
                     mbarrier.wait(full.index(slot), turn // STAGES & 1)
                     acc = plane_products(
-                        acc, pixels, weights, slot, plane_base(slot, step, small_steps, plane, HELD, STRIDED, SPLIT),
-                        empty, turn > begin, plane, GROUP, ROWS, DEPTH, STAGES, SPREAD, STRIDED, SPLIT,
+                        acc, pixels, weights, slot,
+                        plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty, turn > begin,
+                        plane, GROUP, ROWS, DEPTH, STAGES, 4 if HELD > 0 and SPREAD == 2 else SPREAD, STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
                     if GROUP == 0:
@@ -200,8 +201,8 @@ def _polyphase_gluon(
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)
-    MATRICES: gl.constexpr = HELD if HELD > 0 else STAGES * 4
-    weights = gl.allocate_shared_memory(dtype, [MATRICES * SPREAD, 64 // SPREAD, DEPTH], swizzled)
+    BLOCKS: gl.constexpr = HELD if HELD > 0 else STAGES * 4 * SPREAD
+    weights = gl.allocate_shared_memory(dtype, [BLOCKS, 64 // SPREAD, DEPTH], swizzled)
     PART: gl.constexpr = ROWS * 16 // PARTS // (2 if SPLIT else 1)
     out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // SPREAD], even_out.dtype)
     staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, PART, 64 // SPREAD], out_layout)
@@ -263,7 +264,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
         height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, operands.made,
         DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages,
-        HELD=matrices_of(operands, tile.depth) if tile.held else 0, SPREAD=spread,
+        HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,

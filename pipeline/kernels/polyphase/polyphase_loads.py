@@ -7,6 +7,9 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
 
+# Blocks of taps of a chunk of the small map's channels and of the full one's, where products hold both column phases.
+PAIRED_SMALL, PAIRED_FULL = gl.constexpr(20), gl.constexpr(13)
+
 
 @gluon.jit
 def place(tile, geometry, ROWS: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr):
@@ -28,27 +31,31 @@ def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
 
 
 @gluon.jit
-def small_base(slot, step, HELD: gl.constexpr):
-    """Where the four matrices of a step over the small map begin: in their slot, or among those that are held."""
-    return 4 * (step if HELD > 0 else slot)
+def small_base(slot, step, HELD: gl.constexpr, SPREAD: gl.constexpr):
+    """The block where the matrices of a step over the small map begin: in their slot, or among those that are held."""
+    if HELD > 0 and SPREAD == 2:
+        across = step % 3
+        return step // 3 * PAIRED_SMALL + gl.where(across == 1, 0, 2 + across // 2)
+    return 4 * SPREAD * (step if HELD > 0 else slot)
 
 
 @gluon.jit
 def plane_base(
-    slot, step, small_steps, plane: gl.constexpr, HELD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr
-):
-    """Where the matrices of a step over the full map begin: without a stride both planes have the same three."""
+    slot, step, small_steps, plane: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr,
+):  # fmt: skip
+    """As above of a step over the full map: without a stride both planes have the same three matrices."""
+    if HELD > 0 and SPREAD == 2:
+        return small_steps // 3 * PAIRED_SMALL + step // 4 * PAIRED_FULL + 3 - step % 4
     BLOCKS: gl.constexpr = 2 if STRIDED and not SPLIT else 1
     OWN: gl.constexpr = BLOCKS * plane if STRIDED else 0
-    return 4 * small_steps + 3 * BLOCKS * step + OWN if HELD > 0 else 4 * slot
+    return SPREAD * (4 * small_steps + 3 * BLOCKS * step + OWN if HELD > 0 else 4 * slot)
 
 
 @gluon.jit
-def _load_taps(
-    boxes, weights, matrix, tap, o0, c0, full, SPREAD: gl.constexpr, half: gl.constexpr, PAIRED: gl.constexpr
-):  # fmt: skip
-    """One tap's weights [64 / SPREAD, DEPTH] into a matrix, or a part of one."""
-    held = view(weights.index(matrix * SPREAD + half), boxes.dtype, boxes.block_shape, boxes.layout)
+def _load_taps(boxes, weights, block, tap, o0, c0, full, PAIRED: gl.constexpr):
+    """One tap's weights [64 / SPREAD, DEPTH] into a block: a matrix, or half of one; zeros of a tap beyond the last."""
+    held = view(weights.index(block), boxes.dtype, boxes.block_shape, boxes.layout)
     load_box(boxes, [tap, o0 // (16 if PAIRED else 1), 0, 0, c0], full, held)
 
 
@@ -56,13 +63,13 @@ def _load_taps(
 def _load_small_taps(
     taps, weights, base, full, across, phase, o0, c0, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr
 ):  # fmt: skip
-    """For one horizontal offset the two vertical taps of either row phase, the matrices from `base` on."""
+    """For one horizontal offset the two vertical taps of either row phase, the matrices from a block on."""
     for matrix in gl.static_range(1 if SPARSE else 0, 4):
         for half in gl.static_range(SPREAD):
             j = across - half
             tap = 8 * (matrix // 2) + 4 * (phase + half) + 2 * (matrix % 2) + j
             tap = gl.where((j >= 0) & (j < 2), tap, 16)
-            _load_taps(taps, weights, base + matrix, tap, o0, c0, full, SPREAD, half, PAIRED)
+            _load_taps(taps, weights, base + matrix * SPREAD + half, tap, o0, c0, full, PAIRED)
 
 
 @gluon.jit
@@ -70,19 +77,57 @@ def _load_plane_taps(
     taps, weights, base, full, first_tap, across, plane: gl.constexpr, o0, c0,
     SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """For one horizontal tap the vertical ones that read the even or the odd rows, the matrices from `base` on."""
+    """For one horizontal tap the vertical ones that read the even or the odd rows, the matrices from a block on."""
     if STRIDED:
         for group in gl.static_range(1 if SPLIT else 2):
             for used in gl.static_range(1 + plane):
                 tap = first_tap + (2 * used if plane == 1 else 1) * 3 + across
                 matrix = base + (1 + plane) * group + used
-                _load_taps(taps, weights, matrix, tap, o0 + 64 * group, c0, full, 1, 0, PAIRED)
+                _load_taps(taps, weights, matrix, tap, o0 + 64 * group, c0, full, PAIRED)
     else:
         for down in gl.static_range(3):
             for half in gl.static_range(SPREAD):
                 s = across - half
                 tap = gl.where((s >= 0) & (s < 3), 3 * down + s, 9)
-                _load_taps(taps, weights, base + down, tap, o0, c0, full, SPREAD, half, PAIRED)
+                _load_taps(taps, weights, base + down * SPREAD + half, tap, o0, c0, full, PAIRED)
+
+
+@gluon.constexpr_function
+def _small_tap(block: int) -> int:
+    """Which tap of the small map lies in a block of a chunk: of each row phase a and vertical tap i five blocks.
+
+    The rows of a matrix are a tap of the first column phase and one of the second, b0 and b1, or zeros. The offsets -1,
+    0 and 1 have (b0 j0, 0), (b0 j1, b1 j0) and (0, b1 j1), and they lie as b0 j1, b1 j0, b0 j0, 0, b1 j1.
+    """
+    matrix, order = divmod(block, 5)
+    return 16 if order == 3 else 8 * (matrix // 2) + 2 * (matrix % 2) + (1, 4, 0, 0, 5)[order]
+
+
+@gluon.constexpr_function
+def _full_tap(block: int) -> int:
+    """Which tap of the full map lies in a block of a chunk: of each row of the window four blocks, 0, t2, t1, t0.
+
+    The offsets -1 to 2 have (t0, 0), (t1, t0), (t2, t1) and (0, t2): the zeros of the next row follow t0.
+    """
+    row, order = divmod(block, 4)
+    return 3 * row + 3 - order if order else 9
+
+
+@gluon.jit
+def _hold_pairs(
+    small_taps, full_taps, weights, held, small_chunks, full_chunks, o0, DEPTH: gl.constexpr, FULL: gl.constexpr,
+    PAIRED: gl.constexpr,
+):  # fmt: skip
+    """Ask for all taps of both column phases, each once, so that those of a matrix lie one after the other."""
+    for chunk in range(small_chunks):
+        for block in gl.static_range(PAIRED_SMALL):
+            at = chunk * PAIRED_SMALL + block
+            _load_taps(small_taps, weights, at, _small_tap(block), o0, chunk * DEPTH, held, PAIRED)
+    if FULL:
+        for chunk in range(full_chunks):
+            for block in gl.static_range(PAIRED_FULL):
+                at = small_chunks * PAIRED_SMALL + chunk * PAIRED_FULL + block
+                _load_taps(full_taps, weights, at, _full_tap(block), o0, chunk * DEPTH, held, PAIRED)
 
 
 @gluon.jit
@@ -94,21 +139,23 @@ def _hold_taps(
     """Ask for all taps of a program's phase and block of channels, each matrix once; none of them may be left out."""
     _, _, _, _, small_chunks, full_chunks = geometry
     _, _, _, phase, o0 = spot
-    first, shifts = shifts_of(phase, SPREAD, False)
-    small_steps = 0 if STRIDED else small_chunks * shifts
-    full_steps = DEEP * full_chunks * (2 + SPREAD) if FULL else 0
-    mbarrier.expect(held.index(0), HELD * 64 * DEPTH * weights.dtype.primitive_bitwidth // 8)
-    for step in range(small_steps):
-        across, c0 = first + step % shifts, step // shifts * DEPTH
-        _load_small_taps(small_taps, weights, 4 * step, held.index(0), across, phase, o0, c0, SPREAD, False, PAIRED)
-    for step in range(full_steps):
-        chunk = step // (2 + SPREAD)
-        for plane in gl.static_range(2 if STRIDED else 1):
-            _load_plane_taps(
-                full_taps, weights, plane_base(0, step, small_steps, plane, HELD, STRIDED, SPLIT), held.index(0),
-                9 * (chunk // full_chunks), step % (2 + SPREAD), plane, o0, chunk % full_chunks * DEPTH,
-                SPREAD, STRIDED, SPLIT, PAIRED,
+    mbarrier.expect(held.index(0), HELD * (64 // SPREAD) * DEPTH * weights.dtype.primitive_bitwidth // 8)
+    if SPREAD == 2:
+        _hold_pairs(small_taps, full_taps, weights, held.index(0), small_chunks, full_chunks, o0, DEPTH, FULL, PAIRED)
+    else:
+        small_steps = 0 if STRIDED else small_chunks * 2
+        for step in range(small_steps):
+            _load_small_taps(
+                small_taps, weights, 4 * step, held.index(0), step % 2, phase, o0, step // 2 * DEPTH, SPREAD,
+                False, PAIRED,
             )  # fmt: skip
+        for step in range(DEEP * full_chunks * 3 if FULL else 0):
+            for plane in gl.static_range(2 if STRIDED else 1):
+                _load_plane_taps(
+                    full_taps, weights, plane_base(0, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT),
+                    held.index(0), 9 * (step // 3 // full_chunks), step % 3, plane, o0,
+                    step // 3 % full_chunks * DEPTH, SPREAD, STRIDED, SPLIT, PAIRED,
+                )  # fmt: skip
 
 
 @gluon.jit
@@ -124,7 +171,7 @@ def _load_small(
     LOADED: gl.constexpr = 0 if HELD > 0 else (3 if SPARSE else 4)
     mbarrier.expect(full, ((ROWS + 2) * 16 + LOADED * 64) * DEPTH * dtype.primitive_bitwidth // 8)
     if HELD == 0:
-        _load_small_taps(taps, weights, 4 * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
+        _load_small_taps(taps, weights, 4 * SPREAD * slot, full, across, phase, o0, c0, SPREAD, SPARSE, PAIRED)
     if awaits:
         wait_for_those_before()
     first = view(pixels.index(slot * (ROWS + 2)), dtype, boxes.block_shape, boxes.layout)
@@ -161,7 +208,7 @@ def _load_plane(
     mbarrier.expect(full, ((ROWS + LAST) * 16 + LOADED * 64) * DEPTH * dtype.primitive_bitwidth // 8)
     if HELD == 0:
         _load_plane_taps(
-            taps, weights, 4 * slot, full, first_tap, across, plane, o0, c0, SPREAD, STRIDED, SPLIT, PAIRED
+            taps, weights, 4 * SPREAD * slot, full, first_tap, across, plane, o0, c0, SPREAD, STRIDED, SPLIT, PAIRED
         )
     if awaits:
         wait_for_those_before()

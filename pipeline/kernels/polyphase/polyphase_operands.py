@@ -265,10 +265,14 @@ def may_hold(operands: Operands) -> bool:
     return operands.deep == 1 and not operands.window_of_3
 
 
-def matrices_of(operands: Operands, depth: int) -> int:
-    """How many matrices [64, depth] of taps a phase and a block of channels have."""
-    spread, (small, full) = spread_of(operands), (operands.small, operands.full)
-    blocks = 2 if operands.strided and not split_of(operands) else 1
-    small_steps = 0 if small is None else (1 + spread) * -(-small.shape[3] // depth)
-    full_steps = 0 if full is None else (2 + spread) * operands.deep * -(-full.shape[3] // depth)
-    return 4 * small_steps + 3 * blocks * full_steps
+def held_blocks(operands: Operands, depth: int) -> int:
+    """How many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels.
+
+    With both column phases in a product, neighbouring matrices share blocks: `polyphase_loads` says how they lie.
+    """
+    small, full = operands.small, operands.full
+    small_chunks = 0 if small is None else -(-small.shape[3] // depth)
+    full_chunks = 0 if full is None else -(-full.shape[3] // depth)
+    if spread_of(operands) == 2:
+        return 20 * small_chunks + 13 * full_chunks
+    return 4 * 2 * small_chunks + 3 * 3 * full_chunks * (2 if operands.strided and not split_of(operands) else 1)

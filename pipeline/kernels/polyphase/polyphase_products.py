@@ -8,11 +8,14 @@ from pipeline.kernels.common.tma import view
 
 
 @gluon.jit
-def _product(acc, pixels, weights, slot, row, matrix, BOX: gl.constexpr, DEPTH: gl.constexpr, SPREAD: gl.constexpr):
-    """Queue a matrix's product with the pixels from `row` of a slot's BOX rows on, and wait for the one before it."""
+def _product(acc, pixels, weights, slot, row, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
+    """Queue the product of the 64 rows of weights from a block on with the pixels from `row` of a slot's BOX rows on.
+
+    And wait for the one before it.
+    """
     dtype: gl.constexpr = pixels.dtype
     seen = view(pixels.index(slot * BOX + row), dtype, [acc.shape[1], DEPTH], pixels.layout)
-    taps = view(weights.index(matrix * SPREAD), dtype, [64, DEPTH], weights.layout)
+    taps = view(weights.index(block), dtype, [64, DEPTH], weights.layout)
     acc = warpgroup_mma(taps, seen.permute((1, 0)), acc, is_async=True)
     return warpgroup_mma_wait(1, deps=(acc,))
 
@@ -20,12 +23,15 @@ def _product(acc, pixels, weights, slot, row, matrix, BOX: gl.constexpr, DEPTH: 
 @gluon.jit
 def small_products(
     acc, pixels, weights, slot, base, empty, started, GROUP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr,
+    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, SPARSE: gl.constexpr,
 ):  # fmt: skip
-    """A group's products of the matrices from `base` on with a box of the small map; the box before is given back."""
+    """A group's products of the matrices from a block on with a box of the small map; the box before is given back.
+
+    From one matrix to the next it is PITCH blocks.
+    """
     FIRST: gl.constexpr = 1 if SPARSE and GROUP == 0 else 0
     for down in gl.static_range(FIRST, 2):
-        acc = _product(acc, pixels, weights, slot, GROUP + down, base + 2 * GROUP + down, ROWS + 2, DEPTH, SPREAD)
+        acc = _product(acc, pixels, weights, slot, GROUP + down, base + (2 * GROUP + down) * PITCH, ROWS + 2, DEPTH)
         if down == FIRST:  # only this box's product is on its way: the one before is done with
             mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=started)
     return acc
@@ -34,9 +40,9 @@ def small_products(
 @gluon.jit
 def plane_products(
     acc, pixels, weights, slot, base, empty, started, plane: gl.constexpr, GROUP: gl.constexpr, ROWS: gl.constexpr,
-    DEPTH: gl.constexpr, STAGES: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    """A group's products of the matrices from `base` on with a box of the even or the odd rows, as above.
+    """A group's products of the matrices from a block on with a box of the even or the odd rows, as above.
 
     Of the rows of its own parity a row phase reads one tap, of the others two; with a stride both groups read the odd
     rows twice.
@@ -44,13 +50,13 @@ def plane_products(
     ALONE: gl.constexpr = plane == (0 if STRIDED else GROUP)
     TOP: gl.constexpr = GROUP * (ROWS // 2) if SPLIT else 0
     ROW: gl.constexpr = TOP + (plane if ALONE and not STRIDED else 0)
-    BLOCK: gl.constexpr = 0 if SPLIT else (1 + plane) * GROUP
-    FIRST: gl.constexpr = BLOCK if STRIDED else (1 if ALONE else 0)
-    acc = _product(acc, pixels, weights, slot, ROW, base + FIRST, ROWS + 2, DEPTH, SPREAD)
+    OWN: gl.constexpr = 0 if SPLIT else (1 + plane) * GROUP
+    FIRST: gl.constexpr = OWN if STRIDED else (1 if ALONE else 0)
+    acc = _product(acc, pixels, weights, slot, ROW, base + FIRST * PITCH, ROWS + 2, DEPTH)
     mbarrier.arrive(empty.index((slot + STAGES - 1) % STAGES), count=1, pred=started)
     if not ALONE:
-        SECOND: gl.constexpr = BLOCK + 1 if STRIDED else 2
-        acc = _product(acc, pixels, weights, slot, TOP + 1, base + SECOND, ROWS + 2, DEPTH, SPREAD)
+        SECOND: gl.constexpr = OWN + 1 if STRIDED else 2
+        acc = _product(acc, pixels, weights, slot, TOP + 1, base + SECOND * PITCH, ROWS + 2, DEPTH)
     return acc
 
 

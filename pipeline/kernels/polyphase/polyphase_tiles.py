@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipeline.kernels.common.epilogue import required
 from pipeline.kernels.common.nhwc import next_power_of_two
 from pipeline.kernels.polyphase.polyphase_gluon import COLS, Tile
-from pipeline.kernels.polyphase.polyphase_operands import Operands, matrices_of, may_hold, split_of
+from pipeline.kernels.polyphase.polyphase_operands import Operands, held_blocks, may_hold, split_of, spread_of
 
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 
@@ -27,7 +27,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
 def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
     """A tile with as many boxes as fit, stored in quarters if three do then; none where three don't."""
     size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
-    free = SHARED_BYTES - (64 * matrices_of(operands, depth) * depth * size if held else 0)
+    free = SHARED_BYTES - (64 // spread_of(operands) * held_blocks(operands, depth) * depth * size if held else 0)
     step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size
     # Half of eight rows is no block of the statistics.
     halved = operands.epilogue.statistics and split_of(operands) and rows < 16
