@@ -96,6 +96,11 @@ def _norm_pass(
     image = tl.num_programs(2) - 1 - tl.program_id(2)
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    lines, target = x + image.to(tl.int64) * x_image_stride, out + image.to(tl.int64) * out_image_stride
+    pixel, known = block * STEPS * PIXELS + tl.arange(0, PIXELS), (channel < CHANNELS)[None, :]
+    # The first pixels are on their way while factor and shift are made, and then always the next ones.
+    place = (pixel * x_pixel_stride)[:, None] + channel[None, :]
+    value = tl.load(lines + place, mask=(pixel < pixels)[:, None] & known, other=0.0)
     if MERGES:
         mean, variance = merged_blocks(
             statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
@@ -106,16 +111,16 @@ def _norm_pass(
         factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
         shift = tl.load(second + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
     factor, shift = (factor * unit)[None, :], (shift * unit)[None, :]
-    lines, target = x + image.to(tl.int64) * x_image_stride, out + image.to(tl.int64) * out_image_stride
     for step in tl.range(0, STEPS):
-        pixel = (block * STEPS + step) * PIXELS + tl.arange(0, PIXELS)
-        inside = (pixel < pixels)[:, None] & (channel < CHANNELS)[None, :]
-        value = tl.load(lines + ((pixel * x_pixel_stride)[:, None] + channel[None, :]), mask=inside, other=0.0)
+        after = pixel + PIXELS
+        place = (after * x_pixel_stride)[:, None] + channel[None, :]
+        ahead = tl.load(lines + place, mask=((after < pixels) & (step < STEPS - 1))[:, None] & known, other=0.0)
         y = ACTIVATION(value.to(tl.float32) * factor + shift, SLOPE)
         if gain is not None:
             y *= gain
-        place = target + ((pixel * out_pixel_stride)[:, None] + channel[None, :])
-        tl.store(place, rounded(y, out.dtype.element_ty), mask=inside)
+        place = (pixel * out_pixel_stride)[:, None] + channel[None, :]
+        tl.store(target + place, rounded(y, out.dtype.element_ty), mask=(pixel < pixels)[:, None] & known)
+        value, pixel = ahead, after
 
 
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:

@@ -66,6 +66,8 @@ def test_sums_need_strips_of_whole_blocks() -> None:
 )
 def test_every_tile_of_rows_stores_what_the_reference_stores(layer: Layer, dtype: torch.dtype) -> None:
     """Into slices of channels, each run twice; where sums are taken they are stored, too."""
+    if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
+        layer = replace(layer, outer=-(-layer.outer // 16) * 16)
     made = example(conv_first.OP, dtype, layer)
     tiles = [tile for tile in made.candidates() if isinstance(tile, Tile)]
     assert tiles

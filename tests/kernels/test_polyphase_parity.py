@@ -17,6 +17,7 @@ from pipeline.kernels.polyphase import (
     candidates,
     flops,
     polyphase,
+    polyphase_boxes,
     polyphase_gluon,
     polyphase_layers,
     polyphase_tiles,
@@ -149,9 +150,9 @@ def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch
     for tile in holding:
         assert held_blocks(made, tile.depth) == blocks
         bytes_each = tile.depth * dtype.itemsize
-        boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
+        boxes = tile.stages * (tile.rows + 2) * polyphase_boxes.COLS * bytes_each
         # Each of two groups makes one part while another is stored.
-        staged = 4 * 64 * polyphase_gluon.COLS * tile.rows // tile.parts * dtype.itemsize
+        staged = 4 * 64 * polyphase_boxes.COLS * tile.rows // tile.parts * dtype.itemsize
         assert tile.stages >= 3
         assert 64 // spread_of(made) * blocks * bytes_each + boxes + staged <= polyphase_tiles.SHARED_BYTES
 

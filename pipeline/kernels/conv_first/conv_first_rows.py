@@ -196,6 +196,7 @@ def suits(operands: Operands) -> bool:
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring for a layer that `suits`, the likeliest first."""
     batch, height, width, outer = operands.out.shape
-    for programs, ahead in ((4, 1), (3, 2)) if outer <= 32 else ((3, 1), (2, 2)):
+    few = ((4, 1), (3, 3)) if operands.epilogue.statistics else ((4, 3), (4, 2))
+    for programs, ahead in few if outer <= 32 else ((2, 3),):
         for rows in evenest(batch, height, width, multiprocessors(operands.image.device) * programs):
             yield Tile(rows, programs, ahead)

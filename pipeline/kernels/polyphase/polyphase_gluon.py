@@ -23,7 +23,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
     warpgroup_mma_wait,
 )
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks, required
@@ -37,7 +36,8 @@ from pipeline.kernels.common.gluon_epilogue import (
 )
 from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.program import on_grid
-from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
+from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view
+from pipeline.kernels.polyphase.polyphase_boxes import COLS, pairs_are_rows, planes_of, small_of
 from pipeline.kernels.polyphase.polyphase_loads import load, place, plane_base, shifts_of, small_base
 from pipeline.kernels.polyphase.polyphase_operands import (
     Operands,
@@ -48,8 +48,6 @@ from pipeline.kernels.polyphase.polyphase_operands import (
     spread_of,
 )
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
-
-COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Tile:
 
 @gluon.jit
 def _write(
-    y, boxes, staging, image, y0, x0, phase, o0, GROUP: gl.constexpr, PARTS: gl.constexpr, SPREAD: gl.constexpr
+    y, boxes, staging, image, y0, x0, phase, o0, GROUP: gl.constexpr, PARTS: gl.constexpr, STORES: gl.constexpr
 ):  # fmt: skip
     """Y [64, pixels] to one or two column phases, in quarters or eighths: while TMA stores one, the next is made."""
     ROWS: gl.constexpr = y.shape[1] // 16
@@ -81,22 +79,22 @@ def _write(
         for quarter in gl.static_range(2):
             row = y0 + (2 * half + quarter) * (ROWS // 4)
             if PARTS == 4:
-                _store_part(quarters[quarter], boxes, staging, 2 * GROUP + quarter, (image, row, x0, phase, o0), SPREAD)
+                _store_part(quarters[quarter], boxes, staging, 2 * GROUP + quarter, (image, row, x0, phase, o0), STORES)
             else:
                 eighths = halves_of(quarters[quarter])
                 for slot in gl.static_range(2):
                     spot = (image, row + slot * (ROWS // 8), x0, phase, o0)
-                    _store_part(eighths[slot], boxes, staging, 2 * GROUP + slot, spot, SPREAD)
+                    _store_part(eighths[slot], boxes, staging, 2 * GROUP + slot, spot, STORES)
 
 
 @gluon.jit
-def _store_part(part, boxes, staging, slot, spot, SPREAD: gl.constexpr):
-    """Round a part [64, pixels] into a slot of the staging memory and store it from there."""
+def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
+    """Round a part [64, pixels] into a slot of the staging memory and store it from there, in so many boxes."""
     image, row, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
-    stage(part, view(staging.index(slot * SPREAD), dtype, [part.shape[1], 64], staging.layout), dtype)
-    for across in gl.static_range(SPREAD):
-        box = view(staging.index(slot * SPREAD + across), dtype, boxes.block_shape, boxes.layout)
+    stage(part, view(staging.index(slot * STORES), dtype, [part.shape[1], 64], staging.layout), dtype)
+    for across in gl.static_range(STORES):
+        box = view(staging.index(slot * STORES + across), dtype, boxes.block_shape, boxes.layout)
         store_box(boxes, [image, row, x0, phase + across, o0], box)
 
 
@@ -106,7 +104,7 @@ def _multiply(
     DEEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
     STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
-    PARTS: gl.constexpr,
+    PARTS: gl.constexpr, STORES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
@@ -173,7 +171,7 @@ def _multiply(
             write_statistics(
                 active, statistics, map_number, y0, x0, o0, height, width, ends[2], PIXELS // 16, 16, PAIRED, SPREAD
             )
-        _write(in_order(active, PAIRED), out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, SPREAD)
+        _write(in_order(active, PAIRED), out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, STORES)
     tma.store_wait(0)
 
 
@@ -190,7 +188,7 @@ def _polyphase_gluon(
     DEEP: gl.constexpr, STEP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
     STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
-    PARTS: gl.constexpr,
+    PARTS: gl.constexpr, STORES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
@@ -204,8 +202,8 @@ def _polyphase_gluon(
     BLOCKS: gl.constexpr = HELD if HELD > 0 else STAGES * 4 * SPREAD
     weights = gl.allocate_shared_memory(dtype, [BLOCKS, 64 // SPREAD, DEPTH], swizzled)
     PART: gl.constexpr = ROWS * 16 // PARTS // (2 if SPLIT else 1)
-    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // SPREAD], even_out.dtype)
-    staging = gl.allocate_shared_memory(even_out.dtype, [4 * SPREAD, PART, 64 // SPREAD], out_layout)
+    out_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([PART, 64 // STORES], even_out.dtype)
+    staging = gl.allocate_shared_memory(even_out.dtype, [4 * STORES, PART, 64 // STORES], out_layout)
     bars = (barriers(STAGES), barriers(STAGES, 2), barriers(1), barriers(1))
     fence_async_shared()
     small = (small_boxes, small_last, small_taps)
@@ -217,8 +215,8 @@ def _polyphase_gluon(
     to_multiply = (pixels, weights, staging, bars, geometry, ends, border, (height, width), counted, lag)
     LOAD: gl.constexpr = (DEEP, STEP, ROWS, DEPTH, STAGES, HELD, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, EARLY)
     MULTIPLY: gl.constexpr = (
-        DEEP, ROWS, DEPTH, STAGES, HELD, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, ACTIVATION, SLOPE,
-        SCALED, BORDER, COUNTS,
+        DEEP, ROWS, DEPTH, STAGES, HELD, SPREAD, STRIDED, SPLIT, SPARSE, FULL, PAIRED, PARTS, STORES, ACTIVATION,
+        SLOPE, SCALED, BORDER, COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY),
@@ -246,12 +244,14 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
     tiles = batch * tiles_y * tiles_x * tiles_out * across
     paired = operands.sources[0][1].dtype == torch.float8_e4m3fn and operands.outer % 16 == 0
-    full = planes_of(operands, tile, spread, paired)
-    small = small_of(operands, tile, spread, paired)
+    full = planes_of(operands, tile.rows, tile.depth, paired)
+    small = small_of(operands, tile.rows, tile.depth, paired)
+    stores = 1 if pairs_are_rows(out, spread) else spread
     stored = out.unsqueeze(3) if operands.strided else out.unflatten(2, (-1, 2))
+    stored = stored.flatten(3).unsqueeze(3) if stores < spread else stored
     rows = (stored, stored) if operands.strided else (stored[:, ::2], stored[:, 1::2])
-    part = [1, tile.rows // tile.parts // (2 if split else 1), COLS, 1, 64 // spread]
-    boxed = [part[1] * COLS, 64 // spread]
+    part = [1, tile.rows // tile.parts // (2 if split else 1), COLS, 1, 64 // stores]
+    boxed = [part[1] * COLS, 64 // stores]
     chunks = [0 if map_ is None else -(-map_.shape[3] // tile.depth) for map_ in (operands.small, operands.full)]
     programs = multiprocessors(out.device)
     if tile.held:  # those of one phase and block of channels: all of a program's tiles must be of them
@@ -266,28 +266,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages,
         HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split,
-        SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts,
+        SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts, STORES=stores,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
     )  # fmt: skip
-
-
-def small_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
-    """Boxes of the small map, a tile's rows and its last two, and of its taps; none without the map."""
-    small, weight = operands.small, operands.small_weight
-    if small is None or weight is None:
-        return []
-    boxed = [tile.rows * COLS, tile.depth]
-    rows = [boxes_of(small, [1, count, COLS, tile.depth], boxed) for count in (tile.rows, 2)]
-    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]
-
-
-def planes_of(operands: Operands, tile: Tile, spread: int, paired: bool) -> list[TensorDescriptor]:
-    """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
-    full, weight = operands.images, operands.full_weight
-    if full is None or weight is None:
-        return []
-    boxed = [tile.rows * COLS, tile.depth]
-    planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
-    rows = [boxes_of(plane, [1, count, COLS, 1, tile.depth], boxed) for plane in planes for count in (tile.rows, 1)]
-    return [*rows, weight_boxes_of(weight, 64 // spread, boxed, paired)]

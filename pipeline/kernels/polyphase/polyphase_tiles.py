@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from pipeline.kernels.common.epilogue import required
 from pipeline.kernels.common.nhwc import next_power_of_two
-from pipeline.kernels.polyphase.polyphase_gluon import COLS, Tile
+from pipeline.kernels.polyphase.polyphase_boxes import COLS
+from pipeline.kernels.polyphase.polyphase_gluon import Tile
 from pipeline.kernels.polyphase.polyphase_operands import Operands, held_blocks, may_hold, split_of, spread_of
 
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
