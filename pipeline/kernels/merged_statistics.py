@@ -77,15 +77,22 @@ def over_groups(mean, variance, GROUP: tl.constexpr):
 
 
 @triton.jit
-def factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS: tl.constexpr):
-    """What a norm multiplies by and adds [channels]; weight and bias may be None."""
-    factor = 1.0 / tl.sqrt(variance + eps)
+def norm_ends(weight, bias, channel, CHANNELS: tl.constexpr):
+    """A norm's weight and bias [channels], 1 and 0 for None: asked for before what has to wait for statistics."""
+    gain, offset = tl.full(channel.shape, 1.0, tl.float32), tl.zeros(channel.shape, tl.float32)
     if weight is not None:
-        factor *= tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
-    shift = -mean * factor
+        gain = tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
     if bias is not None:
-        shift += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
-    return factor, shift
+        offset = tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+    return gain, offset
+
+
+@triton.jit
+def factor_and_shift(mean, variance, ends, eps):
+    """What a norm multiplies by and adds [channels], with `norm_ends`."""
+    gain, offset = ends
+    factor = gain / tl.sqrt(variance + eps)
+    return factor, offset - mean * factor
 
 
 @triton.jit
@@ -103,12 +110,13 @@ def _merged_statistics(
         gdc_wait()
     image = tl.program_id(0)
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    ends = norm_ends(weight, bias, channel, CHANNELS)
     first, second = merged_blocks(
         statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
     )
     first, second = over_groups(first, second, GROUP)
     if eps is not None:
-        first, second = factor_and_shift(first, second, weight, bias, eps, channel, CHANNELS)
+        first, second = factor_and_shift(first, second, ends, eps)
     tl.store(first_out + image * STEP + channel, first, mask=channel < CHANNELS)
     tl.store(second_out + image * STEP + channel, second, mask=channel < CHANNELS)
 

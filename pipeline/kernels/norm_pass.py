@@ -35,6 +35,7 @@ from pipeline.kernels.merged_statistics import (
     check_norm,
     factor_and_shift,
     merged_blocks,
+    norm_ends,
     norm_factors,
     over_groups,
 )
@@ -102,11 +103,12 @@ def _norm_pass(
     place = (pixel * x_pixel_stride)[:, None] + channel[None, :]
     value = tl.load(lines + place, mask=(pixel < pixels)[:, None] & known, other=0.0)
     if MERGES:
+        ends = norm_ends(weight, bias, channel, CHANNELS)
         mean, variance = merged_blocks(
             statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
         )
         mean, variance = over_groups(mean, variance, GROUP)
-        factor, shift = factor_and_shift(mean, variance, weight, bias, eps, channel, CHANNELS)
+        factor, shift = factor_and_shift(mean, variance, ends, eps)
     else:
         factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
         shift = tl.load(second + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
