@@ -24,42 +24,32 @@ MOST_ENTRIES, MOST_BANDS = 4096, 64  # of an image that is merged at once, and b
 
 
 @triton.jit
-def _both(one, other, one_more, other_more):
-    """Two sums at once, for one exchange between a program's warps."""
-    return one + one_more, other + other_more
-
-
-@triton.jit
 def merged_blocks(
     statistics, image, channel, height, width, entries,
     CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance [channels] of an image, of statistics [N, entries, 2, CHANNELS] of phases of height × width.
-
-    By sums of what lies between the blocks' means and the first one's. As that block is one of the image's, its mean is
-    at most sqrt(entries) standard deviations from theirs, and rounding costs at most `entries` steps of fp32.
-    """
+    """Mean and variance [channels] of an image, of statistics [N, entries, 2, CHANNELS] of phases of height × width."""
     EACH: tl.constexpr = channel.shape[0]
     line = tl.arange(0, LINES)
     across = (width + COLS - 1) // COLS
-    own = statistics + (image * entries).to(tl.int64) * 2 * CHANNELS
-    first_mean = tl.load(own + channel, mask=channel < CHANNELS, other=0.0)
-    sums, squares = tl.zeros((LINES, EACH), tl.float32), tl.zeros((LINES, EACH), tl.float32)
+    mean, squares = tl.zeros((LINES, EACH), tl.float32), tl.zeros((LINES, EACH), tl.float32)
+    count = tl.zeros((LINES,), tl.float32)
     for first in tl.range(0, entries, LINES):
         entry = first + line
         block = entry % (entries // (PHASES * PHASES))
         rows, cols = tl.minimum(height - block // across * ROWS, ROWS), tl.minimum(width - block % across * COLS, COLS)
         pixels = tl.where(entry < entries, rows * cols, 0).to(tl.float32)
-        at = own + (entry * (2 * CHANNELS))[:, None] + channel[None, :]
+        at = statistics + ((image * entries + entry).to(tl.int64) * 2 * CHANNELS)[:, None] + channel[None, :]
         inside = (entry < entries)[:, None] & (channel < CHANNELS)[None, :]
-        away = tl.load(at, mask=inside, other=0.0) - first_mean[None, :]
-        weighted = away * pixels[:, None]
-        sums += weighted
-        squares += tl.load(at + CHANNELS, mask=inside, other=0.0) + away * weighted
-    total, spread = tl.reduce((sums, squares), 0, _both)
+        away = tl.load(at, mask=inside, other=0.0) - mean
+        share = pixels / tl.maximum(count + pixels, 1.0)
+        squares += tl.load(at + CHANNELS, mask=inside, other=0.0) + away * away * (count * share)[:, None]
+        mean += away * share[:, None]
+        count += pixels
     whole = PHASES * PHASES * height * width
-    off = total / whole
-    return first_mean + off, tl.maximum(spread / whole - off * off, 0.0)
+    merged = tl.sum(mean * count[:, None], axis=0) / whole
+    between = mean - merged[None, :]
+    return merged, tl.sum(squares + between * between * count[:, None], axis=0) / whole
 
 
 @triton.jit

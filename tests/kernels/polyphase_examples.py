@@ -32,6 +32,7 @@ class Phases:
     slices: int = 1
     step: int = 2
     window: int = 3  # of the skip's taps
+    alone: bool = False  # whether the output has memory of its own
 
 
 def no_taps_of_3() -> list[int]:
@@ -52,7 +53,7 @@ def skip_of(case: Phases, dtype: torch.dtype) -> Tensor | None:
 
 
 def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | None = None) -> tuple[Operands, Tensor]:
-    """Maps that are channel slices of wider ones, an output that is one too, and the buffer that it is a slice of.
+    """Maps that are channel slices of wider ones, an output that is one too unless it is alone, and its buffer.
 
     The output is of the maps' dtype but for `stored_as`; where either is fp8 the sums are scaled, as a net's are.
     """
@@ -63,7 +64,7 @@ def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | N
     small = values(batch, height, width, 2 * case.inner, dtype=dtype)[..., case.inner :] if case.inner else None
     full = skip_of(case, dtype)
     spread = (4 * case.inner + taps * case.skip) ** -0.5
-    buffer = poisoned(batch, stored, grow * width, 2 * outer, dtype=stored_as)
+    buffer = poisoned(batch, stored, grow * width, outer if case.alone else 2 * outer, dtype=stored_as)
     scale = torch.linspace(0.5, 2, outer, device=DEVICE) if FP8 in (dtype, stored_as) else None
     border = values(3, 3, outer, dtype=torch.float32)
     border[1, 1] = 0
@@ -80,7 +81,7 @@ def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | N
             phases=grow if case.counts else 1,
             slices=case.slices,
         ),
-        Outputs(buffer[..., outer:], statistics=statistics if case.counts else None),
+        Outputs(buffer[..., -outer:], statistics=statistics if case.counts else None),
         small,
         small_weight if case.inner else None,
         full,
@@ -106,7 +107,7 @@ def check(made: Operands, buffer: Tensor, tile: Tile | None) -> None:
     assert_near(out, wanted, dtype)
     if counted is not None and wanted_counts is not None:
         assert_near(counted, wanted_counts, dtype)
-    assert buffer[..., : buffer.shape[-1] // 2].float().isnan().all()
+    assert buffer[..., : -out.shape[-1]].float().isnan().all()
     if DEVICE.type == "cuda":
         first = [part.clone() for part in made.outputs.given.values()]
         polyphase(made, tile)

@@ -41,7 +41,9 @@ def test_rows_are_of_small_windows_of_several_channels(taken: Operands) -> None:
 def test_other_layers_are_refused(left: Operands) -> None:
     """A grey image's window fills one product as it is; five channels' rows fill more than one."""
     assert not conv_first_rows.suits(left)
-    with pytest.raises(ValueError, match="this tile takes windows of 3 with a stride of 1, of 2 to 4 channels to 64"):
+    with pytest.raises(
+        ValueError, match="this tile takes windows of 3 with a stride of 1, 2 to 4 channels in and at most 64 out"
+    ):
         conv_first_rows.launch(left, Tile(16, 4, 1))
 
 
@@ -97,7 +99,20 @@ def test_volumes_of_one_channel_are_gathered_by_rows() -> None:
         twice(made, tile)
 
 
-def test_a_layer_without_tiles_of_rows_has_others() -> None:
-    """Where Gluon isn't built the plain kernel's are left."""
-    given = layer_of(3, 32)
-    assert list(conv_first.candidates(*given[:3], Outputs(given.out)))
+@pytest.mark.parametrize(
+    ("given", "barred", "modules"),
+    [
+        (layer_of(3, 32), None, ["conv_first_rows", "conv_first_gluon"]),
+        (layer_of(1, 32), None, ["conv_first_gluon"]),
+        (layer_of(3, 32), "no such Triton", ["conv_first_triton"]),
+        (layer_of(3, 136), None, ["conv_first_triton"]),
+    ],
+    ids=["by rows, too", "a grey image", "barred", "wide"],
+)
+def test_each_layer_has_the_tiles_of_the_kernels_that_take_it(
+    monkeypatch: pytest.MonkeyPatch, given: Operands, barred: str | None, modules: list[str]
+) -> None:
+    monkeypatch.setattr(conv_first, "gluon_barred", lambda: barred)
+    monkeypatch.setattr(conv_first, "interpreted", lambda: False)
+    tiles = conv_first.candidates(*given[:3], Outputs(given.out))
+    assert list(dict.fromkeys(type(tile).__module__.rpartition(".")[2] for tile in tiles)) == modules

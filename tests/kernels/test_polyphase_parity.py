@@ -185,6 +185,9 @@ ON_GPU = {
     "two blocks": Phases(2, (17, 33), 128, 64, 144),
     "spread": Phases(2, (21, 40), 64, 32, 32),
     "spread, many tiles": Phases(4, (128, 120), 32, 0, 16),
+    "spread, two chunks of the skip": Phases(2, (21, 40), 32, 64, 32),
+    "pairs": Phases(2, (21, 40), 64, 32, 32, alone=True),
+    "pairs, many tiles": Phases(3, (100, 87), 64, 32, 32, alone=True),
     "no skip": Phases(2, (16, 16), 96, 0, 64, border=False),
     "window of 3": Phases(2, (21, 19), 64, 0, 80, border=False, window_of_3=True),
     "window of 3, spread": Phases(2, (21, 19), 32, 0, 32, window_of_3=True),
@@ -222,7 +225,7 @@ def test_every_tile_stores_what_the_reference_stores(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, FP8])
-@pytest.mark.parametrize("name", ["many tiles", "two blocks", "stride, many tiles"])
+@pytest.mark.parametrize("name", ["many tiles", "two blocks", "pairs, many tiles", "stride, many tiles"])
 def test_few_programs_make_all_tiles(monkeypatch: pytest.MonkeyPatch, name: str, dtype: torch.dtype) -> None:
     """Seven multiprocessors: a program has several tiles, and weights that stay leave some without a program."""
     monkeypatch.setattr(polyphase_gluon, "multiprocessors", lambda _: 7)

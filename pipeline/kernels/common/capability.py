@@ -10,7 +10,7 @@ AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without whic
 HOPPER = 9
 # Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane. The narrow one
 # and the head, which is made of it, have a way without.
-GLUON = "conv3x3_narrow, conv_first_gluon, conv_head_gluon"
+GLUON = "conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
 REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
 # Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.
 REACHING_VIEWS = ((3, 6), (3, 7))

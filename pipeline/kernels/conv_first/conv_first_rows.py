@@ -169,7 +169,9 @@ def launch(operands: Operands, tile: Tile) -> None:
     """
     image, weight, epilogue, out, statistics = operands
     if not suits(operands):
-        raise ValueError(f"this tile takes windows of 3 with a stride of 1, of 2 to {MOST_IN} channels to {MOST_OUT}")
+        raise ValueError(
+            f"this tile takes windows of 3 with a stride of 1, 2 to {MOST_IN} channels in and at most {MOST_OUT} out"
+        )
     check_blocks(epilogue, tile.rows, 64)
     batch, height, width, outer = out.shape
     columns = next_power_of_two(outer)

@@ -38,8 +38,10 @@ from pipeline.kernels.common.nhwc import multiprocessors
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view
 from pipeline.kernels.polyphase.polyphase_boxes import COLS, pairs_are_rows, planes_of, small_of
-from pipeline.kernels.polyphase.polyphase_loads import load, place, plane_base, shifts_of, small_base
+from pipeline.kernels.polyphase.polyphase_loads import load, pitch_of, place, plane_base, shifts_of, small_base
 from pipeline.kernels.polyphase.polyphase_operands import (
+    FULL_PITCH,
+    SMALL_PITCH,
     Operands,
     held_blocks,
     may_hold,
@@ -48,6 +50,8 @@ from pipeline.kernels.polyphase.polyphase_operands import (
     spread_of,
 )
 from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
+
+_SMALL_PITCH, _FULL_PITCH = gl.constexpr(SMALL_PITCH), gl.constexpr(FULL_PITCH)
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def _multiply(
                 mbarrier.wait(full.index(slot), turn // STAGES & 1)
                 acc = small_products(
                     acc, pixels, weights, slot, small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP, ROWS,
-                    DEPTH, STAGES, 5 if HELD > 0 and SPREAD == 2 else SPREAD, SPARSE,
+                    DEPTH, STAGES, pitch_of(HELD, SPREAD, _SMALL_PITCH), SPARSE,
                 )  # fmt: skip
                 turn += 1
                 if GROUP == 0:
@@ -148,7 +152,7 @@ def _multiply(
                     acc = plane_products(
                         acc, pixels, weights, slot,
                         plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty, turn > begin,
-                        plane, GROUP, ROWS, DEPTH, STAGES, 4 if HELD > 0 and SPREAD == 2 else SPREAD, STRIDED, SPLIT,
+                        plane, GROUP, ROWS, DEPTH, STAGES, pitch_of(HELD, SPREAD, _FULL_PITCH), STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
                     if GROUP == 0:

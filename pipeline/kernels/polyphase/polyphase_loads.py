@@ -6,9 +6,10 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from pipeline.kernels.common.dependent_launch import let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.tma import load_box, view
+from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
-# Blocks of taps of a chunk of the small map's channels and of the full one's, where products hold both column phases.
-PAIRED_SMALL, PAIRED_FULL = gl.constexpr(20), gl.constexpr(13)
+# As a kernel reads them.
+_SMALL, _FULL = gl.constexpr(SMALL_BLOCKS), gl.constexpr(FULL_BLOCKS)
 
 
 @gluon.jit
@@ -30,12 +31,18 @@ def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
     return unused, 1 + SPREAD - unused
 
 
+@gluon.constexpr_function
+def pitch_of(held: int, spread: int, pitch: int) -> int:
+    """How many blocks it is from one matrix to the next: `pitch` where they are held and share blocks."""
+    return pitch if held > 0 and spread == 2 else spread
+
+
 @gluon.jit
 def small_base(slot, step, HELD: gl.constexpr, SPREAD: gl.constexpr):
     """The block where the matrices of a step over the small map begin: in their slot, or among those that are held."""
     if HELD > 0 and SPREAD == 2:
         across = step % 3
-        return step // 3 * PAIRED_SMALL + gl.where(across == 1, 0, 2 + across // 2)
+        return step // 3 * _SMALL + gl.where(across == 1, 0, 2 + across // 2)
     return 4 * SPREAD * (step if HELD > 0 else slot)
 
 
@@ -46,7 +53,7 @@ def plane_base(
 ):  # fmt: skip
     """As above of a step over the full map: without a stride both planes have the same three matrices."""
     if HELD > 0 and SPREAD == 2:
-        return small_steps // 3 * PAIRED_SMALL + step // 4 * PAIRED_FULL + 3 - step % 4
+        return small_steps // 3 * _SMALL + step // 4 * _FULL + 3 - step % 4
     BLOCKS: gl.constexpr = 2 if STRIDED and not SPLIT else 1
     OWN: gl.constexpr = BLOCKS * plane if STRIDED else 0
     return SPREAD * (4 * small_steps + 3 * BLOCKS * step + OWN if HELD > 0 else 4 * slot)
@@ -99,7 +106,7 @@ def _small_tap(block: int) -> int:
     The rows of a matrix are a tap of the first column phase and one of the second, b0 and b1, or zeros. The offsets -1,
     0 and 1 have (b0 j0, 0), (b0 j1, b1 j0) and (0, b1 j1), and they lie as b0 j1, b1 j0, b0 j0, 0, b1 j1.
     """
-    matrix, order = divmod(block, 5)
+    matrix, order = divmod(block, SMALL_PITCH)
     return 16 if order == 3 else 8 * (matrix // 2) + 2 * (matrix % 2) + (1, 4, 0, 0, 5)[order]
 
 
@@ -109,24 +116,24 @@ def _full_tap(block: int) -> int:
 
     The offsets -1 to 2 have (t0, 0), (t1, t0), (t2, t1) and (0, t2): the zeros of the next row follow t0.
     """
-    row, order = divmod(block, 4)
+    row, order = divmod(block, FULL_PITCH)
     return 3 * row + 3 - order if order else 9
 
 
 @gluon.jit
-def _hold_pairs(
+def _hold_shared(
     small_taps, full_taps, weights, held, small_chunks, full_chunks, o0, DEPTH: gl.constexpr, FULL: gl.constexpr,
     PAIRED: gl.constexpr,
 ):  # fmt: skip
     """Ask for all taps of both column phases, each once, so that those of a matrix lie one after the other."""
     for chunk in range(small_chunks):
-        for block in gl.static_range(PAIRED_SMALL):
-            at = chunk * PAIRED_SMALL + block
+        for block in gl.static_range(_SMALL):
+            at = chunk * _SMALL + block
             _load_taps(small_taps, weights, at, _small_tap(block), o0, chunk * DEPTH, held, PAIRED)
     if FULL:
         for chunk in range(full_chunks):
-            for block in gl.static_range(PAIRED_FULL):
-                at = small_chunks * PAIRED_SMALL + chunk * PAIRED_FULL + block
+            for block in gl.static_range(_FULL):
+                at = small_chunks * _SMALL + chunk * _FULL + block
                 _load_taps(full_taps, weights, at, _full_tap(block), o0, chunk * DEPTH, held, PAIRED)
 
 
@@ -136,12 +143,12 @@ def _hold_taps(
     DEEP: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
     SPLIT: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """Ask for all taps of a program's phase and block of channels, each matrix once; none of them may be left out."""
+    """Ask for all taps of a program's phase and block of channels, once; none of them may be left out."""
     _, _, _, _, small_chunks, full_chunks = geometry
     _, _, _, phase, o0 = spot
     mbarrier.expect(held.index(0), HELD * (64 // SPREAD) * DEPTH * weights.dtype.primitive_bitwidth // 8)
     if SPREAD == 2:
-        _hold_pairs(small_taps, full_taps, weights, held.index(0), small_chunks, full_chunks, o0, DEPTH, FULL, PAIRED)
+        _hold_shared(small_taps, full_taps, weights, held.index(0), small_chunks, full_chunks, o0, DEPTH, FULL, PAIRED)
     else:
         small_steps = 0 if STRIDED else small_chunks * 2
         for step in range(small_steps):

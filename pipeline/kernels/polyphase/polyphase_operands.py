@@ -14,6 +14,11 @@ from pipeline.kernels.conv3x3.conv3x3_grouped import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import Composition
 
 FOLDS = frozenset({"statistics"})
+# Of held taps that lie so that matrices share them, a block being one tap or zeros: from one matrix of a chunk of
+# channels to the next, and of all of a chunk. The small map has four matrices for each offset; the full one three, and
+# one block of zeros follows the last.
+SMALL_PITCH, FULL_PITCH = 5, 4
+SMALL_BLOCKS, FULL_BLOCKS = 4 * SMALL_PITCH, 3 * FULL_PITCH + 1
 WINDOW, WIDER = 3, 4  # of a convolution with a stride; pix2pix, discriminators and Uformer halve a map by the wider
 
 
@@ -274,5 +279,5 @@ def held_blocks(operands: Operands, depth: int) -> int:
     small_chunks = 0 if small is None else -(-small.shape[3] // depth)
     full_chunks = 0 if full is None else -(-full.shape[3] // depth)
     if spread_of(operands) == 2:
-        return 20 * small_chunks + 13 * full_chunks
+        return SMALL_BLOCKS * small_chunks + FULL_BLOCKS * full_chunks
     return 4 * 2 * small_chunks + 3 * 3 * full_chunks * (2 if operands.strided and not split_of(operands) else 1)

@@ -9,9 +9,9 @@ from pipeline.kernels.common.tma import view
 
 @gluon.jit
 def _product(acc, pixels, weights, slot, row, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
-    """Queue the product of the 64 rows of weights from a block on with the pixels from `row` of a slot's BOX rows on.
+    """Queue the product of 64 rows of weights, from a block on, and a slot's pixels, from a row of its BOX ones on.
 
-    And wait for the one before it.
+    It waits for the product before it.
     """
     dtype: gl.constexpr = pixels.dtype
     seen = view(pixels.index(slot * BOX + row), dtype, [acc.shape[1], DEPTH], pixels.layout)

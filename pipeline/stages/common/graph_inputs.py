@@ -1,7 +1,7 @@
 """Inputs that a captured CUDA graph reads where the caller has them, in place of a copy into memory of its own.
 
 A graph knows its inputs by address. Copying eight images of 512×512 to that address takes 13.5 µs on an H200, where
-smp's Unet takes 0.98 ms in all (docs/h200/nets/smp). The kernels that read the input can be told another: the driver
+smp's Unet takes 0.97 ms in all (docs/h200/nets/smp). The kernels that read the input can be told another: the driver
 changes the arguments of a kernel of an instantiated graph for the launches that follow
 (cuGraphExecKernelNodeSetParams of CUDA's driver API). Which arguments these are, nobody says; so it is proven on the
 graph itself, with other values in its own memory, and an input for which that fails is copied as ever.
