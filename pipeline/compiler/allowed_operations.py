@@ -2,6 +2,8 @@
 
 import re
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
@@ -179,14 +181,21 @@ FURTHER = frozenset(
         "square",
     ]
 )
+# Operations of other libraries that compute and do nothing else, and the module that registers each.
+LIBRARIES = {"torch.ops.torchvision.deform_conv2d.default": "torchvision.ops"}
 WRITING = {"copy_.default"}  # into the buffers of concatenations
 ATEN = re.compile(r"torch\.ops\.aten\.([a-zA-Z]\w*|_[a-zA-Z]\w*)\.([A-Za-z]\w*)")
 
 
 def is_allowed(target: object) -> bool:
-    """Whether a saved graph may call the operation of this name, such as "torch.ops.aten.relu.default"."""
+    """Whether a saved graph may call the operation of this name, such as "torch.ops.aten.relu.default".
+
+    What registers a library's operation is imported, as torch finds it by its name when it reads the graph.
+    """
     if not isinstance(target, str):
         return False
+    if target in LIBRARIES:
+        return find_spec(LIBRARIES[target].partition(".")[0]) is not None and bool(import_module(LIBRARIES[target]))
     if target in ("_operator.getitem", "torch.ops.prims.inductor_force_stride_order.default"):
         return True
     if target.startswith(f"torch.ops.{NAMESPACE}."):

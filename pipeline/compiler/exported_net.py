@@ -14,7 +14,7 @@ from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
-from pipeline.measure.memory_formats import CHANNELS_LAST, in_channels_last, in_dtype, laid_out, net_in_dtype
+from pipeline.measure.memory_formats import CHANNELS_LAST, Lies, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
 
@@ -26,31 +26,32 @@ class UnsupportedError(Exception):
 
 
 class Entry(nn.Module):
-    """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within.
+    """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within, or as `layout` says.
 
     A batch of volumes has a depth before the height.
     """
 
-    def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Lies = "NHWC") -> None:
         super().__init__()
-        self.net = in_channels_last(copy.deepcopy(net))
+        self.net = net_laid_out(copy.deepcopy(net), layout)
         net_in_dtype(self.net, dtype)
         self.dtype = dtype
+        self.layout: Lies = layout
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
 
         Of a net with several inputs `others` are the further ones, of any shape; whole numbers stay what they are.
         """
-        logits: Tensor = self.net(*[given(part, self.dtype) for part in (batch, *others)])
+        logits: Tensor = self.net(*[given(part, self.dtype, self.layout) for part in (batch, *others)])
         return logits.float()
 
 
-def given(part: Tensor, dtype: torch.dtype) -> Tensor:
+def given(part: Tensor, dtype: torch.dtype, layout: Lies) -> Tensor:
     """An input of any shape as the net takes it; images and volumes in one step, which the kernels' passes know."""
-    if part.is_floating_point() and part.dim() in CHANNELS_LAST:
+    if layout == "NHWC" and part.is_floating_point() and part.dim() in CHANNELS_LAST:
         return part.to(dtype=dtype, memory_format=CHANNELS_LAST[part.dim()])
-    return laid_out(in_dtype(part, dtype))
+    return laid_out(in_dtype(part, dtype), layout)
 
 
 @dataclass
@@ -94,7 +95,7 @@ class ExportedNet:
         return all(node is None or self.constant(node) is not None for node in nodes)
 
 
-def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> ExportedNet:
+def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Lies = "NHWC") -> ExportedNet:
     """The net's graph for inputs of these shapes; the net stays as it is.
 
     Args:
@@ -102,12 +103,13 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype) -> Export
         inputs: a batch [batch, channels, height, width], fp32, on the net's device; volumes have a depth before the
             height. Of a net of several inputs all, in the order of its forward, such a batch first.
         dtype: in which the net is to run.
+        layout: in which its own code is traced; the kernels' values lie in NHWC either way.
 
     Raises:
         UnsupportedError: torch can't export it.
     """
     net = compute_once(copy.deepcopy(net))
-    entry, examples = Entry(net, dtype).eval(), batched(inputs)
+    entry, examples = Entry(net, dtype, layout).eval(), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
         try:
             program = without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({}))
@@ -141,7 +143,7 @@ def rare_operations(program: ExportedProgram) -> set[OpOverload]:
 
 
 def without_checks(module: fx.GraphModule) -> None:
-    """Take away what checks the input again, and casts that change nothing."""
+    """Take away what checks the input again, casts that change nothing, and views that hold for one layout alone."""
     graph = module.graph
     for node in list(graph.nodes):
         if is_call(node, "aten._assert_tensor_metadata.default") or node.op == "call_module":
@@ -151,6 +153,12 @@ def without_checks(module: fx.GraphModule) -> None:
             graph.erase_node(node)
         elif is_call(node, "aten.view.default"):
             node.target = torch.ops.aten.reshape.default  # a pass may lay out otherwise what is viewed
+        elif is_call(node, "aten.view_as_complex.default"):  # whose pairs must lie side by side all the same
+            with graph.inserting_before(node):
+                pairs = graph.call_function(
+                    torch.ops.aten.clone.default, (node.args[0],), {"memory_format": torch.contiguous_format}
+                )
+            node.args = (pairs,)
     module.recompile()
 
 

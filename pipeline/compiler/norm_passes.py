@@ -41,14 +41,14 @@ class FoundPass:
         factors: the call of `factor_and_shift`.
         last: what the pass comes to.
         activation: one without a slope for each channel.
-        scale: of `last`, where that is fp8.
+        scale: of `last`, where that is fp8; None of fp16.
     """
 
     x: fx.Node
     factors: fx.Node
     last: fx.Node
     activation: Activation
-    scale: float
+    scale: float | None
 
 
 def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
@@ -82,17 +82,17 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
     return None if activation.by_channel else FoundPass(x, factors, last, activation, scale)
 
 
-def _rounded(value: fx.Node) -> tuple[fx.Node, float]:
-    """The fp8 that a value is alone rounded to, and its scale; the value and 1 where it isn't."""
+def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
+    """The fp8 that a value is alone rounded to, and its scale; the value and None where it isn't."""
     steps = [value]
     for name in (TO, MULTIPLICATION, CLAMP, TO):
         user = only_user(steps[-1])
         if user is None or not is_call(user, name):
-            return value, 1.0
+            return value, None
         steps.append(user)
     wide, factor = steps[1].args[1], steps[2].args[1]
     if wide != torch.float32 or not isinstance(factor, float) or steps[4].args[1] != FP8:
-        return value, 1.0
+        return value, None
     return steps[4], 1.0 / factor
 
 
@@ -114,7 +114,7 @@ def put_pass(found: FoundPass) -> fx.Node:
             **norm,
             "norm_activation": found.activation.name,
             "norm_slope": found.activation.slope,
-            "norm_scale": found.scale,
+            "norm_scale": 1.0 if found.scale is None else found.scale,
             "tile": REFERENCE,
             "result": out,
             "group_width": group_width,
@@ -138,7 +138,7 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
     """Where the kernel writes: memory of its own, or the part of a concatenation's buffer that the pass filled."""
     graph, (shape, steps) = found.x.graph, found.x.args
     if stored is None:
-        dtype = FP8 if found.scale != 1.0 else torch.float16
+        dtype = torch.float16 if found.scale is None else FP8
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
     place = stored.args[0]
     assert isinstance(place, fx.Node)
@@ -161,7 +161,8 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     plain = all(given[name] is None for name in ("scale", "slopes", "pooled", "logits", "second"))
     whole = plain and given["result"] is not None and given["residual"] is not out
     fits = isinstance(tile, conv3x3_narrow.Tile) and slope_of(activation) is not None
-    return layer if whole and fits and call.kwargs["norm_scale"] == 1.0 and is_call(out, MEMORY) else None
+    halves = is_call(out, MEMORY) and out.kwargs["dtype"] == torch.float16
+    return layer if whole and fits and halves else None
 
 
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:

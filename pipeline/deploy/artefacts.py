@@ -18,7 +18,7 @@ from pipeline.deploy.carried_kernels import carry
 from pipeline.deploy.export_request import ExportError
 from pipeline.deploy.recorded_stage import RecordedStage
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, laid_out
+from pipeline.measure.memory_formats import laid_out, net_laid_out
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
@@ -26,7 +26,7 @@ from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.onnx_export import export
-from pipeline.stages.common.precision import Half
+from pipeline.stages.common.precision import half_net
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
 MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"
@@ -159,7 +159,7 @@ def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
 def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
     """The frozen program of the run; written anew where ends are moved into it."""
     if recorded.ends.flags:
-        net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
+        net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         with torchscript.deprecations_filtered(), torch.inference_mode():
             program = torch.jit.trace(net, tuple(recorded.given), check_trace=False)
             torch.jit.save(torch.jit.freeze(program), folder / "model.pt")
@@ -188,7 +188,7 @@ def eager_form(recorded: RecordedStage) -> nn.Module:
     """The net as the eager stages run it."""
     target, model = recorded.stage.target.rpartition(".")[2], recorded.workload.model
     if target == "half":
-        return Half(model, recorded.dtype).eval()
+        return half_net(recorded.workload, recorded.dtype)
     return InChannelsLast(model).eval() if target == "channels_last" else model
 
 
@@ -197,7 +197,7 @@ class InChannelsLast(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.net = in_channels_last(copy.deepcopy(model))
+        self.net = net_laid_out(copy.deepcopy(model))
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] of a batch [batch, channels, height, width], and further inputs."""
@@ -215,7 +215,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     torch.backends.cudnn.benchmark = on_gpu
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
-        net = recorded.with_ends(Half(recorded.workload.model, recorded.dtype).eval())
+        net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise ExportError(f"no package of this net: {first_line(error)}") from error

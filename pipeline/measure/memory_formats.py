@@ -1,14 +1,26 @@
 """How a net's tensors lie and in which type: channels side by side, NHWC of images and NDHWC of volumes."""
 
+import copy
+from collections.abc import Iterable
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.batch import Batch
+
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
+Lies = Literal["NHWC", "NCHW"]  # how a net's maps lie as it runs; of volumes NDHWC and NCDHW
+IN_WORDS: dict[Lies, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own views need"}
 
 
-def laid_out(part: Tensor) -> Tensor:
-    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is."""
-    return part.contiguous(memory_format=CHANNELS_LAST[part.dim()]) if part.dim() in CHANNELS_LAST else part
+def laid_out(part: Tensor, layout: Lies = "NHWC") -> Tensor:
+    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is.
+
+    A net that is to run in NCHW is given all as it is.
+    """
+    lies = layout == "NCHW" or part.dim() not in CHANNELS_LAST
+    return part if lies else part.contiguous(memory_format=CHANNELS_LAST[part.dim()])
 
 
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
@@ -25,8 +37,26 @@ def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
     return net
 
 
-def in_channels_last(model: nn.Module) -> nn.Module:
-    """The net itself, its weights laid out in NHWC; those of a net for volumes in NDHWC."""
+def net_laid_out(model: nn.Module, layout: Lies = "NHWC") -> nn.Module:
+    """The net itself, its weights laid out in NHWC, those of a net for volumes in NDHWC; for NCHW as they are."""
     for part in model.parameters():
-        part.data = laid_out(part.data)
+        part.data = laid_out(part.data, layout)
     return model
+
+
+def takes_channels_last(net: nn.Module, inputs: Batch) -> bool:
+    """Whether a net that answers as its weights and inputs [batch, channels, …] lie does so with channels side by side.
+
+    It doesn't where its own code takes a view that joins channels with what doesn't lie beside them then, such as
+    `weight.view(weight.shape[0], -1)` of weight standardization: `Tensor.view` raises, where `reshape` copies.
+    """
+    return not _fails(net_laid_out(copy.deepcopy(net)), map(laid_out, inputs)) or _fails(copy.deepcopy(net), inputs)
+
+
+def _fails(net: nn.Module, inputs: Iterable[Tensor]) -> bool:
+    try:
+        with torch.inference_mode():
+            net(*inputs)
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
+        return True
+    return False

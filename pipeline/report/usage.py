@@ -39,6 +39,8 @@ class Usage:
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     found = _in_words(_lines(summary, stage), summary)
+    if stage.stage.details.get("layout") == "NCHW":
+        found = replace(found, code=as_it_lies(found.code))
     if stage.stage.target not in KIND_OF:
         return found
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
@@ -49,6 +51,13 @@ def one_channel(run: RunRecord) -> bool:
     """Whether the net's last layer gives a single channel, of which class 1 is what lies above 0."""
     last = [layer.out_channels for layer in run.reference.layers if layer.out_channels] if run.reference else []
     return last[-1:] == [1]
+
+
+def as_it_lies(code: str) -> str:
+    """The lines for a net that doesn't take channels_last, and runs as its weights and images lie."""
+    layout = rf"{CHANNELS_LAST}(_3d)?"
+    code = re.sub(rf"^net = net\.to\({layout}\)\n", "", code, flags=re.MULTILINE)
+    return re.sub(rf"\.to\({layout}\)|, {layout}", "", code)
 
 
 def _in_words(found: Usage, summary: RunSummary) -> Usage:

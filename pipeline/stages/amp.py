@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, laid_out
+from pipeline.measure.memory_formats import IN_WORDS, laid_out, net_laid_out
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import (
     Dtype,
@@ -29,13 +29,14 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     half, device = half_dtype(dtype, workload.device), workload.device.type
     allow_tf32(is_cuda(device))
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    model = in_channels_last(copy.deepcopy(workload.model))
+    layout = workload.layout
+    model = net_laid_out(copy.deepcopy(workload.model), layout)
 
     def run(*inputs: Tensor) -> Tensor:
         with torch.autocast(device, half, enabled=half != torch.float32):
-            logits: Tensor = model(*map(laid_out, inputs))
+            logits: Tensor = model(*[laid_out(part, layout) for part in inputs])
         return logits
 
-    execution, fp32 = eager_execution(short(half), "NHWC"), why_fp32(half)
-    ran = "no autocast: fp32, channels_last" if fp32 else f"{short(half)} autocast, channels_last"
-    return Runner(run, ran, execution, dict(fp32), module=model)
+    execution, fp32 = eager_execution(short(half), layout), why_fp32(half)
+    ran = "no autocast: fp32" if fp32 else f"{short(half)} autocast"
+    return Runner(run, f"{ran}, {IN_WORDS[layout]}", execution, dict(fp32), module=model)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ import torch
 import torch._inductor.metrics
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import IN_WORDS, Lies
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
@@ -16,7 +18,7 @@ from pipeline.stages.common.aot_package import build_package, cold_start, load_p
 from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
 from pipeline.stages.common.input_forms import for_these_alone, form_of
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, allow_tf32, half_dtype, half_net, short, why_fp32
 
 PACKAGE = "package.pt2"
 
@@ -54,8 +56,8 @@ def build(
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
-        description=description(precision, frozen, max_autotune),
-        execution=execution(precision, dtype == "fp32", device),
+        description=description(precision, frozen, max_autotune, workload.layout),
+        execution=replace(execution(precision, dtype == "fp32", device), layout=workload.layout),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: compile_facts(cache),
         save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],
@@ -75,7 +77,7 @@ def compiled(
     torch.backends.cudnn.benchmark = True
     workload.progress("compiling ahead of time")
     try:
-        model = Half(workload.model, precision).eval()
+        model = half_net(workload, precision)
         build_package(model, [*workload.inputs[0]], path, freezing, max_autotune)
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
@@ -83,10 +85,10 @@ def compiled(
     return lambda *_: (moved, "Inductor")
 
 
-def description(precision: torch.dtype, freezing: bool, max_autotune: bool) -> str:
+def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Lies) -> str:
     """What runs, in a line."""
     how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
-    return f"AOTInductor, {how} weights, channels_last, run from its package"
+    return f"AOTInductor, {how} weights, {IN_WORDS[layout]}, run from its package"
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:

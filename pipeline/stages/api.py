@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
 from pipeline.measure.batch import IMAGE, Batch, of_batches
+from pipeline.measure.memory_formats import Lies
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
@@ -98,6 +99,7 @@ class Workload:
         others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
         has_masks: whether the net's answers are classes.
+        layout: in which the stages that choose one run the net; NCHW where it doesn't take channels_last.
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -123,6 +125,7 @@ class Workload:
     further: Callable[[int, int], Batch] | None = None
     targets: Tensor | None = None
     has_masks: bool = True
+    layout: Lies = "NHWC"
 
     @property
     def inputs(self) -> list[Batch]:

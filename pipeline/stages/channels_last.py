@@ -5,16 +5,23 @@ import copy
 from torch import Tensor
 
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, laid_out
-from pipeline.stages.api import Runner, Workload
+from pipeline.measure.memory_formats import laid_out, net_laid_out
+from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import allow_tf32, eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """The net in fp32 (on a GPU with TF32, as the rung before), channels_last."""
+    """The net in fp32 (on a GPU with TF32, as the rung before), channels_last.
+
+    Raises:
+        StageError: the net doesn't take it.
+    """
+    if workload.layout == "NCHW":
+        said = "the net takes a view of its own (Tensor.view) that joins channels with what doesn't lie beside them in"
+        raise StageError(f"{said} channels_last; reshape in its place takes any layout", "unsupported")
     on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)
-    model = in_channels_last(copy.deepcopy(workload.model))
+    model = net_laid_out(copy.deepcopy(workload.model))
 
     def run(*inputs: Tensor) -> Tensor:
         logits: Tensor = model(*map(laid_out, inputs))

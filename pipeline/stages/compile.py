@@ -1,6 +1,7 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from pipeline.stages.common.inductor import (
     keep_graphs,
     own_cache,
 )
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, allow_tf32, half_dtype, half_net, short, why_fp32
 
 
 def build(
@@ -49,13 +50,13 @@ def build(
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)
     allow_tf32(is_cuda(device.type))
-    cache, model = own_cache(workload.caches, cold=workload.earlier is None), Half(workload.model, half).eval()
+    cache, model = own_cache(workload.caches, cold=workload.earlier is None), half_net(workload, half)
     with torch.inference_mode():
         compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
         description=f"Inductor {_asked(mode, freezing, fullgraph)}, {model.in_words}",
-        execution=execution(half, mode, workload.device),
+        execution=replace(execution(half, mode, workload.device), layout=workload.layout),
         details=dict(why_fp32(half)),
         compile_facts=lambda: compile_facts(cache),
         searches_asked=(SearchAsked("Inductor"),) if mode.startswith("max-autotune") else (),

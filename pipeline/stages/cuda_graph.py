@@ -5,7 +5,7 @@ import torch
 from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short
+from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, half_net, short
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
@@ -19,9 +19,9 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     half = half_dtype(dtype, workload.device)
     allow_tf32(True)
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    model = Half(workload.model, half).eval()
+    model = half_net(workload, half)
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0]).without_copies()
-    execution = eager_execution(short(half), "NHWC", captured=True)
+    execution = eager_execution(short(half), workload.layout, captured=True)
     details = {"folded_batch_norms": model.folds, "copied_inputs": run.copied}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, eager_execution, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, half_net, short, why_fp32
 
 
 def build(
@@ -33,9 +33,9 @@ def build(
     allow_tf32(is_cuda(workload.device.type))
     torch.backends.cudnn.benchmark = cudnn_benchmark
     kept = keep_fp32 if isinstance(keep_fp32, list) else []
-    model = Half(workload.model, half, kept).eval()
+    model = half_net(workload, half, kept)
     ran = model.in_words
-    execution = eager_execution(short(half), "NHWC")
+    execution = eager_execution(short(half), workload.layout)
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:
         ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}

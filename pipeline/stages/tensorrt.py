@@ -18,7 +18,7 @@ from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone
 from pipeline.stages.common.int8_layers import Judges, judges, layer_details, passed
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
-from pipeline.stages.common.precision import Half
+from pipeline.stages.common.precision import half_net
 from pipeline.stages.common.qdq import Kind, Quantizer
 
 LIBRARY = "libnvinfer.so.10"
@@ -161,7 +161,7 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
     except ImportError as error:
         remedy = "python -m pip install torch-tensorrt installs it where pip knows NVIDIA's package index"
         raise Skip(f"torch_tensorrt isn't installed ({first_line(error)}); {remedy}", "missing library") from error
-    model, folder = Half(workload.model, torch.float16).eval(), workload.caches / "tensorrt"
+    model, folder = half_net(workload, torch.float16), workload.caches / "tensorrt"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         compiled: Callable[[Tensor], Tensor] = torch_tensorrt.compile(

@@ -6,11 +6,12 @@ from typing import Protocol
 import torch
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, allow_tf32, half_dtype, half_net, short, why_fp32
 
 EXTRA = "thunder"
 
@@ -39,18 +40,18 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     half = half_dtype(dtype, workload.device)
     allow_tf32(is_cuda(workload.device.type))
     torch.backends.cudnn.benchmark = True
-    model = Half(workload.model, half).eval()
+    model = half_net(workload, half)
     compiled = thunder.jit(model)
     try:
         with torch.inference_mode():
             compiled(workload.batches[0])
     except Exception as error:  # Thunder raises many kinds, for an operator that it lacks as well
         raise StageError(f"Thunder can't take the net: {first_line(error)}", "unsupported") from error
-    fuses = "nvfuser" in executors
+    fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[workload.layout]}"
     return Runner(
         compiled,
-        description=f"Thunder {thunder.__version__} with {', '.join(executors)}, {short(half)} weights, channels_last",
-        execution=Execution(short(half), {}, "NHWC", "Thunder", captured=False, fuses=fuses),
+        description=f"Thunder {thunder.__version__} with {', '.join(executors)}, {said}",
+        execution=Execution(short(half), {}, workload.layout, "Thunder", captured=False, fuses=fuses),
         details={"executors": executors, **why_fp32(half)},
         compilations=lambda: int(thunder.cache_misses(compiled)),
     )

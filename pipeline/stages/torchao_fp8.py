@@ -21,7 +21,7 @@ from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone
 from pipeline.stages.common.inductor import check_compiled, compilations, own_cache
 from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import Half
+from pipeline.stages.common.precision import Half, half_net
 
 EXTRA = "torchao"
 LEAST = (10, 0)  # compute capability
@@ -57,7 +57,7 @@ def build(
     check_kernels(torch.cuda.get_device_capability(workload.device), find_spec(KERNELS) is not None)
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, 0, keep_bf16, Budget(budget, error_budget, dice_budget))
-    half, names = Half(workload.model, torch.bfloat16).eval(), suitable(workload.model)
+    half, names = half_net(workload, torch.bfloat16), suitable(workload.model)
     if not names:
         raise StageError("no convolution of the net has the form that torchao takes in fp8", "unsupported")
     kept, gains = layers_to_keep(

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.data_dependence import reads_its_data
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, short
+from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, half_net, short
 
 Method = Literal["trace", "script"]
 
@@ -38,8 +39,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
     allow_tf32(is_cuda(workload.device.type))
     path = workload.folder / "model.pt"
-    half = Half(workload.model, precision)
-    half.eval()
+    half = half_net(workload, precision)
     with deprecations_filtered():
         program = compiled(half, method, workload)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,9 +55,9 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     way = {"trace": "traced", "script": "scripted"}[method]
     on_gpu_in_fp32 = fp32 and is_cuda(workload.device.type)
     execution = Execution(
-        "tf32" if on_gpu_in_fp32 else short(precision), layout="NHWC", provider="TorchScript", captured=False
+        "tf32" if on_gpu_in_fp32 else short(precision), layout=workload.layout, provider="TorchScript", captured=False
     )
-    description = f"{way}, frozen, {short(precision)}, channels_last, loaded from its file"
+    description = f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file"
     return Runner(loaded, description, execution, save=save)
 
 
@@ -66,11 +66,11 @@ class OfOneInput(nn.Module):
 
     def __init__(self, half: Half) -> None:
         super().__init__()
-        self.net, self.dtype = half.net, half.dtype
+        self.net, self.dtype, self.nhwc = half.net, half.dtype, half.layout == "NHWC"
 
     def forward(self, batch: Tensor) -> Tensor:
         """As `Half`'s: logits [batch, classes, height, width]."""
-        if batch.dim() == 4:
+        if self.nhwc and batch.dim() == 4:
             logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
             return logits
         return self.net(batch.to(self.dtype))  # type: ignore[no-any-return]

@@ -29,6 +29,7 @@ from pipeline.worker.failures import ENDINGS
 from pipeline.worker.first_look import first_look
 from pipeline.worker.guard import RIGHT, Finding
 from pipeline.worker.half_retry import settled
+from pipeline.worker.layout_retry import built
 from pipeline.worker.shortage import told
 
 
@@ -73,7 +74,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         return
     reporter.enter(Phase.BUILD)
     bench.workload = replace(bench.workload, progress=reporter.progress)
-    reporter.report(**bench.build())
+    reporter.report(**built(bench, reporter))
     reporter.enter(Phase.VERIFY)
     found = settled(bench, reporter, partial(verify, reporter))
     if found is not RIGHT and not job.time_inaccurate:

@@ -233,7 +233,8 @@ def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
     torch.manual_seed(0)
     scales = {"silu": 0.02, "silu_1": 0.02}
     made = [found.scale for found in found_passes(made_of(Diffusing(), torch.float16, **scales).graph)]
-    assert made == pytest.approx([0.02, 0.02, 1.0])
+    assert made[2] is None  # the last stays in fp16
+    assert made[:2] == pytest.approx([0.02, 0.02])
     relu = made_of(Between(32, group_norm(8, 32)), torch.float16, relu=0.02)
     (found,) = found_passes(relu.graph)
     assert put_pass(found).kwargs["group_width"] == 4

@@ -22,14 +22,14 @@ from pipeline.stages.common.net_candidate import (
     quoted,
     switch_on_the_library,
 )
-from pipeline.stages.common.precision import Half, eager_execution
+from pipeline.stages.common.precision import Half, eager_execution, half_net
 from pipeline.stages.common.time_limit import TooLongError
 
 
 def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search) -> Runner:
     """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes."""
     switch_on_the_library()
-    half = Half(workload.model, torch.float16).eval()
+    half = half_net(workload, torch.float16)
     try:
         found, times = _fastest_mode(half, workload, tuner, search)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
@@ -112,7 +112,7 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
 
 def half_instead(workload: Workload, why: str) -> Runner:
     """The half net by torch's own operations, in a CUDA graph unless it can't be captured."""
-    half = Half(workload.model, torch.float16).eval()
+    half = half_net(workload, torch.float16)
     run: Callable[..., Tensor] = half
     where = "in one CUDA graph"
     try:
@@ -121,5 +121,5 @@ def half_instead(workload: Workload, why: str) -> Runner:
         traceback.print_exc()
         where = "uncaptured"
         why = f"{why}; captured: {quoted(error)}"
-    how = eager_execution("fp16", "NHWC", captured=run is not half)
+    how = eager_execution("fp16", workload.layout, captured=run is not half)
     return Runner(run, f"fp16 half net {where}: {why}", how, {"not_rewritten": why})

@@ -15,8 +15,9 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import in_channels_last, in_dtype, laid_out, net_in_dtype
+from pipeline.measure.memory_formats import IN_WORDS, Lies, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.records.run_record import Execution, Layout, Precision
+from pipeline.stages.api import Workload
 from pipeline.stages.common.kept_fp32 import in_half
 
 Dtype = Literal["auto", "fp16", "bf16"]
@@ -162,29 +163,35 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 class Half(nn.Module):
-    """The net in half precision or fp32, batch norm folded, channels_last; it casts the user's fp32 batch itself.
+    """The net in half precision or fp32, batch norm folded; it casts and lays out the user's fp32 batch itself.
 
     Modules called `kept` stay in fp32 (`kept_fp32.in_half`).
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = (), layout: Lies = "NHWC") -> None:
         super().__init__()
         net, self.folds = folded(model)
-        self.net = in_channels_last(in_half(net, dtype, kept))
+        self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
+        self.layout: Lies = layout
 
     @property
     def in_words(self) -> str:
         """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
-        return f"{short(self.dtype)} weights, channels_last, {self.folds} batch norms folded"
+        return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded"
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
 
         Of a net with several inputs they are `others`; volumes have a depth before the height.
         """
-        logits: Tensor = self.net(*[laid_out(in_dtype(part, self.dtype)) for part in (batch, *others)])
+        logits: Tensor = self.net(*[laid_out(in_dtype(part, self.dtype), self.layout) for part in (batch, *others)])
         return logits
+
+
+def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
+    """The workload's net as `Half`, in eval mode and in the layout that it takes."""
+    return Half(workload.model, dtype, kept, workload.layout).eval()
 
 
 class AsItLies(nn.Module):

@@ -72,7 +72,7 @@ class Rewritten:
         if is_cuda(workload.device.type):
             triton_as_inductor_has_it(workload.device)
         workload.progress("exporting the net")
-        self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16)
+        self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16, workload.layout)
         try:
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)

@@ -1,0 +1,151 @@
+"""Nets whose own code takes views that channels side by side don't allow: exported in NCHW, and right all the same."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.compiler.artifact import archive_of
+from pipeline.compiler.checked_archive import checked_archive
+from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
+from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
+from pipeline.measure.memory_formats import takes_channels_last
+from tests.compiler.rewriting import rewrite_all
+
+# torch's own, of the bytes that it reads: nobody writes to the weights
+pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
+
+
+class Standardised(nn.Conv2d):
+    """Weight standardization (Qiao et al., 2019), whose weight is viewed as rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.weight.view(self.weight.size(0), -1)
+        spread = rows.std(1).view(-1, 1, 1, 1) + 1e-5
+        weight = (self.weight - rows.mean(1).view(-1, 1, 1, 1)) / spread
+        return functional.conv2d(x, weight, self.bias, padding=1)
+
+
+class Blurred(nn.Module):
+    """Every channel through one filter, as images of their own."""
+
+    kernel: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 32, 3, padding=1)
+        self.register_buffer("kernel", torch.ones(1, 1, 3, 3) / 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv(x).relu()
+        batch, channels, height, width = y.shape
+        blurred = functional.conv2d(y.view(batch * channels, 1, height, width), self.kernel, padding=1)
+        return blurred.view(batch, channels, height, width)
+
+
+class Modulated(nn.Module):
+    """A weight of five axes (StyleGAN2, Karras et al., 2020), scaled and viewed as that of one group for each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1, 8, 16, 3, 3))
+        self.style = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        weight = self.weight * self.style(x.mean((2, 3))).view(batch, 1, channels, 1, 1)
+        flat = x.reshape(1, batch * channels, height, width)
+        y = functional.conv2d(flat, weight.view(-1, channels, 3, 3), padding=1, groups=batch)
+        return y.view(batch, -1, height, width)
+
+
+class Turned(nn.Module):
+    """Pairs of neighbouring columns as complex numbers, after a norm that a pass lays out otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.conv(x))
+        pairs = torch.view_as_complex(y.reshape(*y.shape[:3], -1, 2))
+        return torch.view_as_real(pairs * pairs).reshape(y.shape)
+
+
+def standardised() -> nn.Module:
+    return nn.Sequential(Standardised(3, 32, 3), nn.ReLU(), Standardised(32, 8, 3))
+
+
+def modulated() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), Modulated())
+
+
+VIEWS = [standardised, Blurred, modulated]
+
+
+def made(net: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
+    """A net and its images."""
+    torch.manual_seed(0)
+    return net().eval(), torch.rand(2, 3, 16, 16)
+
+
+def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
+    """The passes keep the answer, and what is lowered is right and a file that this program loads."""
+    rewrite_all(exported)
+    assert distance(exported.module(image), wanted) < 1e-5
+    graph = lower(exported, Plan())
+    found = graph(image)
+    assert distance(found, wanted) < 5e-3
+    loaded = torch.export.load(checked_archive(archive_of(graph, image))).module()
+    assert torch.equal(loaded(image), found)
+
+
+@pytest.mark.parametrize("net", VIEWS)
+@torch.no_grad()
+def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
+    """In channels_last torch can't take it."""
+    model, image = made(net)
+    assert not takes_channels_last(model, Batch((image,)))
+    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: "):
+        export(model, image, torch.float32)
+    right(export(model, image, torch.float32, "NCHW"), image, model(image))
+
+
+@torch.no_grad()
+def test_pairs_of_a_complex_number_lie_side_by_side_after_any_pass() -> None:
+    model, image = made(Turned)
+    exported = export(model, image, torch.float32)
+    rewrite(exported, FOR_ANY_BACKEND)
+    assert distance(exported.module(image), model(image)) < 1e-5
+
+
+@torch.no_grad()
+def test_a_net_with_deformable_convolutions_can_be_saved() -> None:
+    """Whose operation is torchvision's."""
+
+    class Deformed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.offsets = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 18, 3, padding=1)
+            self.deformed = torchvision.ops.DeformConv2d(16, 8, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x).relu()
+            answer: Tensor = self.deformed(y, self.offsets(y))
+            return answer
+
+    model, image = made(Deformed)
+    right(export(model, image, torch.float32), image, model(image))
+
+
+@torch.no_grad()
+def test_a_net_that_fails_anyway_is_no_matter_of_its_layout() -> None:
+    """Nor is one that works in both."""
+    assert takes_channels_last(nn.Conv2d(4, 2, 3), Batch((torch.rand(1, 3, 8, 8),)))
+    assert takes_channels_last(nn.Conv2d(3, 2, 3), Batch((torch.rand(1, 3, 8, 8),)))

@@ -1,0 +1,103 @@
+"""A net that doesn't take channels_last: its stages run it in NCHW and say so, whatever else fails fails as before."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pipeline.config.schema import Job, StageSpec
+from pipeline.records.run_record import Tolerance
+from pipeline.report.usage import as_it_lies
+from pipeline.stages.api import StageError
+from pipeline.worker import workload
+from pipeline.worker.run_stage import run_stage
+from tests.worker.jobs import EAGER, Recorder, job
+
+AGAIN = "again in NCHW, as the net doesn't take channels_last"
+NEEDED = "NCHW, as the net's own views need"
+
+
+class Rows(nn.Module):
+    """Two convolutions, the first by a weight that is viewed as rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        weight = self.first.weight
+        largest = weight.view(weight.size(0), -1).abs().amax(1).view(-1, 1, 1, 1)
+        logits: Tensor = self.head(nn.functional.conv2d(image, weight / largest, self.first.bias, padding=1).relu())
+        return logits
+
+
+def stage(name: str, **options: object) -> StageSpec:
+    tolerance = Tolerance(3e-2, 5e-3, "of a test")
+    return StageSpec(name, f"pipeline.stages.{name}", "", "", ["cpu"], "", False, tolerance, options)
+
+
+def small(spec: StageSpec, folder: Path, role: str = "stage") -> Job:
+    asked = job(spec, folder, role)
+    return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
+
+
+@pytest.fixture(scope="module")
+def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of that net whose reference is known."""
+    folder = tmp_path_factory.mktemp("rows")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "net_of", lambda _: Rows().eval())
+        run_stage(small(EAGER, folder, "reference"), Recorder(0))
+        yield folder
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        stage("amp", dtype="bf16", cudnn_benchmark=False),
+        stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"),
+        stage("torchscript", method="trace", dtype="fp32"),
+        stage("torchscript", method="script", dtype="fp32"),
+    ],
+    ids=["amp", "half", "traced", "scripted"],
+)
+def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: StageSpec) -> None:
+    line = Recorder(1)
+    run_stage(small(spec, of_rows), line)
+    assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
+    assert AGAIN in line.said
+    assert NEEDED in line.fields["description"]
+    assert line.fields["details"]["layout"] == "NCHW"
+    assert line.samples
+
+
+def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
+    with pytest.raises(StageError, match=r"Tensor\.view.*channels_last; reshape in its place takes any layout"):
+        run_stage(small(stage("channels_last"), of_rows), Recorder(1))
+
+
+def test_what_fails_in_nchw_too_fails_as_it_does_there(of_rows: Path) -> None:
+    line = Recorder(1)
+    with pytest.raises(StageError, match="no module 'hed'"):
+        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"]), of_rows), line)
+    assert AGAIN in line.said
+
+
+def test_a_net_that_takes_channels_last_is_not_tried_again(of_rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "net_of", lambda _: nn.Conv2d(3, 2, 1).eval())
+    line = Recorder(1)
+    with pytest.raises(StageError, match="no module 'hed'"):
+        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"]), of_rows), line)
+    assert AGAIN not in line.said
+
+
+def test_the_lines_of_such_a_stage_lay_nothing_out() -> None:
+    layout = "memory_format=torch.channels_last"
+    code = (
+        f"net = net.to({layout})\nnet = net.to(torch.float16, {layout}_3d)\nmasks = net(batch.to({layout})).argmax(1)"
+    )
+    assert as_it_lies(code) == "net = net.to(torch.float16)\nmasks = net(batch).argmax(1)"
