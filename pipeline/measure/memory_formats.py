@@ -44,19 +44,21 @@ def net_laid_out(model: nn.Module, layout: Lies = "NHWC") -> nn.Module:
     return model
 
 
-def takes_channels_last(net: nn.Module, inputs: Batch) -> bool:
-    """Whether a net that answers as its weights and inputs [batch, channels, …] lie does so with channels side by side.
+def refused_by(net: nn.Module, inputs: Batch) -> Exception | None:
+    """What a net raises that answers as its weights and inputs [batch, channels, …] lie, and not in channels_last.
 
-    It doesn't where its own code takes a view that joins channels with what doesn't lie beside them then, such as
-    `weight.view(weight.shape[0], -1)` of weight standardization: `Tensor.view` raises, where `reshape` copies.
+    None where it takes both, or neither. One doesn't take channels_last whose own code takes a view that joins channels
+    with what doesn't lie beside them then, such as `weight.view(weight.shape[0], -1)` of weight standardization:
+    `Tensor.view` raises, where `reshape` copies.
     """
-    return not _fails(net_laid_out(copy.deepcopy(net)), map(laid_out, inputs)) or _fails(copy.deepcopy(net), inputs)
+    error = _raised(net_laid_out(copy.deepcopy(net)), map(laid_out, inputs))
+    return None if error is None or _raised(copy.deepcopy(net), inputs) else error
 
 
-def _fails(net: nn.Module, inputs: Iterable[Tensor]) -> bool:
+def _raised(net: nn.Module, inputs: Iterable[Tensor]) -> Exception | None:
     try:
         with torch.inference_mode():
             net(*inputs)
-    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
-        return True
-    return False
+    except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
+        return error
+    return None

@@ -100,6 +100,7 @@ class Workload:
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
         has_masks: whether the net's answers are classes.
         layout: in which the stages that choose one run the net; NCHW where it doesn't take channels_last.
+        refused_at: then where its own code refuses it, such as " (in Block.forward, nets.py:83)".
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -126,6 +127,7 @@ class Workload:
     targets: Tensor | None = None
     has_masks: bool = True
     layout: Lies = "NHWC"
+    refused_at: str = ""
 
     @property
     def inputs(self) -> list[Batch]:

@@ -17,8 +17,10 @@ def build(workload: Workload) -> Runner:
         StageError: the net doesn't take it.
     """
     if workload.layout == "NCHW":
-        said = "the net takes a view of its own (Tensor.view) that joins channels with what doesn't lie beside them in"
-        raise StageError(f"{said} channels_last; reshape in its place takes any layout", "unsupported")
+        said = (
+            f"the net's own code{workload.refused_at} doesn't take channels_last: a view (Tensor.view) joins channels"
+        )
+        raise StageError(f"{said} with what doesn't lie beside them then; reshape takes any layout", "unsupported")
     on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)
     model = net_laid_out(copy.deepcopy(workload.model))

@@ -8,9 +8,10 @@ import traceback
 from dataclasses import replace
 from typing import Protocol
 
-from pipeline.measure.memory_formats import takes_channels_last
+from pipeline.measure.memory_formats import refused_by
 from pipeline.stages.api import Skip
 from pipeline.worker.bench import Bench
+from pipeline.worker.where_raised import place_of
 
 
 class Reporter(Protocol):
@@ -32,11 +33,15 @@ def built(bench: Bench, reporter: Reporter) -> dict[str, object]:
         raise
     except Exception:
         work = bench.workload
-        if work.layout == "NCHW" or takes_channels_last(work.model, work.inputs[0]):
+        refused = None if work.layout == "NCHW" else refused_by(work.model, work.inputs[0])
+        if refused is None:
             raise
         traceback.print_exc()
     reporter.progress("again in NCHW, as the net doesn't take channels_last")
-    bench.workload = replace(bench.workload, layout="NCHW")
+    place = place_of([refused], [str(refused)])
+    bench.workload = replace(work, layout="NCHW", refused_at=place)
     found = bench.build()
     bench.runner.details["layout"] = "NCHW"
+    said = f"{bench.job.stage.name} ran in NCHW, as the net's own code{place} doesn't take channels_last"
+    bench.warn("something else ran", said, "write reshape for the view (Tensor.view) there, and measure again")
     return found

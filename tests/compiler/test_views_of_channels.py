@@ -15,7 +15,7 @@ from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
-from pipeline.measure.memory_formats import takes_channels_last
+from pipeline.measure.memory_formats import refused_by
 from tests.compiler.rewriting import rewrite_all
 
 # torch's own, of the bytes that it reads: nobody writes to the weights
@@ -111,7 +111,7 @@ def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
 def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
     """In channels_last torch can't take it."""
     model, image = made(net)
-    assert not takes_channels_last(model, Batch((image,)))
+    assert refused_by(model, Batch((image,))) is not None
     with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: "):
         export(model, image, torch.float32)
     right(export(model, image, torch.float32, "NCHW"), image, model(image))
@@ -147,5 +147,5 @@ def test_a_net_with_deformable_convolutions_can_be_saved() -> None:
 @torch.no_grad()
 def test_a_net_that_fails_anyway_is_no_matter_of_its_layout() -> None:
     """Nor is one that works in both."""
-    assert takes_channels_last(nn.Conv2d(4, 2, 3), Batch((torch.rand(1, 3, 8, 8),)))
-    assert takes_channels_last(nn.Conv2d(3, 2, 3), Batch((torch.rand(1, 3, 8, 8),)))
+    assert refused_by(nn.Conv2d(4, 2, 3), Batch((torch.rand(1, 3, 8, 8),))) is None
+    assert refused_by(nn.Conv2d(3, 2, 3), Batch((torch.rand(1, 3, 8, 8),))) is None

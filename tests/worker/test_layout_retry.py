@@ -72,11 +72,17 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert AGAIN in line.said
     assert NEEDED in line.fields["description"]
     assert line.fields["details"]["layout"] == "NCHW"
+    (warning,) = line.fields["warnings"]
+    assert warning.code == "something else ran"
+    assert f"{spec.name} ran in NCHW, as the net's own code (in Rows.forward, test_layout_retry.py:" in warning.text
     assert line.samples
 
 
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
-    with pytest.raises(StageError, match=r"Tensor\.view.*channels_last; reshape in its place takes any layout"):
+    with pytest.raises(
+        StageError,
+        match=r"Rows\.forward, test_layout_retry\.py:\d+\) doesn't take channels_last: a view \(Tensor\.view\)",
+    ):
         run_stage(small(stage("channels_last"), of_rows), Recorder(1))
 
 
