@@ -3,7 +3,6 @@
 import re
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
@@ -195,13 +194,21 @@ def is_allowed(target: object) -> bool:
     if not isinstance(target, str):
         return False
     if target in LIBRARIES:
-        return find_spec(LIBRARIES[target].partition(".")[0]) is not None and bool(import_module(LIBRARIES[target]))
+        return _imports(LIBRARIES[target])
     if target in ("_operator.getitem", "torch.ops.prims.inductor_force_stride_order.default"):
         return True
     if target.startswith(f"torch.ops.{NAMESPACE}."):
         return target.removeprefix(f"torch.ops.{NAMESPACE}.").removesuffix(".default") in OWN
     named = ATEN.fullmatch(target)
     return named is not None and computes(*named.groups())
+
+
+def _imports(module: str) -> bool:
+    try:
+        import_module(module)
+    except Exception:  # noqa: BLE001 - it isn't there, or doesn't fit this torch
+        return False
+    return True
 
 
 def computes(name: str, overload: str) -> bool:

@@ -49,8 +49,9 @@ class Entry(nn.Module):
 
 def given(part: Tensor, dtype: torch.dtype, layout: Lies) -> Tensor:
     """An input of any shape as the net takes it; images and volumes in one step, which the kernels' passes know."""
-    if layout == "NHWC" and part.is_floating_point() and part.dim() in CHANNELS_LAST:
-        return part.to(dtype=dtype, memory_format=CHANNELS_LAST[part.dim()])
+    if part.is_floating_point() and part.dim() in CHANNELS_LAST:
+        lies = CHANNELS_LAST[part.dim()] if layout == "NHWC" else torch.contiguous_format
+        return part.to(dtype=dtype, memory_format=lies)
     return laid_out(in_dtype(part, dtype), layout)
 
 

@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from zipfile import ZipFile
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.allowed_operations import LIBRARIES
 from pipeline.compiler.artifact import ABOUT, NET, archive_of
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.deploy.bundle_contract import Dynamic
@@ -181,7 +183,20 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         raise ExportError(f"torch.export can't take the net: {first_line(error)}") from error
     (folder / PROGRAM).write_bytes(content.getvalue())
+    check_alone(folder / PROGRAM, recorded.stage.name)
     return Made("exported", PROGRAM)
+
+
+def check_alone(path: Path, stage: str) -> None:
+    """Check that a saved net calls no library's operation: the process that loads a bundle has torch alone.
+
+    Raises:
+        ExportError: it does.
+    """
+    with ZipFile(path) as archive:
+        text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
+    if found := next((name for name in LIBRARIES if name.encode() in text), None):
+        raise ExportError(f"--stage {stage}: the net calls {found} of {LIBRARIES[found]}, which no bundle carries")
 
 
 def eager_form(recorded: RecordedStage) -> nn.Module:
@@ -236,6 +251,7 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
         if (path := recorded.kept(name)) is None:
             raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
         shutil.copyfile(path, folder / GRAPH / name)
+    check_alone(folder / GRAPH / NET, recorded.stage.name)
     count = carry(folder)
     return Made("own_kernels", GRAPH, notes=[f"carries {count} files of unet-ladder, and needs torch and triton only"])
 

@@ -161,6 +161,8 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
 
     bench = prepare(job)
     check_net(folder, run, bench.workload.model, bench.inputs[0])
+    measured = next((stage.details for stage in run.stages if stage.name == job.stage.name), {})
+    bench.workload = bench.workload.as_recorded(measured)
     try:
         bench.build()
     except (Skip, StageError) as error:

@@ -1,6 +1,6 @@
 """A stage of a finished run, made ready again from its record: the net with the weights that were measured, a batch."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -157,8 +157,7 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
         net = recorded_net(run).to(device)
         golden = of_tensors if data.name == TENSORS else of_images
         work = golden(run, net, device, scratch / stage.name)
-        if stage.details.get("layout") == "NCHW":  # as the run found that the net needs
-            work = replace(work, layout="NCHW")
+        work = work.as_recorded(stage.details)
         check_net(folder, run, net, work.inputs[0])
     except InputError as error:
         raise ExportError(str(error)) from None

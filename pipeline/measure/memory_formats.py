@@ -1,13 +1,9 @@
 """How a net's tensors lie and in which type: channels side by side, NHWC of images and NDHWC of volumes."""
 
-import copy
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-
-from pipeline.measure.batch import Batch
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
 Lies = Literal["NHWC", "NCHW"]  # how a net's maps lie as it runs; of volumes NDHWC and NCDHW
@@ -42,23 +38,3 @@ def net_laid_out(model: nn.Module, layout: Lies = "NHWC") -> nn.Module:
     for part in model.parameters():
         part.data = laid_out(part.data, layout)
     return model
-
-
-def refused_by(net: nn.Module, inputs: Batch) -> Exception | None:
-    """What a net raises that answers as its weights and inputs [batch, channels, …] lie, and not in channels_last.
-
-    None where it takes both, or neither. One doesn't take channels_last whose own code takes a view that joins channels
-    with what doesn't lie beside them then, such as `weight.view(weight.shape[0], -1)` of weight standardization:
-    `Tensor.view` raises, where `reshape` copies.
-    """
-    error = _raised(net_laid_out(copy.deepcopy(net)), map(laid_out, inputs))
-    return None if error is None or _raised(copy.deepcopy(net), inputs) else error
-
-
-def _raised(net: nn.Module, inputs: Iterable[Tensor]) -> Exception | None:
-    try:
-        with torch.inference_mode():
-            net(*inputs)
-    except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
-        return error
-    return None

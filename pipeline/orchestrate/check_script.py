@@ -23,7 +23,7 @@ asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0
 run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
 stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
 theirs, ours = (recorded_net(run).to(device) for _ in range(2))
-work = recorded_workload(run, ours, device, here)  # calibrates on what the run calibrated on
+work = recorded_workload(run, ours, device, here).as_recorded(stage.details)  # calibrates on what the run did
 batches = [tuple(each) for each in work.inputs]
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
@@ -54,6 +54,9 @@ laid = lambda part: part.contiguous(memory_format=last.get(part.dim(), torch.con
 for part in theirs.parameters(): part.data = laid(part.data)
 def plain(*inputs):
     with torch.autocast("cuda", torch.float16): return theirs(*map(laid, inputs))"""
+PLAIN_AUTOCAST_NCHW = """\
+def plain(*inputs):  # the net doesn't take channels_last
+    with torch.autocast("cuda", torch.float16): return theirs(*inputs)"""
 PLAIN_EAGER = """\
 torch.set_num_threads(run.config["threads"] or torch.get_num_threads())
 plain = theirs"""
@@ -68,12 +71,13 @@ def script(run: RunRecord) -> str:
     by_speed, today = run.settings.goal == Goal(), run.baseline == AUTOCAST
     order = ranking(run) if by_speed else summarize(run).ranking
     fastest = next((name for name in order.order if name != run.baseline), None)
+    nchw = any(stage.details.get("layout") == "NCHW" for stage in run.stages)
     return SCRIPT.format(
         stage=order.winner or fastest or next((stage.name for stage in run.stages), run.baseline),
         baseline=run.baseline,
         device=run.environment.device,
         wait="torch.cuda.synchronize" if is_cuda(run.environment.device) else "int",
-        plain=PLAIN_AUTOCAST if today else PLAIN_EAGER,
+        plain=(PLAIN_AUTOCAST_NCHW if nchw else PLAIN_AUTOCAST) if today else PLAIN_EAGER,
         fast=today,
         apart=1 + DRIFT_UNFAIR,
     )

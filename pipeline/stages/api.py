@@ -6,7 +6,7 @@ copy, and one that changes something is refused.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,6 +70,21 @@ class CalibrationImages(NamedTuple):
         return ImageSet(size * (last - first), list(dict.fromkeys(self.pictures[size * first : size * last])))
 
 
+@dataclass
+class Lying:
+    """The layout of a net.
+
+    Attributes:
+        layout: NHWC, or NCHW for a net that doesn't take channels_last.
+        why: then what its own code says.
+        asked: whether a stage has asked for the layout.
+    """
+
+    layout: Lies = "NHWC"
+    why: str = ""
+    asked: bool = False
+
+
 @dataclass(frozen=True)
 class Workload:
     """The net and its images; a stage reads it and never changes it.
@@ -99,8 +114,7 @@ class Workload:
         others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
         has_masks: whether the net's answers are classes.
-        layout: in which the stages that choose one run the net; NCHW where it doesn't take channels_last.
-        refused_at: then where its own code refuses it, such as " (in Block.forward, nets.py:83)".
+        lying: the layout of the net for the stages that choose one, which read it as `layout`.
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -126,14 +140,23 @@ class Workload:
     further: Callable[[int, int], Batch] | None = None
     targets: Tensor | None = None
     has_masks: bool = True
-    layout: Lies = "NHWC"
-    refused_at: str = ""
+    lying: Lying = field(default_factory=Lying)
 
     @property
     def inputs(self) -> list[Batch]:
         """The rotation with all inputs: the net is called as `model(*inputs[0])`."""
         names, rows = (self.name, *self.others), zip(self.batches, *self.others.values(), strict=True)
         return [Batch(tensors, names) for tensors in rows]
+
+    @property
+    def layout(self) -> Lies:
+        """The layout in which a stage that chooses one is to run the net."""
+        self.lying.asked = True
+        return self.lying.layout
+
+    def as_recorded(self, details: Mapping[str, object]) -> "Workload":
+        """The workload for a stage of a finished run, by the details of its record: in the layout that it ran in."""
+        return replace(self, lying=Lying("NCHW")) if details.get("layout") == "NCHW" else self
 
     @property
     def shape(self) -> tuple[int, ...]:

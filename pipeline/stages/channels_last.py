@@ -17,10 +17,7 @@ def build(workload: Workload) -> Runner:
         StageError: the net doesn't take it.
     """
     if workload.layout == "NCHW":
-        said = (
-            f"the net's own code{workload.refused_at} doesn't take channels_last: a view (Tensor.view) joins channels"
-        )
-        raise StageError(f"{said} with what doesn't lie beside them then; reshape takes any layout", "unsupported")
+        raise StageError(workload.lying.why, "unsupported")
     on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)
     model = net_laid_out(copy.deepcopy(workload.model))

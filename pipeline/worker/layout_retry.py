@@ -1,28 +1,36 @@
 """A stage that fails, of a net that doesn't take channels_last: another attempt with all as its weights and images lie.
 
 Stages lay a net out with its channels side by side. Any net takes that but one whose own code takes a view
-(`Tensor.view`) of a weight or a map which that layout doesn't allow. Whether it is so is asked where a stage fails.
+(`Tensor.view`) of a weight or a map which that layout doesn't allow, or asks how its tensors lie. Whether it is so is
+asked where a stage fails that chose the layout.
 """
 
+import copy
+import gc
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
-from pipeline.measure.memory_formats import refused_by
-from pipeline.stages.api import Skip
+import torch
+from torch import nn
+
+from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import Batch
+from pipeline.measure.memory_formats import Lies, laid_out, net_laid_out
+from pipeline.records.run_record import FailureKind
+from pipeline.stages.api import Lying, Skip
 from pipeline.worker.bench import Bench
-from pipeline.worker.where_raised import place_of
+from pipeline.worker.failures import failure_of
+
+OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may be behind
 
 
-class Reporter(Protocol):
-    """What of `run_stage.Reporter` is needed here."""
-
-    def progress(self, text: str) -> None:
-        """How far the phase is."""
-
-
-def built(bench: Bench, reporter: Reporter) -> dict[str, object]:
+def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     """What `bench.build` reports, of a second build in NCHW where the net needs it.
+
+    Args:
+        bench: the stage's.
+        again: is told that it is built a second time.
 
     Raises:
         Skip, StageError, Exception: as the stage's build or first call raised it.
@@ -31,17 +39,48 @@ def built(bench: Bench, reporter: Reporter) -> dict[str, object]:
         return bench.build()
     except Skip:
         raise
-    except Exception:
-        work = bench.workload
-        refused = None if work.layout == "NCHW" else refused_by(work.model, work.inputs[0])
-        if refused is None:
+    except Exception as error:
+        asked = bench.workload.lying.asked and bench.workload.lying.layout == "NHWC"
+        why = refusal(bench, error) if asked and failure_of(error)[0] in OF_A_NET else ""
+        if not why:
             raise
         traceback.print_exc()
-    reporter.progress("again in NCHW, as the net doesn't take channels_last")
-    place = place_of([refused], [str(refused)])
-    bench.workload = replace(work, layout="NCHW", refused_at=place)
+    again("again in NCHW, as the net doesn't take channels_last")
+    gc.collect()
+    if is_cuda(bench.job.device):
+        torch.cuda.empty_cache()
+    bench.workload = replace(bench.workload, lying=Lying("NCHW", why))
     found = bench.build()
-    bench.runner.details["layout"] = "NCHW"
-    said = f"{bench.job.stage.name} ran in NCHW, as the net's own code{place} doesn't take channels_last"
-    bench.warn("something else ran", said, "write reshape for the view (Tensor.view) there, and measure again")
+    note(bench)
+    said = f"{bench.job.stage.name} takes the net in NCHW, as {why}; its set-up is that of a second build"
+    bench.warn("something else ran", said, "let that code take any layout, as Tensor.reshape does, and measure again")
     return found
+
+
+def note(bench: Bench) -> None:
+    """Keep in the details of a stage that took the net in NCHW that it did."""
+    if bench.workload.lying.asked and bench.workload.lying.layout == "NCHW":
+        bench.runner.details["layout"] = "NCHW"
+
+
+def refusal(bench: Bench, error: Exception) -> str:
+    """What the net's own code says that answers as its weights and images lie, and not in channels_last.
+
+    Empty where it takes both, or neither. What the stage held as it failed is let go before the net is called.
+    """
+    traceback.clear_frames(error.__traceback__)
+    bench.__dict__.pop("runner", None)
+    net, inputs = bench.workload.model, bench.workload.inputs[0]
+    said = _raised(net, inputs, "NHWC")
+    return "" if not said or _raised(net, inputs, "NCHW") else said
+
+
+def _raised(net: nn.Module, inputs: Batch, layout: Lies) -> str:
+    """What a copy of the net in a layout says that it can't be called; empty where it can, or where memory ran out."""
+    try:
+        with torch.inference_mode():
+            net_laid_out(copy.deepcopy(net), layout)(*[laid_out(part, layout) for part in inputs])
+    except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
+        kind, reason = failure_of(error)
+        return "" if kind == "out of memory" else f"the net's own code doesn't take channels_last: {reason}"
+    return ""

@@ -8,6 +8,8 @@ import torch
 
 from pipeline.config.schema import Job
 from pipeline.records.codec import from_json
+from pipeline.stages.api import silent
+from pipeline.worker.layout_retry import built
 from pipeline.worker.run_stage import prepare
 
 WARM_UP = 3  # calls before the one that counts
@@ -16,7 +18,7 @@ WARM_UP = 3  # calls before the one that counts
 def main() -> None:
     """Build the stage, from the caches that its first process left, and make the call."""
     bench = prepare(from_json(Job, json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))))
-    bench.build()
+    built(bench, silent)
     run, batch = bench.run, bench.inputs[0]
     with torch.inference_mode():
         for _ in range(WARM_UP):

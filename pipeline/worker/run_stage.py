@@ -74,7 +74,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         return
     reporter.enter(Phase.BUILD)
     bench.workload = replace(bench.workload, progress=reporter.progress)
-    reporter.report(**built(bench, reporter))
+    reporter.report(**built(bench, partial(begun_again, reporter)))
     reporter.enter(Phase.VERIFY)
     found = settled(bench, reporter, partial(verify, reporter))
     if found is not RIGHT and not job.time_inaccurate:
@@ -94,6 +94,12 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         finish(bench, reporter)
     elif (late := bench.kept_faith()) is not RIGHT:
         reporter.report(**late.fields)
+
+
+def begun_again(reporter: Reporter, text: str) -> None:
+    """A stage is built a second time: its time limit starts anew."""
+    reporter.enter(Phase.BUILD)
+    reporter.progress(text)
 
 
 def prepare(job: Job) -> Bench:

@@ -1,6 +1,7 @@
 """Nets whose own code takes views that channels side by side don't allow: exported in NCHW, and right all the same."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +14,10 @@ from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
+from pipeline.deploy.artefacts import check_alone
+from pipeline.deploy.export_request import ExportError
 from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
-from pipeline.measure.memory_formats import refused_by
-from tests.compiler.rewriting import rewrite_all
+from tests.compiler.rewriting import own_calls, rewrite_all
 
 # torch's own, of the bytes that it reads: nobody writes to the weights
 pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")
@@ -78,6 +79,20 @@ class Turned(nn.Module):
         return torch.view_as_real(pairs * pairs).reshape(y.shape)
 
 
+class OfVolumes(nn.Module):
+    """A level down and up again, of volumes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv3d(1, 16, 3, padding=1), nn.Conv3d(16, 16, 3, padding=1)
+        self.norm, self.up, self.head = nn.InstanceNorm3d(16), nn.ConvTranspose3d(16, 16, 2, 2), nn.Conv3d(16, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.second(self.first(x).relu())).relu()
+        logits: Tensor = self.head(self.up(functional.max_pool3d(y, 2)))
+        return logits
+
+
 def standardised() -> nn.Module:
     return nn.Sequential(Standardised(3, 32, 3), nn.ReLU(), Standardised(32, 8, 3))
 
@@ -111,7 +126,6 @@ def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
 def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
     """In channels_last torch can't take it."""
     model, image = made(net)
-    assert refused_by(model, Batch((image,))) is not None
     with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: "):
         export(model, image, torch.float32)
     right(export(model, image, torch.float32, "NCHW"), image, model(image))
@@ -126,8 +140,8 @@ def test_pairs_of_a_complex_number_lie_side_by_side_after_any_pass() -> None:
 
 
 @torch.no_grad()
-def test_a_net_with_deformable_convolutions_can_be_saved() -> None:
-    """Whose operation is torchvision's."""
+def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None:
+    """Whose operation is torchvision's; a bundle, which torch alone loads, doesn't take it."""
 
     class Deformed(nn.Module):
         def __init__(self) -> None:
@@ -141,11 +155,24 @@ def test_a_net_with_deformable_convolutions_can_be_saved() -> None:
             return answer
 
     model, image = made(Deformed)
-    right(export(model, image, torch.float32), image, model(image))
+    exported = export(model, image, torch.float32)
+    right(exported, image, model(image))
+    (tmp_path / "net.pt2").write_bytes(archive_of(lower(exported, Plan()), image))
+    with pytest.raises(
+        ExportError, match=r"^--stage fused: the net calls torch\.ops\.torchvision\.deform_conv2d\.default"
+    ):
+        check_alone(tmp_path / "net.pt2", "fused")
 
 
 @torch.no_grad()
-def test_a_net_that_fails_anyway_is_no_matter_of_its_layout() -> None:
-    """Nor is one that works in both."""
-    assert refused_by(nn.Conv2d(4, 2, 3), Batch((torch.rand(1, 3, 8, 8),))) is None
-    assert refused_by(nn.Conv2d(3, 2, 3), Batch((torch.rand(1, 3, 8, 8),))) is None
+def test_volumes_are_taken_in_nchw_as_in_nhwc() -> None:
+    """By the same kernels: the passes know the step that the net's inputs go through."""
+    torch.manual_seed(0)
+    model, volumes = OfVolumes().eval(), torch.rand(2, 1, 8, 16, 16)
+    calls = []
+    for layout in ("NHWC", "NCHW"):
+        exported = export(model, volumes, torch.float32, layout)
+        right(exported, volumes, model(volumes))
+        calls.append(own_calls(lower(exported, Plan())))
+    assert calls[0] == calls[1]
+    assert any("volumes" in str(call) for call in calls[0])

@@ -46,6 +46,15 @@ def test_it_is_short_and_plain() -> None:
         assert "pipeline.measure" not in text
 
 
+def test_autocast_lays_nothing_out_for_a_net_that_doesn_t_take_it() -> None:
+    """As any of its stages has it on record."""
+    run = on_a_gpu(fused=2.0)
+    of_nchw = replace(run, stages=[replace(stage, details={"layout": "NCHW"}) for stage in run.stages])
+    assert "torch.channels_last" in check_script.script(run)
+    assert "torch.channels_last" not in check_script.script(of_nchw)
+    compile(check_script.script(of_nchw), "check.py", "exec")
+
+
 def test_it_times_the_winner_beside_the_baseline() -> None:
     """Autocast with its switches, or eager without them."""
     today, fp32 = check_script.script(on_a_gpu(fused=2.0, half=1.2)), check_script.script(on_a_gpu("eager", half=2.0))

@@ -74,14 +74,15 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert line.fields["details"]["layout"] == "NCHW"
     (warning,) = line.fields["warnings"]
     assert warning.code == "something else ran"
-    assert f"{spec.name} ran in NCHW, as the net's own code (in Rows.forward, test_layout_retry.py:" in warning.text
+    assert f"{spec.name} takes the net in NCHW, as the net's own code doesn't take channels_last: " in warning.text
+    assert "(in Rows.forward, test_layout_retry.py:" in warning.text
     assert line.samples
 
 
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
     with pytest.raises(
         StageError,
-        match=r"Rows\.forward, test_layout_retry\.py:\d+\) doesn't take channels_last: a view \(Tensor\.view\)",
+        match=r"the net's own code doesn't take channels_last: .*\(in Rows\.forward, test_layout_retry\.py:\d+\)",
     ):
         run_stage(small(stage("channels_last"), of_rows), Recorder(1))
 
@@ -99,6 +100,47 @@ def test_a_net_that_takes_channels_last_is_not_tried_again(of_rows: Path, monkey
     with pytest.raises(StageError, match="no module 'hed'"):
         run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"]), of_rows), line)
     assert AGAIN not in line.said
+
+
+def test_a_stage_that_asked_for_no_layout_is_not_tried_again(of_rows: Path) -> None:
+    busy = replace(stage("busy"), target="tests.worker.busy_stage")
+    line = Recorder(1)
+    with pytest.raises(StageError, match="a server is busy"):
+        run_stage(small(busy, of_rows), line)
+    assert AGAIN not in line.said
+
+
+def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held(Rows):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = self.first.weight * 2  # which deepcopy refuses
+
+    monkeypatch.setattr(workload, "net_of", lambda _: Held().eval())
+    with pytest.raises(RuntimeError, match="Only Tensors created explicitly by the user"):
+        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), of_rows), Recorder(1))
+
+
+def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both attempts are of one stage: after the layout, the layer that overflows."""
+
+    class Overflowing(Rows):
+        def __init__(self) -> None:
+            super().__init__()
+            self.large, self.small = nn.Conv2d(3, 3, 1, bias=False), nn.Conv2d(3, 3, 1, bias=False)
+            with torch.no_grad():
+                self.large.weight.mul_(1e6)
+                self.small.weight.mul_(1e-6)
+
+        def forward(self, image: Tensor) -> Tensor:
+            return super().forward(self.small(self.large(image)))
+
+    monkeypatch.setattr(workload, "net_of", lambda _: Overflowing().eval())
+    run_stage(small(EAGER, tmp_path, "reference"), Recorder(0))
+    line = Recorder(1)
+    run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
+    assert line.fields["details"]["kept_in_fp32"]
+    assert line.fields["details"]["layout"] == "NCHW"
 
 
 def test_the_lines_of_such_a_stage_lay_nothing_out() -> None:

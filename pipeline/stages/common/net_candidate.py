@@ -15,6 +15,7 @@ from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
 from pipeline.measure.fingerprint import held_by
+from pipeline.measure.memory_formats import Lies
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import INDUCTOR, Execution
 from pipeline.records.run_record import Precision as PrecisionName
@@ -67,10 +68,12 @@ def tuner_in(folder: str | None) -> Tuner:
     return Tuner(Path(folder) if folder else HOME)
 
 
-def execution(precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None) -> Execution:
+def execution(
+    precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None, lies: Lies = "NHWC"
+) -> Execution:
     """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
     provider = "own kernels" if ours else INDUCTOR
-    return Execution(precision, layers or {}, "NHWC", provider, captured=True, fuses=True, own_kernels=ours)
+    return Execution(precision, layers or {}, lies, provider, captured=True, fuses=True, own_kernels=ours)
 
 
 def captured(
