@@ -14,9 +14,10 @@ from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
-from pipeline.measure.memory_formats import CHANNELS_LAST, Lies, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.measure.memory_formats import CHANNELS_LAST, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
+from pipeline.records.run_record import Order
 
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 
@@ -31,12 +32,12 @@ class Entry(nn.Module):
     A batch of volumes has a depth before the height.
     """
 
-    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Lies = "NHWC") -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC") -> None:
         super().__init__()
         self.net = net_laid_out(copy.deepcopy(net), layout)
         net_in_dtype(self.net, dtype)
         self.dtype = dtype
-        self.layout: Lies = layout
+        self.layout: Order = layout
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
@@ -47,11 +48,11 @@ class Entry(nn.Module):
         return logits.float()
 
 
-def given(part: Tensor, dtype: torch.dtype, layout: Lies) -> Tensor:
+def given(part: Tensor, dtype: torch.dtype, layout: Order) -> Tensor:
     """An input of any shape as the net takes it; images and volumes in one step, which the kernels' passes know."""
     if part.is_floating_point() and part.dim() in CHANNELS_LAST:
-        lies = CHANNELS_LAST[part.dim()] if layout == "NHWC" else torch.contiguous_format
-        return part.to(dtype=dtype, memory_format=lies)
+        wanted = CHANNELS_LAST[part.dim()] if layout == "NHWC" else torch.contiguous_format
+        return part.to(dtype=dtype, memory_format=wanted)
     return laid_out(in_dtype(part, dtype), layout)
 
 
@@ -96,7 +97,7 @@ class ExportedNet:
         return all(node is None or self.constant(node) is not None for node in nodes)
 
 
-def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Lies = "NHWC") -> ExportedNet:
+def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC") -> ExportedNet:
     """The net's graph for inputs of these shapes; the net stays as it is.
 
     Args:

@@ -161,8 +161,8 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
 
     bench = prepare(job)
     check_net(folder, run, bench.workload.model, bench.inputs[0])
-    measured = next((stage.details for stage in run.stages if stage.name == job.stage.name), {})
-    bench.workload = bench.workload.as_recorded(measured)
+    layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
+    bench.workload = bench.workload.taken_in(layout)
     try:
         bench.build()
     except (Skip, StageError) as error:

@@ -156,8 +156,7 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     try:
         net = recorded_net(run).to(device)
         golden = of_tensors if data.name == TENSORS else of_images
-        work = golden(run, net, device, scratch / stage.name)
-        work = work.as_recorded(stage.details)
+        work = golden(run, net, device, scratch / stage.name).taken_in(stage.net_layout)
         check_net(folder, run, net, work.inputs[0])
     except InputError as error:
         raise ExportError(str(error)) from None

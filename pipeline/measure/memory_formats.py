@@ -1,22 +1,22 @@
 """How a net's tensors lie and in which type: channels side by side, NHWC of images and NDHWC of volumes."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
+from pipeline.records.run_record import Order
+
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
-Lies = Literal["NHWC", "NCHW"]  # how a net's maps lie as it runs; of volumes NDHWC and NCDHW
-IN_WORDS: dict[Lies, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own views need"}
+IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own views need"}
 
 
-def laid_out(part: Tensor, layout: Lies = "NHWC") -> Tensor:
+def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
     """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is.
 
     A net that is to run in NCHW is given all as it is.
     """
-    lies = layout == "NCHW" or part.dim() not in CHANNELS_LAST
-    return part if lies else part.contiguous(memory_format=CHANNELS_LAST[part.dim()])
+    if layout == "NCHW" or part.dim() not in CHANNELS_LAST:
+        return part
+    return part.contiguous(memory_format=CHANNELS_LAST[part.dim()])
 
 
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
@@ -33,7 +33,7 @@ def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
     return net
 
 
-def net_laid_out(model: nn.Module, layout: Lies = "NHWC") -> nn.Module:
+def net_laid_out(model: nn.Module, layout: Order = "NHWC") -> nn.Module:
     """The net itself, its weights laid out in NHWC, those of a net for volumes in NDHWC; for NCHW as they are."""
     for part in model.parameters():
         part.data = laid_out(part.data, layout)

@@ -23,7 +23,7 @@ asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0
 run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
 stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
 theirs, ours = (recorded_net(run).to(device) for _ in range(2))
-work = recorded_workload(run, ours, device, here).as_recorded(stage.details)  # calibrates on what the run did
+work = recorded_workload(run, ours, device, here).taken_in(stage.net_layout)  # calibrates on what the run did
 batches = [tuple(each) for each in work.inputs]
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
@@ -71,7 +71,7 @@ def script(run: RunRecord) -> str:
     by_speed, today = run.settings.goal == Goal(), run.baseline == AUTOCAST
     order = ranking(run) if by_speed else summarize(run).ranking
     fastest = next((name for name in order.order if name != run.baseline), None)
-    nchw = any(stage.details.get("layout") == "NCHW" for stage in run.stages)
+    nchw = any(stage.net_layout == "NCHW" for stage in run.stages)
     return SCRIPT.format(
         stage=order.winner or fastest or next((stage.name for stage in run.stages), run.baseline),
         baseline=run.baseline,

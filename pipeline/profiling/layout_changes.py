@@ -4,13 +4,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
+from pipeline.records.run_record import Order
 
-Order = Literal["NCHW", "NHWC"]
 Place = tuple[str | None, PlaceKind | None]  # its name, and what that names
 COPIES = {"aten::copy_", "aten::clone"}
 AXES: dict[int, dict[Order, str]] = {  # of what has so many: what its two orders are called

@@ -194,4 +194,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     10: unchanged,
     11: unchanged,
     12: unchanged,
+    13: unchanged,
 }

@@ -24,6 +24,7 @@ History of the schema:
     11: Pair.taken_share; older records are read as having none.
     12: Environment.variables; of older records nobody knows them.
     13: Calibration.kept; older records are read as not telling it.
+    14: StageRecord.net_layout; older records are read as not telling it.
 """
 
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 
@@ -89,7 +90,8 @@ WarningCode = Literal[
     "unsteady",
 ]
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
-Layout = Literal["NCHW", "NHWC", "mixed"]
+Order = Literal["NCHW", "NHWC"]  # of volumes NCDHW and NDHWC
+Layout = Literal[Order, "mixed"]
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,7 @@ class StageRecord:
     legacy: bool = False
     description: str = ""  # what ran, in a line for a person
     execution: Execution | None = None  # what ran, as properties; None where the stage never answered
+    net_layout: Order | None = None  # in which the stage took the net; None where it chose no layout
     compile_facts: CompileFacts | None = None  # None where nothing was compiled or tuned
     searches_asked: list[SearchAsked] = field(default_factory=list)  # who was asked for the fastest algorithm
     details: dict[str, Any] = field(default_factory=dict)  # free-form, to be shown and not read

@@ -39,7 +39,7 @@ class Usage:
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     found = _in_words(_lines(summary, stage), summary)
-    if stage.stage.details.get("layout") == "NCHW":
+    if stage.stage.net_layout == "NCHW":
         found = replace(found, code=as_it_lies(found.code))
     if stage.stage.target not in KIND_OF:
         return found

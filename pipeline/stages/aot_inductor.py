@@ -10,9 +10,9 @@ import torch
 import torch._inductor.metrics
 
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import IN_WORDS, Lies
+from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
-from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
 from pipeline.stages.common.aot_package import build_package, cold_start, load_package
 from pipeline.stages.common.cpp_compiler import package_compiler
@@ -85,7 +85,7 @@ def compiled(
     return lambda *_: (moved, "Inductor")
 
 
-def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Lies) -> str:
+def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Order) -> str:
     """What runs, in a line."""
     how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
     return f"AOTInductor, {how} weights, {IN_WORDS[layout]}, run from its package"

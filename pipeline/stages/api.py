@@ -6,7 +6,7 @@ copy, and one that changes something is refused.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from models.input_contract import InputContract
 from pipeline.config.schema import SCRATCH
 from pipeline.measure.batch import IMAGE, Batch, of_batches
-from pipeline.measure.memory_formats import Lies
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
-from pipeline.records.run_record import CompileFacts, Execution, FailureKind
+from pipeline.records.run_record import CompileFacts, Execution, FailureKind, Order
 from pipeline.records.samples import Calibration, ImageSet
 
 IMAGE_RANK = 4  # of [batch, channels, height, width]
@@ -71,7 +70,7 @@ class CalibrationImages(NamedTuple):
 
 
 @dataclass
-class Lying:
+class LayoutChoice:
     """The layout of a net.
 
     Attributes:
@@ -80,9 +79,14 @@ class Lying:
         asked: whether a stage has asked for the layout.
     """
 
-    layout: Lies = "NHWC"
+    layout: Order = "NHWC"
     why: str = ""
     asked: bool = False
+
+    @property
+    def taken(self) -> Order | None:
+        """The layout, where a stage has asked for it."""
+        return self.layout if self.asked else None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class Workload:
         others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
         has_masks: whether the net's answers are classes.
-        lying: the layout of the net for the stages that choose one, which read it as `layout`.
+        layout_choice: the layout of the net for the stages that choose one, which read it as `layout`.
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -140,7 +144,7 @@ class Workload:
     further: Callable[[int, int], Batch] | None = None
     targets: Tensor | None = None
     has_masks: bool = True
-    lying: Lying = field(default_factory=Lying)
+    layout_choice: LayoutChoice = field(default_factory=LayoutChoice)
 
     @property
     def inputs(self) -> list[Batch]:
@@ -149,14 +153,14 @@ class Workload:
         return [Batch(tensors, names) for tensors in rows]
 
     @property
-    def layout(self) -> Lies:
+    def layout(self) -> Order:
         """The layout in which a stage that chooses one is to run the net."""
-        self.lying.asked = True
-        return self.lying.layout
+        self.layout_choice.asked = True
+        return self.layout_choice.layout
 
-    def as_recorded(self, details: Mapping[str, object]) -> "Workload":
-        """The workload for a stage of a finished run, by the details of its record: in the layout that it ran in."""
-        return replace(self, lying=Lying("NCHW")) if details.get("layout") == "NCHW" else self
+    def taken_in(self, layout: Order | None) -> "Workload":
+        """The workload for a stage of a finished run, which took the net in this layout; None where it chose none."""
+        return self if layout is None else replace(self, layout_choice=LayoutChoice(layout))
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ def build(workload: Workload) -> Runner:
         StageError: the net doesn't take it.
     """
     if workload.layout == "NCHW":
-        raise StageError(workload.lying.why, "unsupported")
+        raise StageError(workload.layout_choice.why, "unsupported")
     on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)
     model = net_laid_out(copy.deepcopy(workload.model))

@@ -76,8 +76,7 @@ class Bench:
             Skip: it has no form on this machine.
         """
         spec, first = self.job.stage, self.rotation.holding(0)
-        build = build_function(spec)
-        started = self.clock.now()
+        build, started = build_function(spec), self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
         contract.check_left_out(self.runner, self.workload)
         contract.check_inputs(self.runner, first.names)
@@ -100,6 +99,7 @@ class Bench:
             "first_call_seconds": first_call,
             "description": self.runner.description,
             "execution": self.runner.execution,
+            "net_layout": self.workload.layout_choice.taken,
             "searches_asked": autotune_counts.asked(self.runner, self.job.device),
             "calibration": self.runner.calibration,
         }

@@ -17,7 +17,6 @@ from pipeline.records.run_record import FailureKind
 from pipeline.stages.common.precision import SHORT, folded
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
-from pipeline.worker.layout_retry import note
 
 MOST_KEPT = 8  # modules; a net with more of them is no net for half precision
 LOCATED: frozenset[FailureKind | None] = frozenset({"wrong answer", "accuracy limit"})
@@ -97,7 +96,6 @@ def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
     reporter.progress(f"again, with {kept[-1]} in fp32")
     try:
         reporter.report(**bench.build())
-        note(bench)
     except Exception:  # noqa: BLE001 - the first attempt's outcome stands
         traceback.print_exc()
         bench.job, bench.runner = job, runner

@@ -16,9 +16,9 @@ from torch import nn
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
-from pipeline.measure.memory_formats import Lies, laid_out, net_laid_out
-from pipeline.records.run_record import FailureKind
-from pipeline.stages.api import Lying, Skip
+from pipeline.measure.memory_formats import laid_out, net_laid_out
+from pipeline.records.run_record import FailureKind, Order
+from pipeline.stages.api import LayoutChoice, Skip
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import failure_of
 
@@ -40,8 +40,8 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     except Skip:
         raise
     except Exception as error:
-        asked = bench.workload.lying.asked and bench.workload.lying.layout == "NHWC"
-        why = refusal(bench, error) if asked and failure_of(error)[0] in OF_A_NET else ""
+        lays_out = bench.workload.layout_choice.taken == "NHWC"
+        why = refusal(bench, error) if lays_out and failure_of(error)[0] in OF_A_NET else ""
         if not why:
             raise
         traceback.print_exc()
@@ -49,18 +49,11 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     gc.collect()
     if is_cuda(bench.job.device):
         torch.cuda.empty_cache()
-    bench.workload = replace(bench.workload, lying=Lying("NCHW", why))
+    bench.workload = replace(bench.workload, layout_choice=LayoutChoice("NCHW", why))
     found = bench.build()
-    note(bench)
     said = f"{bench.job.stage.name} takes the net in NCHW, as {why}; its set-up is that of a second build"
     bench.warn("something else ran", said, "let that code take any layout, as Tensor.reshape does, and measure again")
     return found
-
-
-def note(bench: Bench) -> None:
-    """Keep in the details of a stage that took the net in NCHW that it did."""
-    if bench.workload.lying.asked and bench.workload.lying.layout == "NCHW":
-        bench.runner.details["layout"] = "NCHW"
 
 
 def refusal(bench: Bench, error: Exception) -> str:
@@ -75,7 +68,7 @@ def refusal(bench: Bench, error: Exception) -> str:
     return "" if not said or _raised(net, inputs, "NCHW") else said
 
 
-def _raised(net: nn.Module, inputs: Batch, layout: Lies) -> str:
+def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
     """What a copy of the net in a layout says that it can't be called; empty where it can, or where memory ran out."""
     try:
         with torch.inference_mode():

@@ -49,7 +49,7 @@ def test_it_is_short_and_plain() -> None:
 def test_autocast_lays_nothing_out_for_a_net_that_doesn_t_take_it() -> None:
     """As any of its stages has it on record."""
     run = on_a_gpu(fused=2.0)
-    of_nchw = replace(run, stages=[replace(stage, details={"layout": "NCHW"}) for stage in run.stages])
+    of_nchw = replace(run, stages=[replace(stage, net_layout="NCHW") for stage in run.stages])
     assert "torch.channels_last" in check_script.script(run)
     assert "torch.channels_last" not in check_script.script(of_nchw)
     compile(check_script.script(of_nchw), "check.py", "exec")

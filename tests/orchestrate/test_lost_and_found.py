@@ -228,6 +228,7 @@ BROUGHT = {
     10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
     11: ([], [], [], [], ["taken_share"]),
     **dict.fromkeys((12, 13), ([], [], [], [], [])),  # the environment's variables; what a calibration kept
+    14: ([], [], ["net_layout"], [], []),
 }
 
 
@@ -238,9 +239,8 @@ def as_written_by(version: int, folder: Path) -> None:
         pairs = [*old["aa_pairs"], *(pair for stage in old["stages"] for pair in stage["pairs"])]
         parts = ([old], [old["settings"]], old["stages"], [old["reference"]], pairs)
         for part, names in zip(parts, BROUGHT[later], strict=True):
-            for each in part:
-                for name in names:
-                    del each[name]
+            for each, name in ((each, name) for each in part for name in names):
+                del each[name]
         if later == 12:
             del old["environment"]["variables"]
     (folder / "results.json").write_text(json.dumps(old))

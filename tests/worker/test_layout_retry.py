@@ -71,7 +71,7 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
     assert AGAIN in line.said
     assert NEEDED in line.fields["description"]
-    assert line.fields["details"]["layout"] == "NCHW"
+    assert line.fields["net_layout"] == "NCHW"
     (warning,) = line.fields["warnings"]
     assert warning.code == "something else ran"
     assert f"{spec.name} takes the net in NCHW, as the net's own code doesn't take channels_last: " in warning.text
@@ -140,7 +140,7 @@ def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path, monkey
     line = Recorder(1)
     run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
     assert line.fields["details"]["kept_in_fp32"]
-    assert line.fields["details"]["layout"] == "NCHW"
+    assert line.fields["net_layout"] == "NCHW"
 
 
 def test_the_lines_of_such_a_stage_lay_nothing_out() -> None:

@@ -153,7 +153,7 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
 def _other_layout(winner: StageSummary) -> list[str]:
     """The overrides that run the winner, or the rung nearest to it, in NHWC; none where that gains nothing."""
     ran = winner.stage.execution
-    if ran is None or ran.layout in ("NHWC", None) or winner.stage.details.get("layout") == "NCHW":
+    if ran is None or ran.layout in ("NHWC", None) or winner.stage.net_layout == "NCHW":
         return []  # it is there, or the net doesn't take it
     if winner.stage.options.get("nhwc") is False:
         return [f"stage={winner.name}", "stage.nhwc=true"]

@@ -15,9 +15,8 @@ from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
 from pipeline.measure.fingerprint import held_by
-from pipeline.measure.memory_formats import Lies
 from pipeline.records.error_line import typed_line
-from pipeline.records.run_record import INDUCTOR, Execution
+from pipeline.records.run_record import INDUCTOR, Execution, Order
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
@@ -69,11 +68,11 @@ def tuner_in(folder: str | None) -> Tuner:
 
 
 def execution(
-    precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None, lies: Lies = "NHWC"
+    precision: PrecisionName, ours: int, layers: dict[str, PrecisionName] | None = None, order: Order = "NHWC"
 ) -> Execution:
     """How a candidate runs, `ours` of its layers by own kernels and `layers` in other precisions."""
     provider = "own kernels" if ours else INDUCTOR
-    return Execution(precision, layers or {}, lies, provider, captured=True, fuses=True, own_kernels=ours)
+    return Execution(precision, layers or {}, order, provider, captured=True, fuses=True, own_kernels=ours)
 
 
 def captured(

@@ -50,7 +50,7 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
 
     def made(name: str) -> Candidate:
         workload.progress(f"all of it by {name}")
-        limit, how = most_seconds(name, search), execution("fp16", 0, lies=workload.layout)
+        limit, how = most_seconds(name, search), execution("fp16", 0, order=workload.layout)
         return captured(name, half, how, *workload.inputs[0], mode=MODES[name], most_seconds=limit)
 
     name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
@@ -106,7 +106,7 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
         return half_instead(workload, f"{why}; in pieces: {quoted(error)}")
-    how = replace(execution("fp16", 0, lies=workload.layout), captured=False)
+    how = replace(execution("fp16", 0, order=workload.layout), captured=False)
     return Runner(compiled, f"fp16, by Inductor, with graph breaks: {why}", how, {"not_rewritten": why})
 
 

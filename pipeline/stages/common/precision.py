@@ -15,8 +15,8 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.memory_formats import IN_WORDS, Lies, in_dtype, laid_out, net_in_dtype, net_laid_out
-from pipeline.records.run_record import Execution, Layout, Precision
+from pipeline.measure.memory_formats import IN_WORDS, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
 from pipeline.stages.common.kept_fp32 import in_half
 
@@ -168,12 +168,12 @@ class Half(nn.Module):
     Modules called `kept` stay in fp32 (`kept_fp32.in_half`).
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = (), layout: Lies = "NHWC") -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = (), layout: Order = "NHWC") -> None:
         super().__init__()
         net, self.folds = folded(model)
         self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
-        self.layout: Lies = layout
+        self.layout: Order = layout
 
     @property
     def in_words(self) -> str:

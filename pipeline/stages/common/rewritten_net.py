@@ -115,7 +115,7 @@ class Rewritten:
     def _by(self, name: str) -> Candidate | None:
         inputs, limit = self.workload.inputs[0], most_seconds(name, self.search)
         self.workload.progress(f"all of it by {name}")
-        how = execution("fp16", 0, lies=self.workload.layout)
+        how = execution("fp16", 0, order=self.workload.layout)
         return self._built(name, lambda: captured(name, self.plain, how, *inputs, mode=MODES[name], most_seconds=limit))
 
     def composed(self) -> Candidate | None:
@@ -131,7 +131,7 @@ class Rewritten:
             return None
         self.workload.progress(f"all of it by {COMPOSED}")
         plan, inputs = Plan(by_library=nodes), self.workload.inputs[0]
-        lowered, how = lower(self.net, plan), execution("fp16", 0, lies=self.workload.layout)
+        lowered, how = lower(self.net, plan), execution("fp16", 0, order=self.workload.layout)
         found = captured(COMPOSED, lowered, replace(how, layer_flops=composed_flops(self.net)), *inputs)
         found.lowered, found.plan = lowered, plan
         return found
