@@ -5,13 +5,9 @@ python -m tests.benchmarks.first_times --out first.json
 Batch 8 on random images; each tile's answer is compared with the reference.
 """
 
-import argparse
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -22,7 +18,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_rows
 from pipeline.measure.accuracy import distance
 from pipeline.measure.timers import graph_replay_ms
-from pipeline.records.atomic_json import write_json
+from tests.benchmarks.case_table import write_cases
 
 BATCH = 8
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -93,19 +89,12 @@ def times_of(case: Case) -> dict[str, float]:
     return dict(sorted(times.items(), key=lambda item: item[1]))
 
 
-def main() -> None:
-    """The fastest tile of either kind of each case, and all of them as JSON."""
-    parser = argparse.ArgumentParser(description="Times the first convolution's tiles.")
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    for case in CASES:
-        found[str(case)] = timed = times_of(case)
-        write_json(found, asked.out)
-        rows = [us for tile, us in timed.items() if "ahead" in tile]
-        windows = [us for tile, us in timed.items() if "ahead" not in tile]
-        sys.stdout.write(f"{case}: {min(windows):.1f} µs by whole windows, {min(rows):.1f} by rows\n")
+def told(timed: dict[str, float]) -> str:
+    """The fastest tile of either kind."""
+    rows = [us for tile, us in timed.items() if "ahead" in tile]
+    windows = [us for tile, us in timed.items() if "ahead" not in tile]
+    return f"{min(windows):.1f} µs by whole windows, {min(rows):.1f} by rows"
 
 
 if __name__ == "__main__":
-    main()
+    write_cases("Times the first convolution's tiles.", CASES, times_of, told)

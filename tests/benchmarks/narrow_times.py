@@ -5,11 +5,8 @@ python -m tests.benchmarks.narrow_times --out narrow.json
 Batch 8 at 512×512, on random values; the answers of both are compared bit for bit.
 """
 
-import argparse
 import itertools
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +18,7 @@ from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.norm_on_load import NormOnLoad
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.measure.timers import graph_replay_ms
-from pipeline.records.atomic_json import write_json
+from tests.benchmarks.case_table import write_cases
 
 BATCH, SIZE = 8, 512
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -88,20 +85,13 @@ def times_of(case: Case) -> dict[str, Any]:
     return {"same_bits": same, "microseconds": {repr(tile): found[tile] for tile in order}}
 
 
-def main() -> None:
-    """The fastest tile of either kind of each case, and all of it as JSON."""
-    parser = argparse.ArgumentParser(description="Times conv3x3_narrow with and without shared memory for its rows.")
-    parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    for case in CASES:
-        found[str(case)] = timed = times_of(case)
-        write_json(found, asked.out)
-        straight = {tile: us for tile, us in timed["microseconds"].items() if "slots=0" in tile}
-        waiting = [us for tile, us in timed["microseconds"].items() if tile not in straight]
-        fastest = f"{min(straight.values()):.1f} µs to registers, {min(waiting):.1f} by shared memory"
-        sys.stdout.write(f"{case}: {fastest}, same bits: {timed['same_bits']}\n")
+def told(timed: dict[str, Any]) -> str:
+    """The fastest tile of either kind, and whether they store the same."""
+    straight = {tile: us for tile, us in timed["microseconds"].items() if "slots=0" in tile}
+    waiting = [us for tile, us in timed["microseconds"].items() if tile not in straight]
+    fastest = f"{min(straight.values()):.1f} µs to registers, {min(waiting):.1f} by shared memory"
+    return f"{fastest}, same bits: {timed['same_bits']}"
 
 
 if __name__ == "__main__":
-    main()
+    write_cases("Times conv3x3_narrow with and without shared memory for its rows.", CASES, times_of, told)

@@ -1,14 +1,21 @@
 """A worker's job that takes a moment, and a line that keeps what comes of it, for tests that play the parent."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
+from torch import nn
 
 from pipeline.config.plan import Plan
 from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.protocol import Audit, Phase, TakeSample
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Sample
+from pipeline.worker import workload
+from pipeline.worker.run_stage import run_stage
 
 PLAN = Plan(
     cpu_sample_seconds=0.0,
@@ -78,3 +85,18 @@ def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
         folder=str(folder / (stage.name if role == "stage" else "reference")),
         reference=str(folder / "reference" / "logits.safetensors"),
     )
+
+
+def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
+    """Of images of 16×16, and without a profile."""
+    asked = job(stage, folder, role)
+    return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
+
+
+@contextmanager
+def run_of(net: Callable[[], nn.Module], folder: Path) -> Iterator[None]:
+    """Within, each worker's net is such a one, and its answer to what is `small` is known in the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workload, "net_of", lambda _: net().eval())
+        run_stage(small(EAGER, folder, "reference"), Recorder(0))
+        yield

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.schema import Job, StageSpec
+from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault
@@ -16,9 +16,8 @@ from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord, Tolerance
 from pipeline.stages.api import StageError
 from pipeline.stages.common.precision import Half
-from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
-from tests.worker.jobs import EAGER, Recorder, job
+from tests.worker.jobs import Recorder, run_of, small
 
 HALF = StageSpec(
     "half", "pipeline.stages.half", "fp16", "", ["cpu"], "", False, Tolerance(3e-2, 5e-3, "of a test"),
@@ -54,15 +53,8 @@ class Net(nn.Module):
 def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run of that net whose reference is known."""
     folder = tmp_path_factory.mktemp("overflowing")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "net_of", lambda _: Net().eval())
-        run_stage(small(EAGER, folder, "reference"), Recorder(0))
+    with run_of(Net, folder):
         yield folder
-
-
-def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
-    asked = job(stage, folder, role)
-    return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
 
 
 def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: Path) -> None:

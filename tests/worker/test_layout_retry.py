@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.schema import Job, StageSpec
+from pipeline.config.schema import StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
-from tests.worker.jobs import EAGER, Recorder, job
+from tests.worker.jobs import Recorder, run_of, small
 
 AGAIN = "again in NCHW, as the net doesn't take channels_last"
 NEEDED = "NCHW, as the net's own views need"
@@ -40,18 +40,11 @@ def stage(name: str, **options: object) -> StageSpec:
     return StageSpec(name, f"pipeline.stages.{name}", "", "", ["cpu"], "", False, tolerance, options)
 
 
-def small(spec: StageSpec, folder: Path, role: str = "stage") -> Job:
-    asked = job(spec, folder, role)
-    return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
-
-
 @pytest.fixture(scope="module")
 def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run of that net whose reference is known."""
     folder = tmp_path_factory.mktemp("rows")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workload, "net_of", lambda _: Rows().eval())
-        run_stage(small(EAGER, folder, "reference"), Recorder(0))
+    with run_of(Rows, folder):
         yield folder
 
 
@@ -121,7 +114,7 @@ def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: 
         run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), of_rows), Recorder(1))
 
 
-def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> None:
     """Both attempts are of one stage: after the layout, the layer that overflows."""
 
     class Overflowing(Rows):
@@ -135,10 +128,9 @@ def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path, monkey
         def forward(self, image: Tensor) -> Tensor:
             return super().forward(self.small(self.large(image)))
 
-    monkeypatch.setattr(workload, "net_of", lambda _: Overflowing().eval())
-    run_stage(small(EAGER, tmp_path, "reference"), Recorder(0))
     line = Recorder(1)
-    run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
+    with run_of(Overflowing, tmp_path):
+        run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
     assert line.fields["details"]["kept_in_fp32"]
     assert line.fields["net_layout"] == "NCHW"
 
