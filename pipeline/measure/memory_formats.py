@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from pipeline.records.run_record import Order
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
-IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own views need"}
+IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own code needs"}
 
 
 def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
