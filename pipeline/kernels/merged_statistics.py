@@ -96,8 +96,9 @@ def _merged_statistics(
     Mean and variance, or with `eps` a norm's factor and shift; each channel's are those of its GROUP of neighbours.
     """
     if DEPENDENT:
-        gdc_launch_dependents()
+        # In this order, so that who comes after may read the map itself before it waits for what is merged here.
         gdc_wait()
+        gdc_launch_dependents()
     image = tl.program_id(0)
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
     ends = norm_ends(weight, bias, channel, CHANNELS)

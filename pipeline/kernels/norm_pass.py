@@ -92,16 +92,18 @@ def _norm_pass(
     """
     if DEPENDENT:
         gdc_launch_dependents()
-        gdc_wait()
+        if MERGES:
+            gdc_wait()
     # From the end: what the layer before wrote last is in the L2 cache still, and leaves it as the first is asked for.
     image = tl.num_programs(2) - 1 - tl.program_id(2)
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
     lines, target = x + image.to(tl.int64) * x_image_stride, out + image.to(tl.int64) * out_image_stride
     pixel, known = block * STEPS * PIXELS + tl.arange(0, PIXELS), (channel < CHANNELS)[None, :]
-    # The first pixels are on their way while factor and shift are made, and then always the next ones.
+    # The first pixels are on their way while factor and shift are made, and then always the next ones. Who merges for
+    # this kernel has waited for x; past the L1, which doesn't learn before a wait what other multiprocessors wrote.
     place = (pixel * x_pixel_stride)[:, None] + channel[None, :]
-    value = tl.load(lines + place, mask=(pixel < pixels)[:, None] & known, other=0.0)
+    value = tl.load(lines + place, mask=(pixel < pixels)[:, None] & known, other=0.0, cache_modifier=".cg")
     if MERGES:
         ends = norm_ends(weight, bias, channel, CHANNELS)
         mean, variance = merged_blocks(
@@ -110,6 +112,8 @@ def _norm_pass(
         mean, variance = over_groups(mean, variance, GROUP)
         factor, shift = factor_and_shift(mean, variance, ends, eps)
     else:
+        if DEPENDENT:
+            gdc_wait()
         factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
         shift = tl.load(second + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
     factor, shift = (factor * unit)[None, :], (shift * unit)[None, :]

@@ -49,16 +49,16 @@ def channel_written(column, GROUP: gl.constexpr):
 
 
 @gluon.jit
-def as_operand(words, seen, sums: gl.constexpr, dtype: gl.constexpr):
+def as_operand(words, sums: gl.constexpr, dtype: gl.constexpr):
     """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
 
-    Where not `seen` they are 0. Nothing moves between threads. Words, because values of 16 bits that go round a loop
+    Nothing moves between threads. Words, because values of 16 bits that go round a loop
     are taken apart and put together at its end, which waits for loads that are meant to be on their way.
     """
     ROWS: gl.constexpr = words.shape[0]
     WORDS: gl.constexpr = words.shape[1]
     WIDTH: gl.constexpr = 32 // dtype.primitive_bitwidth
-    words = gl.where(seen, words, 0).reshape([ROWS, 4, WORDS // 4]).permute((0, 2, 1)).reshape([ROWS, WORDS])
+    words = words.reshape([ROWS, 4, WORDS // 4]).permute((0, 2, 1)).reshape([ROWS, WORDS])
     if WIDTH == 2:
         parts = gl.join(words.to(gl.int16), (words >> 16).to(gl.int16))
     else:
@@ -175,11 +175,11 @@ def count_row(
 ):  # fmt: skip
     """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 
-    By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962), of the mean of
-    a thread's two pixels; `squares` are half of the pair's squared deviations. A pixel beyond the image counts as the
-    other does, and is left out at the end. After the eighth row, or the image's last, those of each block of 16 columns
-    go to statistics [blocks, 2, CHANNELS] of the image, as `block_statistics.statistics_of` has them. A warp has a
-    block's columns, so that nothing passes between warps.
+    By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962), of the sum of
+    a thread's two pixels: `mean` is that of such sums, and `squares` are twice the pair's squared deviations. A pixel
+    beyond the image counts as the other does, and is left out at the end. After the eighth row, or the image's last,
+    those of each block of 16 columns go to statistics [blocks, 2, CHANNELS] of the image, as
+    `block_statistics.statistics_of` has them. A warp has a block's columns, so that nothing passes between warps.
     """
     if inside:
         near, far = _pairs_of(y)
@@ -189,19 +189,20 @@ def count_row(
         block = gl.arange(0, y.shape[0] // 16, layout=gl.SliceLayout(1, gl.SliceLayout(2, layout)))
         first = x0 + 16 * block.expand_dims(1).expand_dims(2) + column
         seen = (line % 8 + 1).to(gl.float32)
-        half = (gl.where(first + 8 < width, far, near) - near) * 0.5
-        middle = near + half
-        away = middle - mean
+        if x0 + y.shape[0] > width:
+            far = gl.where(first + 8 < width, far, near)
+        both, apart = near + far, far - near
+        away = both - mean
         mean = mean + away * (1.0 / seen)
-        squares = squares + half * half + away * (middle - mean)
+        squares = squares + apart * apart + away * (both - mean)
         if (line % 8 == 7) | (line == height - 1):
             OUT: gl.constexpr = y.shape[1]
-            known = (first < width).to(gl.float32) + (first + 8 < width).to(gl.float32)
+            known = ((first < width).to(gl.float32) + (first + 8 < width).to(gl.float32)) * 0.5
             left = x0 + 16 * gl.arange(0, y.shape[0] // 16, layout=gl.SliceLayout(1, flat)).expand_dims(1)
             columns = gl.minimum(gl.maximum(width - left, 1), 16).to(gl.float32)
             whole = gl.sum(mean * known, axis=1) / columns
-            between = mean - whole.expand_dims(1)
-            spread = (squares + between * between * seen) * known
+            between = mean - 2 * whole.expand_dims(1)
+            spread = (squares + between * between * seen) * (known * 0.5)
             channel = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(0, flat)), GROUP).expand_dims(0)
             entry = line // 8 * ((width + 15) // 16) + left // 16
             at = statistics + entry * (2 * CHANNELS) + channel

@@ -78,6 +78,17 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
     gl.store(line + (channel * height * width + col), y, mask=(col < width) & (channel < CHANNELS) & inside)
 
 
+@gluon.jit
+def _products(seen, held, above, here, below, chunk: gl.constexpr, CHUNKS: gl.constexpr):
+    """Sums of three output rows and the products of a chunk of an input row's channels, at three shifts, with taps."""
+    for shift in gl.static_range(3):  # in turns: a product need not wait for the sums of the one before it
+        above = warpgroup_mma(seen[shift], taps_of(held, 2, shift, chunk, CHUNKS), above, is_async=True)
+        here = warpgroup_mma(seen[shift], taps_of(held, 1, shift, chunk, CHUNKS), here, is_async=True)
+        taps = taps_of(held, 0, shift, chunk, CHUNKS)
+        below = warpgroup_mma(seen[shift], taps, below, use_acc=chunk + shift > 0, is_async=True)
+    return warpgroup_mma_wait(0, deps=(above, here, below))
+
+
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
     x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps,
@@ -86,7 +97,7 @@ def conv3x3_rows(
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
     GROUP: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
@@ -104,9 +115,14 @@ def conv3x3_rows(
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
     slots = slots_for_rows(SLOTS, CHUNKS, WORDS) if SLOTS > 0 else held
     let_the_next_begin()
-    wait_for_those_before()
+    if not EARLY:
+        wait_for_those_before()
     hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    # Whoever merged a norm's statistics has waited for x, so that its first rows needn't wait for the merging.
+    MERGED: gl.constexpr = NORM is not None and SLOTS > 0
+    if not MERGED:
+        wait_for_those_before()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         # As norms' passes go: from the end, which the layer before wrote last (`norm_pass`).
         spot = tile if NORM is None else tiles - 1 - tile
@@ -115,16 +131,18 @@ def conv3x3_rows(
         image = x + number.to(gl.int64) * x_image_stride
         target = out + number.to(gl.int64) * out_image_stride
         beside = None if added is None else added + number.to(gl.int64) * added_image_stride
+        place = (image, x0, strides, height, width)
+        queue, slot = first_rows(slots, y0, place, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS), 0
+        if MERGED:
+            wait_for_those_before()
         normed = ()
         for chunk in gl.static_range(CHUNKS):
             normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
-        place = (image, x0, strides, height, width)
-        queue, slot = first_rows(slots, y0, place, AHEAD, SLOTS, CHUNKS, IN_WORDS, WORDS), 0
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
         mean, squares = nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
-        for turn in range(0, rows + 2, 3):
+        for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
                 residual = load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
@@ -136,15 +154,7 @@ def conv3x3_rows(
                     seen = operands_of(
                         parts, normed[chunk], row, x0, height, width, chunk, IN_WORDS, WORDS, NORM, sums, dtype
                     )
-                    # In turns: a product need not wait for the sums of the one before it.
-                    for shift in gl.static_range(3):
-                        above = warpgroup_mma(seen[shift], taps_of(held, 2, shift, chunk, CHUNKS), above, is_async=True)
-                        here = warpgroup_mma(seen[shift], taps_of(held, 1, shift, chunk, CHUNKS), here, is_async=True)
-                        below = warpgroup_mma(
-                            seen[shift], taps_of(held, 0, shift, chunk, CHUNKS), below,
-                            use_acc=chunk + shift > 0, is_async=True,
-                        )  # fmt: skip
-                    above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
+                    above, here, below = _products(seen, held, above, here, below, chunk, CHUNKS)
                 slot = (slot + 1) % SLOTS if SLOTS > 0 else 0
                 y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
@@ -203,8 +213,8 @@ def queue(
         AHEAD=0 if tile.slots else tile.ahead, SLOTS=tile.slots,
         PLANAR=planar, NORM=None if norm is None else norm.instructions,
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
-        SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
-        **DEPENDENT,
+        SCALED=epilogue.scale is not None, EARLY=epilogue.early,
+        num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
 
 

@@ -27,12 +27,13 @@ def hold_weights(
     entry = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, spread))
     outer = channel_written(column, GROUP).expand_dims(1)
     inner = channel_read(entry, DEPTH, WIDTH).expand_dims(0)
-    for tap in range(9):
-        for chunk in gl.static_range(CHUNKS):
-            here = inner + chunk * DEPTH
+    for chunk in gl.static_range(CHUNKS):
+        here, taps = inner + chunk * DEPTH, ()
+        for tap in gl.static_range(9):  # all are on their way before the first is stored
             source = weight + (tap * CHANNELS + outer) * IN + here
-            values = gl.load(source, mask=(outer < CHANNELS) & (here < IN), other=0.0)
-            held.index(tap * CHUNKS + chunk).store(values)
+            taps = taps + (gl.load(source, mask=(outer < CHANNELS) & (here < IN), other=0.0),)  # type: ignore[assignment]
+        for tap in gl.static_range(9):
+            held.index(tap * CHUNKS + chunk).store(taps[tap])
     fence_async_shared()
     wait_for_all_warps()
 
@@ -127,12 +128,13 @@ def _ask_for_row(
         own = view(held.index(first), gl.int32, [PIXELS, WORDS], FLAT)
         rest = view(held.index(first + PIXELS), gl.int32, [BESIDE, WORDS], FLAT)
         here = word + chunk * WORDS
+        # Past the L1, which doesn't learn what other multiprocessors wrote before this kernel waits for them.
         if chunk * WORDS + WORDS > IN_WORDS:  # what is masked is written as zeros
-            copy_to_shared(own, line + (near + here), mask=here < IN_WORDS)
-            copy_to_shared(rest, line + (beside + here), mask=here < IN_WORDS)
+            copy_to_shared(own, line + (near + here), mask=here < IN_WORDS, cache_modifier=".cg")
+            copy_to_shared(rest, line + (beside + here), mask=here < IN_WORDS, cache_modifier=".cg")
         else:
-            copy_to_shared(own, line + (near + here))
-            copy_to_shared(rest, line + (beside + here))
+            copy_to_shared(own, line + (near + here), cache_modifier=".cg")
+            copy_to_shared(rest, line + (beside + here), cache_modifier=".cg")
     async_copy.commit_group()
 
 
@@ -150,24 +152,43 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
 
 
 @gluon.jit
+def _within_image(parts, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
+    """What `_load_row` loaded, 0 outside the image and beyond its channels.
+
+    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
+    """
+    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
+    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
+    left = gl.where(inside & (col > 0), parts[0], 0)
+    middle = gl.where(inside & (col >= 0), parts[1], 0)
+    return left, middle, gl.where(inside & (col < width - 1), parts[2], 0)
+
+
+@gluon.jit
 def operands_of(
     parts, ends, row, x0, height, width,
     CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr,
     sums: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
-    """What `_load_row` loaded as the first operands of products, 0 outside the image and beyond its channels.
-
-    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
-    """
-    if NORM is not None:
-        parts = (normalised(parts[0], ends, NORM), normalised(parts[1], ends, NORM), normalised(parts[2], ends, NORM))
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
-    col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
-    word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
-    inside = (row >= 0) & (row < height) & (word < IN_WORDS)
-    left = as_operand(parts[0], inside & (col > 0), sums, dtype)
-    middle = as_operand(parts[1], inside & (col >= 0), sums, dtype)
-    return left, middle, as_operand(parts[2], inside & (col < width - 1), sums, dtype)
+    """What `_load_row` loaded, after a norm if there is one, as the first operands of products; 0 outside the image."""
+    if NORM is None:
+        left, middle, right = _within_image(parts, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+    else:
+        left, middle, right = (
+            normalised(parts[0], ends, NORM), normalised(parts[1], ends, NORM), normalised(parts[2], ends, NORM)
+        )  # fmt: skip
+        # Most strips have no border, and nothing to select then; without a norm ptxas would select both ways.
+        if (
+            (row < 0)
+            | (row >= height)
+            | (x0 == 0)
+            | (x0 + 16 * gl.num_warps() >= width)
+            | (WORDS > IN_WORDS - CHUNK * WORDS)
+        ):
+            left, middle, right = _within_image((left, middle, right), row, x0, height, width, CHUNK, IN_WORDS, WORDS)
+    return as_operand(left, sums, dtype), as_operand(middle, sums, dtype), as_operand(right, sums, dtype)
 
 
 @gluon.jit

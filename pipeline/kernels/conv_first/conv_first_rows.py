@@ -138,7 +138,7 @@ def _conv_first_rows(
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
         mean, squares = nothing_counted(COLS, OUT, sums)
-        for turn in range(0, rows + 2, 3):
+        for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
                 queue = queue + (_load_row(place, row + AHEAD, DEEP, IN),)  # type: ignore[assignment]
