@@ -1,7 +1,8 @@
 """Instance and group norms by the project's kernels, as operations of torch beside those of `custom_ops`.
 
-`normalised` is a norm's pass; `normed_conv3x3` a 3×3 convolution that applies the norm to what it reads. Both take the
-statistics that the layer before has stored. On a CPU the reference runs, and on a GPU where `tile` says so.
+`normalised` is a norm's pass, which may make a head's logits of it; `normed_conv3x3` a 3×3 convolution that applies the
+norm to what it reads. Both take the statistics that the layer before has stored. On a CPU the reference runs, and on a
+GPU where `tile` says so.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from pipeline.compiler.ops import tile_of
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import Tile
 from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
@@ -33,7 +34,9 @@ NORM = (
 )
 # How many neighbouring channels are normed together; nets that were saved before group norms were taken don't say it.
 GROUPS = "int group_width=1"
-NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}) -> ()"
+# A 1×1 convolution of what the norm gives, [classes, C] and [classes], whose logits are the result then.
+HEAD = "Tensor? head_weight=None, Tensor? head_bias=None"
+NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}, {HEAD}) -> ()"
 NORMED_CONV3X3 = (
     f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
     f"Tensor(a!) result, Tensor(b!)? statistics, {GROUPS}, Tensor? residual=None, float residual_scale=1.0) -> ()"
@@ -44,17 +47,19 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
     weight, bias = (None if part is None else part.flatten() for part in (given["norm_weight"], given["norm_bias"]))
     activation = Activation(given["norm_activation"], given["norm_slope"])
     norm = Norm(weight, bias, given["eps"], given.get("group_width", 1))
-    return NormPass(norm, activation, given.get("norm_scale", 1.0), given["phases"])
+    head = None if given.get("head_weight") is None else Head(given["head_weight"], given["head_bias"])
+    return NormPass(norm, activation, given.get("norm_scale", 1.0), given["phases"], head)
 
 
 def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
     """A norm's pass by a tile; by torch without one."""
-    x, out = (by_pixels(given[name]) for name in ("x", "result"))
+    how, x = _of_norm(given), by_pixels(given["x"])
+    out = given["result"] if how.head else by_pixels(given["result"])
     if tile is None:
-        norm_pass.reference(x, given["counted"], _of_norm(given), out)
+        norm_pass.reference(x, given["counted"], how, out)
     else:
         assert isinstance(tile, norm_pass.Tile)
-        norm_pass.norm_pass(x, given["counted"], _of_norm(given), out, tile)
+        norm_pass.norm_pass(x, given["counted"], how, out, tile)
 
 
 def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
@@ -68,6 +73,7 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
         residual=None if residual is None else by_pixels(residual),
         residual_scale=given.get("residual_scale", 1.0),
         statistics=counted is not None,
+        early=True,  # a lowered graph's weights are constants
     )
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
     with record_function(f"{LAYER}{given['layer']}"):

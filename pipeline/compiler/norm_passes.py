@@ -1,7 +1,7 @@
 """Finds the passes that norms take in a lowered graph, and gives them, or the layers that read them, to own kernels.
 
-Inductor makes such a pass of a norm's factor and shift, its activation, and perhaps the rounding to fp8. It stays
-Inductor's where it does more than that: where a head, a residual or an activation of another kind reads it.
+Inductor makes such a pass of a norm's factor and shift, its activation, and perhaps the rounding to fp8 or the logits
+of a head. It stays Inductor's where it does more than that: where a residual or an activation of another kind reads it.
 """
 
 import operator
@@ -14,7 +14,8 @@ from torch import fx
 
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, operation
 from pipeline.compiler.fp8_rounding import FP8
-from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, erase_unread, is_call, only_user
+from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, add_constant, erase_unread, is_call, only_user
+from pipeline.compiler.norm_heads import FoundHead, head_of
 from pipeline.compiler.ops import tile_of
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, TO
 from pipeline.compiler.passes.norm_sums import factor_and_shift
@@ -29,6 +30,16 @@ MEMORY, CLAMP, COPY, PLACE = (
     "aten.copy_.default",
     "aten.as_strided.default",
 )
+NORM = (
+    "counted",
+    "norm_weight",
+    "norm_bias",
+    "eps",
+    "phases",
+    "norm_activation",
+    "norm_slope",
+    "group_width",
+)  # of a pass's arguments
 LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default")
 
 
@@ -42,6 +53,7 @@ class FoundPass:
         last: what the pass comes to.
         activation: one without a slope for each channel.
         scale: of `last`, where that is fp8; None of fp16.
+        head: the logits, where they alone are made of `last`.
     """
 
     x: fx.Node
@@ -49,13 +61,14 @@ class FoundPass:
     last: fx.Node
     activation: Activation
     scale: float | None
+    head: FoundHead | None
 
 
 def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
     """The passes that a kernel can take over, as they stood at the start."""
     for node in [node for node in graph.nodes if node.target is factor_and_shift]:
         found = _pass_of(node)
-        if found is not None and all(_only_reads(user, found.last) for user in found.last.users):
+        if found is not None and (found.head or all(_only_reads(user, found.last) for user in found.last.users)):
             yield found
 
 
@@ -79,7 +92,8 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
             return None
         activation, last = known, after
     last, scale = _rounded(last)
-    return None if activation.by_channel else FoundPass(x, factors, last, activation, scale)
+    head = head_of(last) if scale is None else None
+    return None if activation.by_channel else FoundPass(x, factors, last, activation, scale, head)
 
 
 def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
@@ -110,6 +124,7 @@ def put_pass(found: FoundPass) -> fx.Node:
     stored = next((user for user in last.users if is_call(user, COPY)), None)
     with graph.inserting_before(stored or last):
         out = _memory(found, stored)
+        weight, bias = _of_head(found)
         given = {
             **norm,
             "norm_activation": found.activation.name,
@@ -118,6 +133,8 @@ def put_pass(found: FoundPass) -> fx.Node:
             "tile": REFERENCE,
             "result": out,
             "group_width": group_width,
+            "head_weight": weight,
+            "head_bias": bias,
         }
         call = graph.call_function(operation("normalised"), (found.x,), given)
     if stored is not None:
@@ -129,21 +146,36 @@ def put_pass(found: FoundPass) -> fx.Node:
     for user in [user for user in last.users if is_call(user, *LAYOUTS)]:
         user.replace_all_uses_with(out)
         graph.erase_node(user)
-    last.replace_all_uses_with(out)
-    erase_unread(last, MEMORY)
+    given_up = last if found.head is None else found.head.logits
+    given_up.replace_all_uses_with(out)
+    erase_unread(given_up, MEMORY)
     return call
+
+
+def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
+    """The weight and the bias of a pass's head as the module's own; two of None without one."""
+    if found.head is None:
+        return None, None
+    module = found.x.graph.owning_module
+    assert isinstance(module, fx.GraphModule)
+    weight, bias = found.head.head
+    return add_constant(module, "head_weight", weight), add_constant(module, "head_bias", bias)
 
 
 def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
     """Where the kernel writes: memory of its own, or the part of a concatenation's buffer that the pass filled."""
     graph, (shape, steps) = found.x.graph, found.x.args
+    if found.head is not None:
+        logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
+        described = list(logits.shape), list(logits.stride())
+        return graph.call_function(aten.empty_strided.default, described, {**found.x.kwargs, "dtype": torch.float32})
     if stored is None:
         dtype = torch.float16 if found.scale is None else FP8
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
     place = stored.args[0]
     assert isinstance(place, fx.Node)
-    described: Any = place.args
-    wide, (_, length, _, _), _, first = described
+    view: Any = place.args
+    wide, (_, length, _, _), _, first = view
     return graph.call_function(aten.slice.Tensor, (wide, 1, first, first + length))
 
 
@@ -167,7 +199,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
 
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     """The arguments of the operation that does what a norm's pass and the layer after it do."""
-    norm = {name: part for name, part in call.kwargs.items() if name not in ("norm_scale", "tile", "result")}
+    norm = {name: part for name, part in call.kwargs.items() if name in NORM}
     kept = (
         "weight",
         "bias",

@@ -4,7 +4,8 @@ The idea: Inductor's pass computes where each value lies, loads factor and shift
 rounded to fp8, some fifteen instructions a value: with half of the bytes it takes as long as in fp16. Here a program
 has the same few channels from its first pixel to its last, so that factor and shift stay in registers, and fp8's scale
 is in them. On a small map it merges its channels' statistics itself: a kernel that does nothing else would take longer
-to come and go than to compute.
+to come and go than to compute. Where the net's last 1×1 convolution alone reads the answer, the pass stores its logits
+instead: a program has all channels of a pixel.
 """
 
 from collections.abc import Iterator
@@ -14,16 +15,20 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
+from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 from pipeline.kernels.common.nhwc import (
     STORED,
     check_counted,
     check_few_programs,
+    check_matrix,
+    check_vector,
     interpreted,
     next_power_of_two,
     store,
@@ -68,25 +73,28 @@ class NormPass:
         activation: one without a slope for each channel.
         scale: of the stored values, where they are fp8.
         phases: of the statistics, as `block_statistics` has them.
+        head: a 1×1 convolution of the answer, whose logits are stored instead of it.
     """
 
     norm: Norm
     activation: Activation = NONE
     scale: float = 1.0
     phases: int = 1
+    head: Head | None = None
 
 
 @triton.jit
 def _norm_pass(
     x, out, statistics, weight, bias, eps, first, second, unit, gain, height, width, entries, pixels,
-    x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride,
+    x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride, head, head_bias,
     CHANNELS: tl.constexpr, EACH: tl.constexpr, PIXELS: tl.constexpr, STEPS: tl.constexpr,
     MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, GROUP: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, CLASSES: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit) · gain.
 
+    With CLASSES out is [N, CLASSES, pixels]: sums of that over channels by head [CLASSES, CHANNELS], and head_bias.
     Factor and shift [N, CHANNELS] are `first` and `second`, or where the program MERGES they are made of statistics
     [N, entries, 2, CHANNELS] of phases of height × width, over each channel's GROUP of neighbours. Gain may be None.
     """
@@ -117,6 +125,9 @@ def _norm_pass(
         factor = tl.load(first + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
         shift = tl.load(second + image * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)
     factor, shift = (factor * unit)[None, :], (shift * unit)[None, :]
+    rows = ()
+    for label in tl.static_range(CLASSES):
+        rows = rows + (tl.load(head + label * CHANNELS + channel, mask=channel < CHANNELS, other=0.0)[None, :],)  # type: ignore[assignment]
     for step in tl.range(0, STEPS):
         after = pixel + PIXELS
         place = (after * x_pixel_stride)[:, None] + channel[None, :]
@@ -124,28 +135,36 @@ def _norm_pass(
         y = ACTIVATION(value.to(tl.float32) * factor + shift, SLOPE)
         if gain is not None:
             y *= gain
-        place = (pixel * out_pixel_stride)[:, None] + channel[None, :]
-        tl.store(target + place, rounded(y, out.dtype.element_ty), mask=(pixel < pixels)[:, None] & known)
+        for label in tl.static_range(CLASSES):
+            logit = tl.sum(y * rows[label], axis=1) + tl.load(head_bias + label)
+            tl.store(target + label * pixels + pixel, logit, mask=pixel < pixels)
+        if CLASSES == 0:
+            place = (pixel * out_pixel_stride)[:, None] + channel[None, :]
+            tl.store(target + place, rounded(y, out.dtype.element_ty), mask=(pixel < pixels)[:, None] & known)
         value, pixel = ahead, after
 
 
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
-    """Write a map after its norm and activation.
+    """Write a map after its norm and activation, or the logits of a head of it.
 
     Args:
         x: [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other.
         statistics: [N, blocks, 2, C] fp32 of x before it was rounded.
         how: the norm, what follows, and the scale of `out`.
-        out: [N, H, W, C] fp16 or fp8, laid out as x; a channel slice at will.
+        out: [N, H, W, C] fp16 or fp8, laid out as x; a channel slice at will. With a head [N, classes, H, W] fp32,
+            contiguous.
         tile: one of `candidates`; the first of them without.
 
     Raises:
-        ValueError: a tensor isn't as above, the kernels have no such groups, or the activation isn't one that `how`
-            allows; the text begins with its name.
+        ValueError: a tensor isn't as above, the kernels have no such groups, the activation isn't one that `how`
+            allows, or a head has more classes or channels than a program; the text begins with its name.
     """
     batch, height, width, channels = x.shape
-    for name, part in (("x", x), ("out", out)):
-        _check_map(name, part, x.shape)
+    _check_map("x", x, x.shape)
+    if how.head is None:
+        _check_map("out", out, x.shape)
+    else:
+        _check_head(how, out, x.shape)
     check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
     _check_activation(how)
@@ -162,9 +181,10 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
         x, out, statistics, weight, bias, eps, first, second, *_units(how),
         height // how.phases, width // how.phases, entries, pixels,
-        x.stride(0), x.stride(2), out.stride(0), out.stride(2),
+        x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
         LINES=min(FEW, max(2, next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
+        CLASSES=0 if how.head is None else len(how.head.bias),
         ACTIVATION=how.activation.expression, SLOPE=how.activation.slope,
         DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
@@ -174,6 +194,23 @@ def _check_activation(how: NormPass) -> None:
     if how.norm.eps is None or how.activation.by_channel:
         given = f"{how.activation} and {how.norm.eps}"
         raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
+
+
+def may_head(classes: int, channels: int) -> bool:
+    """Whether a pass over so many channels can make the logits of so many classes."""
+    return classes <= MOST_CLASSES and channels <= WIDEST
+
+
+def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
+    batch, height, width, channels = shape
+    assert how.head is not None
+    weight, bias = how.head
+    if not may_head(len(bias), channels) or how.scale != 1.0:
+        limits = f"at most {MOST_CLASSES} classes of {WIDEST} channels, and logits no scale"
+        raise ValueError(f"head must have {limits}, got {len(bias)} of {channels} and {how.scale}")
+    check_matrix("head's weight", weight, (len(bias), channels))
+    check_vector("head's bias", bias, len(bias))
+    check_matrix("out", out, (batch, len(bias), height, width))
 
 
 def _units(how: NormPass) -> tuple[float, float | None]:
@@ -191,12 +228,15 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
-    """What `norm_pass` computes of x and into out [N, H, W, C], in plain PyTorch and fp32, on any device."""
+    """What `norm_pass` computes of x [N, H, W, C] and into out, in plain PyTorch and fp32, on any device."""
     mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases, how.norm.group_width)
     factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
     shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
     y = how.activation(x.float() * factor[:, None, None] + shift[:, None, None])
-    store(y / how.scale, out)
+    if how.head is None:
+        store(y / how.scale, out)
+    else:
+        out.copy_(functional.linear(y, how.head.weight, how.head.bias).permute(0, 3, 1, 2))
 
 
 def candidates(statistics: Tensor) -> Iterator[Tile]:

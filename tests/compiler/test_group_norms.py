@@ -186,7 +186,7 @@ def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("make", "ways"),
-    [(PreActivated, {IN_A_PASS: 0, WHEN_READ: 7}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
+    [(PreActivated, {IN_A_PASS: 1, WHEN_READ: 7}), (Diffusing, {IN_A_PASS: 3, WHEN_READ: 0})],
     ids=["SegResNet", "diffusers"],
 )
 @torch.no_grad()

@@ -39,9 +39,10 @@ def of_norms() -> dict[str, list[Sample]]:
     kept = {"weight": torch.randn(9, 8, 16), "bias": torch.rand(8), "activation": "none", "slope": 0.0, "layer": "a"}
     made = {"result": torch.empty(2, 8, 16, 8).permute(0, 3, 1, 2), "statistics": torch.empty(2, 1, 2, 8)}
     groups, whole = {"group_width": 4}, {**norm, **kept, **made}
+    head = {"head_weight": torch.randn(2, 16), "head_bias": torch.rand(2), "result": torch.empty(2, 2, 8, 16)}
     added = {"residual": torch.randn(2, 8, 16, 8).half().permute(0, 3, 1, 2), "residual_scale": 0.5}
     return {
-        "normalised": [((x,), alone | named, ALL_CHECKS) for named in ({}, groups)],
+        "normalised": [((x,), alone | named, ALL_CHECKS) for named in ({}, groups, head)],
         "normed_conv3x3": [
             ((x,), whole | named, ALL_CHECKS[:3]) for named in ({}, groups, added, {"statistics": None})
         ],

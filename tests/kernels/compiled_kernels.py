@@ -9,7 +9,7 @@ from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head,
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import reaching_views_barred
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
@@ -110,6 +110,7 @@ def plain_kernels() -> None:
     gate = SecondSource(torch.zeros(1, 1, 1, 32).half())
     conv1x1.gated_conv1x1(small, taps[0], epilogue, Outputs(torch.zeros_like(small)), gate)
     norm_small(small)
+    norm_and_head()
     norm_groups()
 
 
@@ -127,6 +128,13 @@ def norm_small(x: torch.Tensor, stored: torch.dtype = HALF) -> None:
     scale = 0.5 if stored == FP8 else 1.0
     how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1), scale)
     norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x, dtype=stored))
+
+
+def norm_and_head() -> None:
+    """A pass that makes the logits of three classes of 32 channels, and merges its statistics."""
+    how = norm_pass.NormPass(Norm(eps=1e-5), head=Head(torch.zeros(3, 32), torch.zeros(3)))
+    x, counted = torch.zeros(1, 16, 16, 32).half(), torch.zeros(1, blocks_of(16, 16), 2, 32)
+    norm_pass.norm_pass(x, counted, how, torch.zeros(1, 3, 16, 16))
 
 
 def norm_groups() -> None:
@@ -179,4 +187,5 @@ def from_registers() -> None:
     assert counted is not None
     conv3x3_normed.normed_conv3x3(operands, counted, how, by_slots)
     norm_small(x[:, :16, :16].contiguous())
+    norm_and_head()
     norm_groups()

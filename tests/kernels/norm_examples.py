@@ -8,13 +8,18 @@ from torch import Tensor
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass, Tile
 from tests.kernels.examples import DEVICE, FP8, HALF, poisoned, values
 
 LEAKY = Activation("leaky_relu", 0.1)
+
+
+def head_of(classes: int, channels: int) -> Head:
+    """A last 1×1 convolution with random weights."""
+    return Head(values(classes, channels, dtype=torch.float32), values(classes, dtype=torch.float32))
 
 
 def normed(
@@ -34,9 +39,14 @@ def normed(
 
 
 def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: Tile | None) -> Tensor:
-    """What a tile of the pass, or without one its reference, writes into a part of a wider map, and nothing beside."""
+    """What a tile of the pass, or without one its reference, writes into a part of a wider map, and nothing beside.
+
+    Of a head the logits, which are of no wider map.
+    """
     wide = poisoned(*x.shape[:3], 2 * x.shape[3], dtype=dtype)
     out = wide[..., x.shape[3] :]
+    if how.head is not None:
+        out = torch.full((len(x), len(how.head.bias), *x.shape[1:3]), torch.nan, device=DEVICE)
     if tile is None:
         norm_pass.reference(x, counted, how, out)
     else:

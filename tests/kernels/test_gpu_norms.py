@@ -13,7 +13,7 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.norm_pass import NormPass
 from tests.kernels.examples import FP8, HALF, assert_near
-from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, normed, stored
+from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored
 from tests.kernels.test_gpu_kernels import what_the_gpu_has
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
@@ -27,6 +27,14 @@ def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dty
     x, counted, how = normed(size, phases=2)
     how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
     check_pass(x, counted, how, dtype)
+
+
+@pytest.mark.parametrize(("classes", "group_width"), [(1, 1), (3, 4), (8, 1)])
+@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 200, 174, 32), (1, 512, 512, 64)])
+def test_every_tile_of_the_pass_makes_logits_on_a_gpu(size: tuple[int, ...], classes: int, group_width: int) -> None:
+    """By themselves, and where the statistics are merged first; the same bits in two runs."""
+    x, counted, how = normed(size, group_width=group_width)
+    check_pass(x, counted, replace(how, head=head_of(classes, size[-1])), HALF)
 
 
 @pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)

@@ -49,7 +49,7 @@ def programs(lines: list[str]) -> list[str]:
 FAR = dict.fromkeys(
     ("_conv_first_gluon", "_conv_first_rows", "_conv3x3_few", "_transposed3x3_few", "_upsample2x"), " far rows"
 )
-GROUPS = ["_norm_pass", *["_merged_statistics"] * 2, "_norm_pass"]
+GROUPS = [*["_norm_pass"] * 2, *["_merged_statistics"] * 2, "_norm_pass"]  # a head before them
 # What is fed from registers, and norms, of which one is within a convolution and the others have no products.
 FROM_REGISTERS = [*["conv3x3_rows"] * 3, "_conv_first_gluon", "_conv_first_rows", "conv3x3_rows"]
 NORMS = ["_merged_statistics", "conv3x3_rows", "_norm_pass", *GROUPS]

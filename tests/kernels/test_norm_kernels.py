@@ -14,7 +14,7 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass, Tile
 from tests.kernels.examples import FP8, HALF, assert_near
-from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, normed, stored
+from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored
 
 
 @pytest.mark.parametrize(("merges", "dtype"), [(True, FP8), (False, HALF)])
@@ -56,6 +56,20 @@ def test_a_pass_ends_in_any_activation(activation: Activation, dtype: torch.dtyp
     assert_near(found, wanted, dtype)
 
 
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize(("classes", "channels", "group_width"), [(1, 24, 1), (3, 32, 4), (8, 64, 16)])
+def test_the_pass_makes_a_head_s_logits(classes: int, channels: int, group_width: int, merges: bool) -> None:
+    """In fp32, of what it would have stored; and the reference is torch's own convolution."""
+    x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
+    how = replace(how, head=head_of(classes, channels))
+    assert how.head is not None
+    found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    between = stored(replace(how, head=None), x, counted, HALF, None).float().permute(0, 3, 1, 2)
+    logits = functional.conv2d(between, how.head.weight[:, :, None, None], how.head.bias)
+    assert float((wanted - logits).norm() / logits.norm()) < 1e-3
+
+
 @pytest.mark.parametrize("group_width", [2, 3, 8])
 def test_the_reference_is_torchs_group_norm(group_width: int) -> None:
     x, counted, how = normed((2, 9, 20, 24), group_width=group_width)
@@ -93,6 +107,16 @@ def test_every_size_has_a_tile_and_small_maps_one_that_merges() -> None:
             ({"how": NormPass(Norm(eps=1e-5, group_width=width))}, rf"^group_width must be .* divides 8, got {width}$")
             for width in (-8, -1, 0, 3, 16, 128, 2**40)
         ),
+        (
+            {"how": NormPass(Norm(eps=1e-5), head=head_of(9, 8))},
+            "^head must have at most 8 classes of 64 channels.* 9 of",
+        ),
+        (
+            {"how": NormPass(Norm(eps=1e-5), scale=0.5, head=head_of(2, 8))},
+            "^head must .* no scale, got 2 of 8 and 0.5$",
+        ),
+        ({"how": NormPass(Norm(eps=1e-5), head=head_of(2, 4))}, r"^head's weight must be \[2, 8\]"),
+        ({"how": NormPass(Norm(eps=1e-5), head=head_of(2, 8))}, r"^out must be \[1, 2, 8, 16\] contiguous float32"),
     ],
 )
 def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str) -> None:
