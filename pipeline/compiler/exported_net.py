@@ -15,11 +15,13 @@ from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.memory_formats import CHANNELS_LAST, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.measure.module_casts import cast_before_weights
 from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Order
 
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
+CASTS = "cast_own_values"  # the name of what an `Entry` does that `casts`, among the passes
 
 
 class UnsupportedError(Exception):
@@ -29,13 +31,15 @@ class UnsupportedError(Exception):
 class Entry(nn.Module):
     """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within, or as `layout` says.
 
-    A batch of volumes has a depth before the height.
+    A batch of volumes has a depth before the height. Where it `casts` modules with weights take values of any type.
     """
 
-    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC") -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", *, casts: bool = False) -> None:
         super().__init__()
         self.net = net_laid_out(copy.deepcopy(net), layout)
         net_in_dtype(self.net, dtype)
+        if casts:
+            cast_before_weights(self.net, dtype)
         self.dtype = dtype
         self.layout: Order = layout
 
@@ -110,22 +114,32 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: O
     Raises:
         UnsupportedError: torch can't export it.
     """
-    net = compute_once(copy.deepcopy(net))
-    entry, examples = Entry(net, dtype, layout).eval(), batched(inputs)
+    net, examples = compute_once(copy.deepcopy(net)), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
-        try:
-            program = without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({}))
-        except Exception as error:  # torch.export raises many kinds, the net's own among them
-            raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
-        module = program.module()
+        module, matched = _graph_of(net, examples, dtype, layout)
     if not isinstance(module, fx.GraphModule):
         raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
     without_checks(module)
     name_by_first_paths(module.graph, net, within=ENTRY)
     own = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers(remove_duplicate=False))}
-    return ExportedNet(
-        module, {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}, dtype, examples.device
-    )
+    exact = {f"{ENTRY}.{name}": tensor.detach() for name, tensor in own.items()}
+    return ExportedNet(module, exact, dtype, examples.device, matched)
+
+
+def _graph_of(
+    net: nn.Module, examples: Batch, dtype: torch.dtype, layout: Order
+) -> tuple[nn.Module, dict[str, list[str]]]:
+    """The net's graph, and what was done to have one: casts, where it makes fp32 values that its weights don't take."""
+    failure: Exception | None = None
+    for casts in (False, True):
+        try:
+            entry = Entry(net, dtype, layout, casts=casts).eval()
+            program = without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({}))
+            return program.module(), {CASTS: [ENTRY]} if casts else {}
+        except Exception as error:  # noqa: BLE001 - torch.export raises many kinds, the net's own among them
+            failure = failure or error
+    assert failure is not None
+    raise UnsupportedError(f"torch.export can't take the net: {first_line(failure)}") from failure
 
 
 def without_rare(program: ExportedProgram) -> ExportedProgram:

@@ -4,10 +4,11 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.config.request_error import nearest
 from pipeline.measure.memory_formats import net_in_dtype
+from pipeline.measure.module_casts import cast_before_weights, takes_in
 from pipeline.stages.api import StageError
 
 
@@ -34,25 +35,7 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str]) -> nn.Modul
     for name, module in exact.items():
         parent, _, leaf = name.rpartition(".")
         setattr(net.get_submodule(parent), leaf, module)
-        _casts(module, torch.float32)
+        takes_in(module, torch.float32)
     if kept:
-        for part in net.modules():
-            if part not in inside and any(
-                True for _ in (*part.parameters(recurse=False), *part.buffers(recurse=False))
-            ):
-                _casts(part, dtype)
+        cast_before_weights(net, dtype, inside)
     return net
-
-
-def _casts(module: nn.Module, dtype: torch.dtype) -> None:
-    """Lets a module take its floating tensors in that precision."""
-
-    def cast(value: object) -> object:
-        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    def before(
-        _: nn.Module, args: tuple[object, ...], named: dict[str, object]
-    ) -> tuple[tuple[object, ...], dict[str, object]]:
-        return tuple(map(cast, args)), {name: cast(value) for name, value in named.items()}
-
-    module.register_forward_pre_hook(before, with_kwargs=True)

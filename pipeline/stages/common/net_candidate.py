@@ -15,6 +15,7 @@ from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
 from pipeline.measure.fingerprint import held_by
+from pipeline.measure.module_casts import CAST_OWN_VALUES
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import INDUCTOR, Execution, Order
 from pipeline.records.run_record import Precision as PrecisionName
@@ -109,14 +110,21 @@ def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def described(best: Candidate, barred: str, refused: Mapping[str, str]) -> str:
-    """What runs, in a line, and what could not: candidates that were refused, layers whose kernel failed."""
+def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts: bool = False) -> str:
+    """What runs, in a line, and what could not: candidates that were refused, layers whose kernel failed.
+
+    Args:
+        best: what runs.
+        barred: why kernels are.
+        refused: candidates, and why.
+        casts: whether the net's own fp32 values are cast.
+    """
     ours = best.execution.own_kernels or 0
     precision = best.execution.precision
     text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
     if not ours:
         text = f"{precision}, all by {best.name}, one CUDA graph"
-    parts = [text, *([f"kernels are barred: {barred}"] if barred else [])]
+    parts = [text, *([CAST_OWN_VALUES] if casts else []), *([f"kernels are barred: {barred}"] if barred else [])]
     parts += [f"{name} was refused: {why}" for name, why in refused.items()]
     if best.plan.failed:
         layer, why = next(iter(best.plan.failed.items()))

@@ -16,6 +16,7 @@ from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_formats import IN_WORDS, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_before_weights
 from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
 from pipeline.stages.common.kept_fp32 import in_half
@@ -174,11 +175,32 @@ class Half(nn.Module):
         self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
         self.layout: Order = layout
+        self.casts_own_values = False
 
     @property
     def in_words(self) -> str:
         """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
-        return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded"
+        parts = [f"{short(self.dtype)} weights", IN_WORDS[self.layout], f"{self.folds} batch norms folded"]
+        return ", ".join(parts + [CAST_OWN_VALUES] * self.casts_own_values)
+
+    def cast_own_values_if_needed(self, *inputs: Tensor) -> None:
+        """Let modules with weights cast what they are given, where the net doesn't take these inputs without, but so.
+
+        Inputs are a batch [batch, channels, height, width] and what others the net has.
+        """
+        if self.dtype != FULL and not self._takes(*inputs):
+            casts = cast_before_weights(self.net, self.dtype)
+            self.casts_own_values = self._takes(*inputs)
+            for cast in [] if self.casts_own_values else casts:
+                cast.remove()
+
+    def _takes(self, *inputs: Tensor) -> bool:
+        try:
+            with torch.inference_mode():
+                self(*inputs)
+        except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, and raises it again in the stage
+            return False
+        return True
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
@@ -190,8 +212,11 @@ class Half(nn.Module):
 
 
 def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
-    """The workload's net as `Half`, in eval mode and in the layout that it takes."""
-    return Half(workload.model, dtype, kept, workload.layout).eval()
+    """The workload's net as `Half`, in eval mode, in the layout that it takes, and with the casts that it needs."""
+    half = Half(workload.model, dtype, kept, workload.layout).eval()
+    if not kept:  # with which it casts already
+        half.cast_own_values_if_needed(*workload.inputs[0])
+    return half
 
 
 class AsItLies(nn.Module):

@@ -14,7 +14,7 @@ from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import choose, untimed_library
 from pipeline.compiler.compile_ahead import compiled_beside, programs_of
-from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
+from pipeline.compiler.exported_net import CASTS, ExportedNet, UnsupportedError, export
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import Plan, lower
@@ -255,7 +255,7 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
     lowered, inputs = best.lowered, rewritten.workload.inputs[0]
     return Runner(
         run,
-        description=described(best, details["kernels_barred"], rewritten.refused),
+        description=described(best, details["kernels_barred"], rewritten.refused, casts=CASTS in rewritten.net.matched),
         execution=best.execution,
         details=details,
         calibration=best.calibration,

@@ -1,0 +1,148 @@
+"""Nets that make fp32 values in their forward, which torch's layers don't take beside weights in half precision."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.compiler.exported_net import CASTS, UnsupportedError, export
+from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
+from pipeline.measure.module_casts import CAST_OWN_VALUES
+from pipeline.stages.api import Workload
+from pipeline.stages.common.precision import half_net
+
+IMAGE = torch.rand(2, 3, 16, 16)
+
+
+class WithPlaces(nn.Module):
+    """A grid of positions beside the image, as CoordConv has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(5, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        lines = [torch.linspace(-1, 1, length, device=image.device) for length in image.shape[-2:]]
+        places = torch.stack(torch.meshgrid(*lines, indexing="ij")).expand(len(image), -1, -1, -1)
+        logits: Tensor = self.head(self.body(torch.cat([image, places], 1)).relu())
+        return logits
+
+
+class WithSoftmax(nn.Module):
+    """A softmax in fp32, and then a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(image).float().softmax(1))
+        return logits
+
+
+class WithTime(nn.Module):
+    """Sines of a time step, as lucidrains' diffusion U-Nets embed it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time, self.body, self.head = nn.Linear(8, 8), nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        angles = torch.arange(2, device=image.device)[:, None] * torch.logspace(0, -4, 4, device=image.device)
+        shift = self.time(torch.cat([angles.sin(), angles.cos()], 1))
+        value: Tensor = self.head(functional.silu(self.body(image) + shift[:, :, None, None]))
+        return value
+
+
+class Gain(nn.Module):
+    """A module that scales in fp32, with a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((1,), 2.0))
+
+    def forward(self, value: Tensor) -> Tensor:
+        scaled: Tensor = self.gain * value
+        return scaled
+
+
+class InFp32OnPurpose(nn.Module):
+    """Values beyond fp16 for a while, which the weights there allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.gain = nn.Conv2d(3, 2, 1), Gain()
+
+    def forward(self, image: Tensor) -> Tensor:
+        large: Tensor = self.gain(self.head(image).float() * 60000)
+        return (large / 60000).to(image.dtype)
+
+
+NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime]
+
+
+def work(net: nn.Module) -> Workload:
+    return Workload(net, [IMAGE], torch.device("cpu"), Path())
+
+
+@pytest.mark.parametrize("make", NETS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module], dtype: torch.dtype) -> None:
+    """Which torch refuses otherwise; it is said."""
+    torch.manual_seed(0)
+    net = make().eval()
+    half = half_net(work(net), dtype)
+    assert distance(half(IMAGE).float(), net(IMAGE)) < (5e-3 if dtype == torch.float16 else 4e-2)
+    assert half.casts_own_values
+    assert half.in_words.endswith(CAST_OWN_VALUES)
+
+
+@pytest.mark.parametrize("make", NETS)
+@torch.no_grad()
+def test_so_does_an_exported_net(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    net = make().eval()
+    exported = export(net, IMAGE, torch.float16)
+    assert exported.matched == {CASTS: ["net"]}
+    assert distance(exported.module(IMAGE), net(IMAGE)) < 5e-3
+
+
+@torch.no_grad()
+def test_a_net_that_runs_without_has_no_casts() -> None:
+    """Nor is what it computes in fp32 on purpose, in a module with weights, rounded on its way in."""
+    net = InFp32OnPurpose().eval()
+    half = half_net(work(net), torch.float16)
+    assert not half.casts_own_values
+    assert not any(part._forward_pre_hooks for part in half.modules())
+    assert distance(half(IMAGE).float(), net(IMAGE)) < 5e-3
+    exported = export(net, IMAGE, torch.float16)
+    assert exported.matched == {}
+    assert distance(exported.module(IMAGE), net(IMAGE)) < 5e-3
+
+
+def test_what_no_cast_mends_fails_as_it_would() -> None:
+    """By its own words, and without casts."""
+
+    class Fails(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Conv2d(3, 2, 1)
+
+        def forward(self, image: Tensor) -> Tensor:
+            if image.dtype != torch.float32:
+                raise ValueError("this net wants fp32")
+            logits: Tensor = self.head(image)
+            return logits
+
+    half = half_net(work(Fails().eval()), torch.float16)
+    assert not half.casts_own_values
+    assert not any(part._forward_pre_hooks for part in half.modules())
+    with pytest.raises(ValueError, match=r"^this net wants fp32$"):
+        half(IMAGE)
+    with pytest.raises(UnsupportedError, match="this net wants fp32"):
+        export(Fails().eval(), Batch((IMAGE,), ("image",)), torch.float16)
