@@ -110,6 +110,7 @@ FURTHER = frozenset(
         "max_pool2d",
         "max_pool3d",
         "median",
+        "meshgrid",
         "mish",
         "moveaxis",
         "mode",

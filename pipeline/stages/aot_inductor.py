@@ -50,13 +50,13 @@ def build(
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
     made = cold or not path.exists()
-    traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
+    traffic, casts = compiled(workload, path, precision, frozen, max_autotune) if made else (no_traffic, "")
     details: dict[str, object] = why_fp32(precision) | (package_compiler().details if made else {})
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
-        description=description(precision, frozen, max_autotune, workload.layout),
+        description=description(precision, frozen, max_autotune, workload.layout) + casts,
         execution=replace(execution(precision, dtype == "fp32", device), layout=workload.layout),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: compile_facts(cache),
@@ -67,8 +67,8 @@ def build(
 
 def compiled(
     workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
-) -> Callable[..., Traffic | None]:
-    """Write the package; what a call of it moves through memory, by Inductor's own count.
+) -> tuple[Callable[..., Traffic | None], str]:
+    """Write the package; what a call of it moves through memory, by Inductor's own count, and what is said of casts.
 
     Raises:
         StageError: torch.export or Inductor can't take the net.
@@ -82,7 +82,7 @@ def compiled(
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
     moved = int(torch._inductor.metrics.num_bytes_accessed)
-    return lambda *_: (moved, "Inductor")
+    return lambda *_: (moved, "Inductor"), model.and_casts
 
 
 def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Order) -> str:

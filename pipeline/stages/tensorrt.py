@@ -170,6 +170,6 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
         )  # fmt: skip
     except Exception as error:  # torch-tensorrt raises many kinds
         raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
-    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16"
+    what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16{model.and_casts}"
     how = execution("fp16", captured=False, provider="torch-tensorrt")
     return Runner(compiled, what, how, traffic=no_traffic)

@@ -67,17 +67,22 @@ def build(
     run = compiled(in_fp8(torchao, half, names, kept), workload.batches[0])
     in_bits = [name for name in names if name not in kept]
     details = layer_details(kept, gains, passed(run, by, "fp8")) | {"fp8_layers": len(in_bits)}
-    return described(workload, run, by, in_bits, details)
+    return described(workload, run, by, in_bits, details, half.and_casts)
 
 
 def described(
-    work: Workload, run: Callable[[Tensor], Tensor], by: Judges, in_bits: list[str], details: dict[str, object]
+    work: Workload,
+    run: Callable[[Tensor], Tensor],
+    by: Judges,
+    in_bits: list[str],
+    details: dict[str, object],
+    and_casts: str = "",
 ) -> Runner:
     """The stage, of whose convolutions these are in fp8."""
     others: dict[str, Precision] = {name: "bf16" for name in convolutions(work.model) if name not in in_bits}
     return Runner(
         run,
-        description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16",
+        description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16{and_casts}",
         execution=Execution("fp8", others, work.layout, "Inductor with torchao", captured=False, fuses=True),
         details=details,
         calibration=by.calibration,

@@ -57,7 +57,9 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     execution = Execution(
         "tf32" if on_gpu_in_fp32 else short(precision), layout=workload.layout, provider="TorchScript", captured=False
     )
-    description = f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file"
+    description = (
+        f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file{half.and_casts}"
+    )
     return Runner(loaded, description, execution, save=save)
 
 

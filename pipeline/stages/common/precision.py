@@ -180,8 +180,12 @@ class Half(nn.Module):
     @property
     def in_words(self) -> str:
         """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
-        parts = [f"{short(self.dtype)} weights", IN_WORDS[self.layout], f"{self.folds} batch norms folded"]
-        return ", ".join(parts + [CAST_OWN_VALUES] * self.casts_own_values)
+        return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded{self.and_casts}"
+
+    @property
+    def and_casts(self) -> str:
+        """What a stage's description adds where the net's own values are cast; "" where they aren't."""
+        return f", {CAST_OWN_VALUES}" if self.casts_own_values else ""
 
     def cast_own_values_if_needed(self, *inputs: Tensor) -> None:
         """Let modules with weights cast what they are given, where the net doesn't take these inputs without, but so.
