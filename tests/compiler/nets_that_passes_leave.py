@@ -91,6 +91,13 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "fold_batch_norm: the weight is computed": lambda: Made(
         lambda x, c, n: n(functional.conv2d(x, c.weight * (2 + x.mean()))), conv(3, 16), nn.BatchNorm2d(16)
     ),
+    "fold_batch_norm: in double precision": lambda: Made(
+        lambda x, c, n: functional.batch_norm(
+            functional.conv2d(x.double(), c.weight.double()), n.running_mean.double(), n.running_var.double()
+        ).float(),
+        conv(3, 16),
+        nn.BatchNorm2d(16),
+    ),
     "fold_batch_norm: no convolution before it": lambda: Made(lambda x, n: n(x), nn.BatchNorm2d(3)),
     "pointwise_before_upsampling: an activation follows": lambda: Made(
         lambda x, a, b: b(functional.interpolate(a(x), scale_factor=2)).relu(), conv(3, 16), conv(16, 16, 1)

@@ -5,8 +5,11 @@ import torch
 from torch import nn
 
 from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.compiler.exported_net import export
+from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.stages.common.precision import folded
 from tests.compiler.nets import image, lively
+from tests.compiler.nets_that_passes_leave import Made, conv
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -40,3 +43,21 @@ def test_a_norm_by_the_batch_itself_is_not_folded() -> None:
     assert count == 0
     batch = image(2, 3, 9, 9)
     torch.testing.assert_close(rewritten(batch), net(batch))
+
+
+@torch.no_grad()
+def test_one_that_the_net_s_own_autocast_runs_is_not_folded() -> None:
+    """Its convolution reads bf16, and would be given weights in the net's type; the convolution before it is folded."""
+
+    def both(x: torch.Tensor, first: nn.Module, before: nn.Module, second: nn.Module, after: nn.Module) -> torch.Tensor:
+        y = before(first(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made: torch.Tensor = after(second(y))
+        return made.float()
+
+    net = lively(Made(both, conv(3, 8), nn.BatchNorm2d(8), conv(8, 8), nn.BatchNorm2d(8)))
+    batch = image(2, 3, 9, 9)
+    made = export(net, batch, torch.float32)
+    rewrite(made, FOR_ANY_BACKEND)
+    assert made.matched["fold_batch_norm"] == ["layers.0"]
+    torch.testing.assert_close(made.module(batch), net(batch), rtol=2e-2, atol=2e-2)

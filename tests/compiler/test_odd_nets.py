@@ -89,6 +89,12 @@ def single_precision_added(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def batch_norm_in_single_precision(net: Written, x: Tensor) -> Tensor:
+    y = functional.conv2d(x.float(), net.second.weight.float() * 1e6, padding=1)
+    answer: Tensor = functional.batch_norm(y, net.beta.float() * 1e6, net.spread.float() * 1e12).to(x.dtype)
+    return answer
+
+
 def up_sampled_in_single_precision(net: Written, x: Tensor) -> Tensor:
     large = functional.interpolate(x[..., ::2, ::2].float() * 1e5, scale_factor=2, mode="bilinear")
     return (large * 1e-5).to(x.dtype)
@@ -196,6 +202,7 @@ BETWEEN = [
     whole_numbers_multiplied,
     up_sampled_by_more_than_twice,
     up_sampled_in_single_precision,
+    batch_norm_in_single_precision,
     padded_weight,
     padded_weight_of_the_image,
     listed,

@@ -19,6 +19,7 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
     """A convolution that a batch norm alone reads takes over its scale and shift; rounded once, from fp32.
 
     A convolution's weight [out, in / groups, k, k] has its outputs first, in groups or not; a transposed one's has not.
+    One that computes in another type than the net's, as the net's own code may ask, stays as it is.
     """
     matched = []
     for norm in calls(net.module.graph, NORM):
@@ -30,6 +31,8 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         weight, known = net.constant(given["weight"]), batch_norm(net, norm)
         transposed = is_call(conv, *TRANSPOSED)
         if weight is None or known is None or not net.knows(given["bias"]) or only_user(conv) is not norm:
+            continue
+        if conv.meta["val"].dtype != net.dtype:
             continue
         if transposed and given["groups"] != 1:
             continue
