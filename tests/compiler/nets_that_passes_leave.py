@@ -118,6 +118,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
         lambda x, a, b: (lambda y: b(y) + y)(functional.interpolate(a(x), scale_factor=2)), conv(3, 16), conv(16, 16, 1)
     ),
     "norms_in_nhwc: no image": lambda: Made(lambda x, n: n(x.flatten(2))[..., None], nn.GroupNorm(3, 3)),
+    "norms_in_nhwc: in double precision, for digits that fp32 hasn't": lambda: Made(
+        lambda x, n: n(x.double() + 1e5).float(), nn.InstanceNorm2d(3)
+    ),
     "norms_in_nhwc: by running statistics": lambda: Made(
         lambda x, n: n(x), nn.InstanceNorm2d(3, track_running_stats=True)
     ),

@@ -21,11 +21,16 @@ INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"
 
 
 def norms_in_nhwc(net: ExportedNet) -> list[str]:
-    """(x - mean) / √(variance + eps) · weight + bias in fp32, over the pixels of a channel or a group of channels."""
+    """(x - mean) / √(variance + eps) · weight + bias in fp32, over the pixels of a channel or a group of channels.
+
+    A norm in fp64 stays as it is: for the digits that fp32 hasn't, the net's own code asks for it.
+    """
     matched = []
     for norm in calls(net.module.graph, INSTANCE, GROUP):
         given = arguments(norm)
         if not gives_image(norm) or not given.get("use_input_stats", True):
+            continue
+        if norm.meta["val"].dtype == torch.float64:
             continue
         channels = shape_of(norm)[1]
         answer = _normalised(net, norm, given, int(given.get("num_groups", channels)))
