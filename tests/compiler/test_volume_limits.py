@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.calibrate import largest
@@ -69,6 +70,31 @@ def test_the_answer_stays(name: str) -> None:
     with torch.no_grad():
         wanted = net(batch)
         assert float((lowered(found)(batch) - wanted).norm() / wanted.norm()) < 1e-5
+
+
+def in_single_precision(y: Tensor, c: nn.Conv3d) -> Tensor:
+    """By values beyond fp16."""
+    far = functional.conv3d(y.float(), c.weight.float() * 1e6, padding=(c.kernel_size[0] // 2,) * 3)
+    return (far / 1e6).to(y.dtype)
+
+
+def in_a_cast_of_its_own(y: Tensor, c: nn.Conv3d) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made: Tensor = c(y)
+    return made.to(y.dtype)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("call", [in_single_precision, in_a_cast_of_its_own])
+def test_what_computes_in_another_type_than_the_net_s_is_left(call: Callable[..., Tensor], size: int) -> None:
+    """In a net in fp16, beside a convolution that has its kernel."""
+    torch.manual_seed(0)
+    net, batch = after(call, conv(8, 8, size)).eval(), image(2, 8, 4, 16, 6)
+    found = rewritten_from(net, batch, torch.float16)
+    assert found.matched["volumes_as_images"] == ["layers.0"]
+    with torch.no_grad():
+        limit = 1e-3 if call is in_single_precision else 1e-2
+        assert distance(lowered(found), batch, net(batch)) < limit
 
 
 def test_slices_of_less_rows_than_half_a_tile_are_left() -> None:

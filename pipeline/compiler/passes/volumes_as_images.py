@@ -103,9 +103,14 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
-    """The kernel that takes a convolution: of channels and sides that suit it, and slices that fill half of a tile."""
+    """The kernel that takes a convolution: of channels and sides that suit it, and slices that fill half of a tile.
+
+    None takes one that computes in another type than the net's.
+    """
     source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
     if weight is None or not volume(node) or not volume(source) or not net.knows(arguments(node)["bias"]):
+        return None
+    if node.meta["val"].dtype != net.dtype:
         return None
     form = next((form for form in FORMS if form.fits(node, weight)), None)
     inner, outer = shape_of(source)[1], shape_of(node)[1]
@@ -208,8 +213,8 @@ class _Walk:
         self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:
-        """The weight [out, in, 1, 1] of a convolution of 1×1×1; None for what isn't one."""
-        if not is_call(node, CONV3D, SAME_CONV3D):
+        """The weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
+        if not is_call(node, CONV3D, SAME_CONV3D) or node.meta["val"].dtype != self.net.dtype:
             return None
         given = arguments(node)
         weight = self.net.constant(given["weight"])
