@@ -4,15 +4,20 @@ import re
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, which torch.onnx puts into its errors (torch 2.12)
 EXPLAINED = "Explanation:"  # with which torch.compile begins what tells one error from another (torch 2.12)
+INTERPRETED = "The following operation failed in the TorchScript interpreter."  # whose error comes last (torch 2.12)
+RAISED = re.compile(r"\w*(Error|Exception): ")
 MOST_CHARACTERS = 300  # of the line
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's text that isn't empty, cut where it is long; of an error without a text its type.
 
-    A line that only introduces others gives way to the error's cause, or is continued by its explanation.
+    A line that only introduces others gives way to the error's cause or to what comes of them, or is continued by its
+    explanation.
     """
     first, *others = _lines(error)
+    if first == INTERPRETED and others:
+        return shortened(next((line for line in reversed(others) if RAISED.match(line)), others[-1]))
     cause = error.__cause__
     if first.endswith(":") and cause is not None:
         return shortened(f"{type_of(cause)}: {_lines(cause)[0]}")
@@ -26,9 +31,9 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def typed_line(error: BaseException) -> str:
-    """An error's type and the first line of its text, where it has one."""
+    """An error's type and the first line of its text, where it has one that doesn't begin with the type itself."""
     kind, line = type_of(error), first_line(error)
-    return kind if line == kind else shortened(f"{kind}: {line}")
+    return line if line == kind or line.startswith(f"{kind}: ") else shortened(f"{kind}: {line}")
 
 
 def text_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ OTHERS_CODE = (  # which nobody's net is in
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
     sysconfig.get_path("stdlib"),
+    "code/__torch__/",  # as TorchScript calls the code that it writes
 )
 # How torch.compile and torch.export quote in an error's text the lines of a net that they trace (torch 2.12).
 QUOTED = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[\w<>]+)$', re.MULTILINE)

@@ -1,5 +1,6 @@
 """What a net raises is told with the line of the net's code: torch's own words are the same for all nets."""
 
+import io
 import re
 from collections.abc import Callable
 
@@ -91,6 +92,18 @@ def test_what_torch_compile_explains_is_in_the_line() -> None:
     torch._dynamo.utils.clear_compilation_metrics()  # a stage of this process would be told to have compiled nothing
     assert "cat" in reason
     assert "in forward, test_where_raised.py" in reason
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
+def test_code_that_torchscript_writes_is_no_place_in_the_net() -> None:
+    """A program that was saved names files that nobody has."""
+    content = io.BytesIO()
+    torch.jit.save(torch.jit.trace(nn.Conv2d(3, 1, 1), torch.zeros(1, 3, 4, 4)), content)
+    content.seek(0)
+    kind, reason = failure_of(raised(lambda: torch.jit.load(content)(torch.zeros(1, 7, 4, 4))))
+    assert kind == "error"
+    assert reason.startswith("RuntimeError: Given groups=1, weight of size [1, 3, 1, 1]")
+    assert ".py" not in reason
 
 
 def test_a_heading_gives_way_to_the_cause() -> None:
