@@ -76,7 +76,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
     made = MAKERS[kind](recorded, folder)
     on_gpu = is_cuda(recorded.workload.device.type)
     fp32 = recorded.stage.target == "pipeline.stages.eager"
-    made.loader = {
+    made.loader |= {
         "tf32": str(int(on_gpu and not fp32)),
         "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
     }
@@ -159,15 +159,17 @@ def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
 
 
 def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
-    """The frozen program of the run; written anew where ends are moved into it."""
+    """The frozen program of the run, to be optimised as there; written anew where ends are moved into it."""
+    how = recorded.stage.execution
+    loader = {"optimised": str(int(how is None or not how.instead))}
     if recorded.ends.flags:
         net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         with torchscript.deprecations_filtered(), torch.inference_mode():
             program = torch.jit.trace(net, tuple(recorded.given), check_trace=False)
             torch.jit.save(torch.jit.freeze(program), folder / "model.pt")
-        return Made("torchscript", "model.pt")
+        return Made("torchscript", "model.pt", loader)
     copy_all(recorded, "model.pt", folder)
-    return Made("torchscript", "model.pt")
+    return Made("torchscript", "model.pt", loader)
 
 
 def as_program(recorded: RecordedStage, folder: Path) -> Made:

@@ -123,9 +123,11 @@ def _onnx(record: StageRecord, file: Artefact, summary: RunSummary) -> str:
     )
 
 
-def _torchscript(_: StageRecord, file: Artefact, __: RunSummary) -> str:
-    lines = ["import torch", f'net = torch.jit.optimize_for_inference(torch.jit.load("RUN/{file.path}"))']
-    return "\n".join([*lines, *_called("batch")])
+def _torchscript(record: StageRecord, file: Artefact, _: RunSummary) -> str:
+    loaded = f'torch.jit.load("RUN/{file.path}")'
+    optimised = record.execution is None or not record.execution.instead
+    net = f"torch.jit.optimize_for_inference({loaded})" if optimised else loaded
+    return "\n".join(["import torch", f"net = {net}", *_called("batch")])
 
 
 def _package(_: StageRecord, file: Artefact, summary: RunSummary) -> str:

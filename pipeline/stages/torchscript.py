@@ -1,14 +1,16 @@
 """TorchScript: traced or scripted, frozen, saved, loaded again, optimised for inference and run. Legacy.
 
+A net that torch's optimisation for inference breaks runs without it, and the stage says so.
 torch deprecates torch.jit since 2.15; its warnings are filtered here alone.
 """
 
+import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,18 @@ from pipeline.stages.common.data_dependence import reads_its_data
 from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, half_net, short
 
 Method = Literal["trace", "script"]
+
+
+class Loaded(NamedTuple):
+    """A program from its file, ready to run.
+
+    Attributes:
+        run: as the net.
+        unoptimised: why torch's optimisation for inference is left out; empty where it isn't.
+    """
+
+    run: Callable[..., Tensor]
+    unoptimised: str = ""
 
 
 def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
@@ -44,8 +58,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         program = compiled(half, method, workload)
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.jit.save(torch.jit.freeze(program), path)
-        # Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read.
-        loaded = torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))
+        loaded = optimised(path, workload)
 
     def save(folder: Path) -> list[Path]:
         if folder != path.parent:
@@ -55,12 +68,39 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     way = {"trace": "traced", "script": "scripted"}[method]
     on_gpu_in_fp32 = fp32 and is_cuda(workload.device.type)
     execution = Execution(
-        "tf32" if on_gpu_in_fp32 else short(precision), layout=workload.layout, provider="TorchScript", captured=False
+        "tf32" if on_gpu_in_fp32 else short(precision),
+        layout=workload.layout,
+        provider="TorchScript",
+        captured=False,
+        instead=loaded.unoptimised,
     )
-    description = (
-        f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file{half.and_casts}"
-    )
-    return Runner(loaded, description, execution, save=save)
+    ran = f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file{half.and_casts}"
+    without = f"; it is {loaded.unoptimised}" if loaded.unoptimised else ""
+    return Runner(loaded.run, f"{ran}{without}", execution, save=save)
+
+
+def optimised(path: Path, workload: Workload) -> Loaded:
+    """The frozen program of a file, optimised for inference; as the file has it where it then fails.
+
+    Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read. What
+    oneDNN has not shows when it is called alone, such as GELU by tanh or a pool with a divisor of its own (torch 2.12).
+
+    Raises:
+        RuntimeError: it fails either way.
+    """
+
+    def tried(program: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+        with torch.inference_mode():
+            program(*workload.inputs[0])
+        return program
+
+    try:
+        return Loaded(tried(torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))))
+    except RuntimeError as error:
+        traceback.print_exc()
+        without = "the frozen program without torch.jit.optimize_for_inference"
+        why = f"{without}, with which it fails: {first_line(error)}"
+        return Loaded(tried(torch.jit.load(path, map_location=workload.device)), why)
 
 
 class OfOneInput(nn.Module):

@@ -44,7 +44,7 @@ def something_else(stage: StageRecord) -> list[RunWarning]:
     """A stage that ran something else than its name promises, by its own word."""
     if stage.execution is None or not stage.execution.instead:
         return []
-    remedy = "take it for what ran: what it is named after has no part in its figures"
+    remedy = "take it for what ran: its figures are of that, not of what it is named after"
     return [RunWarning("something else ran", f"{stage.name} is {stage.execution.instead}", remedy)]
 
 

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from models.datasets import to_batch
 from models.input_contract import NAMED, InputContract
 from pipeline.deploy import artefacts, bundle_files, recorded_stage
 from pipeline.records import codec
+from pipeline.records.run_record import Execution
 from pipeline.stages import torchscript
 from pipeline.stages.common import input_forms
 from tests.deploy.recorded import run_folder, stage
@@ -53,6 +55,24 @@ def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> Non
     with torch.inference_mode(), torchscript.deprecations_filtered():
         found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("instead", ["", "the frozen program"])
+def test_a_program_of_torchscript_is_optimised_if_the_run_s_was(
+    instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that broke it, the bundle's is left as it was frozen."""
+    run = run_folder(tmp_path / "run", [stage("torchscript", execution=Execution("fp32", instead=instead))])
+    record = codec.load(run)
+    recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
+    made = artefacts.make(recorded, (), tmp_path)
+    optimise = Mock(side_effect=torch.jit.optimize_for_inference)
+    monkeypatch.setattr(torch.jit, "optimize_for_inference", optimise)
+    load = loader_in(tmp_path, "support_torch.py", loader=made.loader)["BY_KIND"][made.kind]
+    with torch.inference_mode(), torchscript.deprecations_filtered():
+        found, wanted = load(tmp_path / made.path)(recorded.batch), recorded.workload.model(recorded.batch)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert optimise.call_count == (0 if instead else 1)
 
 
 def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.analysis.choices import choices
-from pipeline.records.run_record import Artefact, RunRecord
+from pipeline.records.run_record import Artefact, Execution, RunRecord
 from pipeline.report import answer
 from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
@@ -177,6 +177,21 @@ def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
     found = usage(summary, replace(summary.stages[0], stage=stage))
     assert found.path == path
     assert line in found.code
+
+
+@pytest.mark.parametrize(
+    ("instead", "line"),
+    [
+        ("", 'net = torch.jit.optimize_for_inference(torch.jit.load("RUN/torchscript/model.pt"))'),
+        ("the frozen program", 'net = torch.jit.load("RUN/torchscript/model.pt")'),
+    ],
+)
+def test_a_program_of_torchscript_is_loaded_as_it_ran(instead: str, line: str) -> None:
+    """Without the optimisation that broke it."""
+    summary, left = made_up.summary(RUN), [Artefact("torchscript/model.pt", "torchscript", 9, "ab")]
+    made = made_up.stage("torchscript", 9.0, 1.0, 10**9, "", artefacts=left)
+    stage = replace(made, execution=Execution("fp16", instead=instead))
+    assert line in usage(summary, replace(summary.stages[0], stage=stage)).code.splitlines()
 
 
 def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:

@@ -70,11 +70,18 @@ def packaged(path: Path) -> Callable[[Tensor], Tensor]:
     return call
 
 
+def scripted(path: Path) -> Callable[[Tensor], Tensor]:
+    """A program of TorchScript, optimised for inference unless that broke it in the run."""
+    program = torch.jit.load(path, map_location=DEVICE)
+    loaded: Callable[[Tensor], Tensor] = program
+    return loaded if CONTRACT["loader"].get("optimised") == "0" else torch.jit.optimize_for_inference(program)
+
+
 BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
     "exported": exported,
     "own_kernels": own_kernels,
     "aot_inductor": packaged,
-    "torchscript": lambda path: torch.jit.optimize_for_inference(torch.jit.load(path, map_location=DEVICE)),
+    "torchscript": scripted,
 }
 
 

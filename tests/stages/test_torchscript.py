@@ -1,0 +1,86 @@
+"""A net that torch's optimisation for inference breaks runs without it, and the stage says so."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.records.error_line import typed_line
+from pipeline.stages import torchscript
+from pipeline.stages.api import Runner, Workload
+from pipeline.stages.torchscript import Method
+
+WITHOUT = "the frozen program without torch.jit.optimize_for_inference, with which it fails: RuntimeError: mkldnn_"
+
+
+class Between(nn.Module):
+    """What a test writes, between two convolutions."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.last, self.between = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 1), between
+
+    def forward(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.between(self.first(batch)))
+        return logits
+
+
+def gelu_by_tanh(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def pool_with_a_divisor(x: Tensor) -> Tensor:
+    return functional.avg_pool2d(x, 2, divisor_override=3)
+
+
+def built(between: Callable[[Tensor], Tensor], folder: Path, method: Method = "trace") -> tuple[Workload, Runner]:
+    torch.manual_seed(0)
+    batches = [torch.randn(1, 3, 8, 8) for _ in range(2)]
+    work = Workload(Between(between).eval(), batches, torch.device("cpu"), folder, verified=2)
+    return work, torchscript.build(work, method=method)
+
+
+def check_answers(work: Workload, stage: Runner) -> None:
+    with torch.inference_mode():
+        for batch in work.batches:
+            torch.testing.assert_close(stage.run(batch), work.model(batch), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("between", "method", "why"),
+    [
+        (gelu_by_tanh, "trace", "gelu: fast, approximate gelu is not supported"),
+        (gelu_by_tanh, "script", "gelu: fast, approximate gelu is not supported"),
+        (pool_with_a_divisor, "trace", "avg_pool2d operator does not support divisor"),
+    ],
+)
+def test_what_fails_when_optimised_runs_as_it_was_frozen(
+    between: Callable[[Tensor], Tensor], method: Method, why: str, tmp_path: Path
+) -> None:
+    """By what oneDNN lacks."""
+    work, stage = built(between, tmp_path, method)
+    check_answers(work, stage)
+    assert stage.execution is not None
+    assert stage.execution.instead == WITHOUT + why
+    assert stage.description.endswith(f"loaded from its file; it is {WITHOUT}{why}")
+
+
+def test_what_is_optimised_says_nothing_of_it(tmp_path: Path) -> None:
+    work, stage = built(functional.gelu, tmp_path)
+    check_answers(work, stage)
+    assert stage.execution is not None
+    assert stage.execution.instead == ""
+    assert stage.description.endswith("loaded from its file")
+
+
+def test_what_fails_either_way_is_an_error_that_says_why(tmp_path: Path) -> None:
+    """In the words of the operation that failed, once."""
+    work, _ = built(functional.relu, tmp_path)
+    others = replace(work, batches=[torch.randn(1, 5, 8, 8)])
+    with pytest.raises(RuntimeError) as caught, torchscript.deprecations_filtered():
+        torchscript.optimised(tmp_path / "model.pt", others)
+    assert typed_line(caught.value).startswith("RuntimeError: Given groups=1, weight of size [4, 3, 3, 3]")
