@@ -26,16 +26,17 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str]) -> nn.Modul
     Raises:
         StageError: the net has no module of that name, or it is the whole net.
     """
-    known = {name: part for name, part in net.named_modules() if name}
+    known = {name: part for name, part in net.named_modules(remove_duplicate=False) if name}
     if missing := [name for name in kept if name not in known]:
         raise StageError(f"keep_fp32: the net has no module {missing[0]!r}; {nearest(missing[0], known)}")
-    exact = {name: copy.deepcopy(known[name]) for name in kept}
+    inside = {part for name in kept for part in known[name].modules()}
+    exact = {part: copy.deepcopy((part._parameters, part._buffers)) for part in inside}
     net_in_dtype(net, dtype)
-    inside = {part for module in exact.values() for part in module.modules()}
-    for name, module in exact.items():
-        parent, _, leaf = name.rpartition(".")
-        setattr(net.get_submodule(parent), leaf, module)
-        takes_in(module, torch.float32)
+    for part, held in exact.items():
+        part._parameters, part._buffers = held  # in the module itself, which the net may call by another name
+    for asked in {known[name] for name in kept}:
+        takes_in(asked, torch.float32)
+        cast_before_weights(asked, torch.float32, [asked])  # within, the net may call them by other names
     if kept:
         cast_before_weights(net, dtype, inside)
     return net
