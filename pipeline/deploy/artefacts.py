@@ -111,8 +111,8 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
     if recorded.ends.flags:
         if recorded.stage.target != onnxruntime.__name__:
             raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its model as it is; {MOVABLE}")
-        model, path = recorded.workload.model, folder / made.path
-        export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends)
+        model, path, inputs = recorded.workload.model, folder / made.path, recorded.inputs
+        export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends, inputs=inputs)
         return made
     if not dynamic:
         copy_all(recorded, made.path, folder)

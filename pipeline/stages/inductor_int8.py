@@ -59,7 +59,7 @@ def build(
     own_cache(workload.caches, workload.earlier is None)
     by = judges(workload, calibration_images, keep_fp32, Budget(budget, error_budget, dice_budget))
     narrow = not host.sums_int8_exactly() if reduce_range is None else reduce_range
-    net, batch = AsItLies(workload.model, torch.float32).eval(), workload.batches[0]
+    net, batch = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval(), workload.batches[0]
     layers = quantized_layers(quantized := in_int8(net, batch, by.for_scales, narrow))
     kept, gains = layers_to_keep(keep_fp32, layers, lambda kept: by.used(restored(quantized, net, kept)))
     workload.progress("compiling")

@@ -39,7 +39,7 @@ def build(workload: Workload, *, dtype: Literal["auto", "fp32", "bf16"] = "auto"
         raise Skip("this project runs OpenVINO on CPUs; it has no plugin for NVIDIA's GPUs")
     images_alone(workload, "OpenVINO behind torch.compile")
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.why_no_bf16())
-    net = AsItLies(workload.model, torch.float32).eval()
+    net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     run = by_backend(net, workload.batches[0], settings(hint_of(asked)))
     pieces = library(PIECES, EXTRA)
     found, left = compiled_pieces(pieces), left_to_torch(pieces)

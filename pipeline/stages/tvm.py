@@ -61,7 +61,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
 
 def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: object, trials: int) -> object:
     """The net as scheduled programs, for batches of this shape alone."""
-    model = AsItLies(workload.model, torch.float32).eval()
+    model = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     with torch.inference_mode(False), torch.no_grad():
         program = torch.export.export(model, (workload.batches[0].clone(),))
         net = relax.frontend.torch.from_exported_program(program, unwrap_unit_return_tuple=True)

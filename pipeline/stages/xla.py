@@ -46,7 +46,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     prepare_process(device, os.environ)
     jax, torchax = library("jax", EXTRA), library("torchax", EXTRA)
     check_device(jax, device)
-    model = AsItLies(workload.model, precision).eval()
+    model = AsItLies(workload.model, precision, workload.inputs[0]).eval()
     tf32 = precision == torch.float32 and is_cuda(device.type)
     with torch.no_grad():
         weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}

@@ -74,8 +74,8 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
     if precision is None or module is None:
         return None
     try:
-        known = bench.workload.model
-        exact = next((net for net in (known, folded(known)[0]) if precision_locator.alike(net, module)), None)
+        known, inputs = bench.workload.model, bench.workload.inputs[0]
+        exact = next((net for net in (known, folded(known, inputs)[0]) if precision_locator.alike(net, module)), None)
         if exact is None:
             return None
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))

@@ -90,7 +90,7 @@ def prepared(name: str, batch: int, side: int, *, fold: bool) -> tuple[nn.Module
     net, images = case.make().cuda().eval(), torch.rand(batch, case.shape[1], side, side, device="cuda")
     with_real_statistics(net, images)
     exact = net(images)
-    half: nn.Module = (folded(net)[0] if fold else net).half()
+    half: nn.Module = (folded(net, images)[0] if fold else net).half()
     half.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return half, images.half().to(memory_format=torch.channels_last), exact
 

@@ -18,7 +18,7 @@ from tests.stages.test_stages import references
 
 def test_batch_norm_folded_is_the_same_net(workload: Workload) -> None:
     """Every one of the 18 is gone, and fp32 answers agree to its rounding."""
-    rewritten, count = folded(workload.model)
+    rewritten, count = folded(workload.model, workload.batches[0])
     assert count == 18
     assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in rewritten.modules())
     with torch.inference_mode():
@@ -88,7 +88,7 @@ def test_a_net_that_is_not_traced_is_folded_by_its_sequentials() -> None:
     """Whatever its own code raises at a proxy."""
     layers = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
     net, image = ByDimensions(layers).eval(), torch.randn(1, 3, 4, 4)
-    rewritten, count = folded(net)
+    rewritten, count = folded(net, image)
     assert count == 1
     torch.testing.assert_close(rewritten(image), net(image))
 
@@ -204,7 +204,7 @@ def test_what_computes_otherwise_than_torchs_layers_is_not_folded(
     block, image = nn.Sequential(conv(), norm()), torch.rand(2, 3, 4, 4)
     block(image)  # its statistics
     net = ByDimensions(block).eval()
-    (traced, _), (by_neighbours, found) = folded(block), folded(net)
+    (traced, _), (by_neighbours, found) = folded(block), folded(net, image)
     assert found == count
     for rewritten in (traced, by_neighbours):
         torch.testing.assert_close(rewritten(image), net(image))

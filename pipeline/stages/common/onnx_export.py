@@ -36,9 +36,9 @@ class BiasApart(nn.ConvTranspose2d):
 class Borders(AsItLies):
     """The net in another precision, with the casts inside the graph: fp32 comes in, the net's precision goes out."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, on_gpu: bool) -> None:
-        super().__init__(model, dtype)
-        if on_gpu:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch) -> None:
+        super().__init__(model, dtype, inputs)
+        if inputs.is_cuda:
             biases_apart(self.net)
 
 
@@ -57,6 +57,7 @@ def export(
     path: Path,
     dynamic: Sequence[int] = (),
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
+    inputs: Batch | None = None,
 ) -> int:
     """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
 
@@ -67,6 +68,7 @@ def export(
         path: of the file.
         dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
         around: puts more into the graph, before the net and after it; `batch` is then what that takes.
+        inputs: what the net itself takes then.
 
     Returns:
         The opset.
@@ -76,15 +78,14 @@ def export(
     """
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     path.parent.mkdir(parents=True, exist_ok=True)
+    given = batched(batch)
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        inputs = batched(batch)
-        exported = around(Borders(model, dtype, inputs.is_cuda).eval())
-        program = torch.onnx.export(
-            exported, (*inputs.clone(),), dynamo=True, input_names=[*inputs.names], output_names=[OUTPUT],
-            verbose=False, dynamic_shapes=(dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None,
-        )  # fmt: skip
+        exported = around(Borders(model, dtype, inputs or given).eval())
+        axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
+        program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
+                                    output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
     assert program is not None
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)

@@ -15,11 +15,13 @@ from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.batch import Batch, batched
 from pipeline.measure.memory_formats import IN_WORDS, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_before_weights
 from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
 from pipeline.stages.common.kept_fp32 import in_half
+from pipeline.stages.common.seen_calls import run_in_order_alone
 
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -83,16 +85,17 @@ class _Tracer(fx.Tracer):
     proxy_buffer_attributes = True  # so that a net that reads a norm's statistics is seen to
 
 
-def folded(model: nn.Module) -> tuple[nn.Module, int]:
+def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.Module, int]:
     """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
 
-    Where torch.fx can't trace the net, only what a Sequential shows is folded.
+    Where torch.fx can't trace the net, what a Sequential shows is folded if the net calls that whole with `inputs`,
+    each [batch, ...]; without them nothing is.
     """
     net = compute_once(copy.deepcopy(model))
     try:
         graph = fx.GraphModule(net, _Tracer().trace(net))
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
-        return net, _fold_neighbours(net)
+        return net, _fold_neighbours(net, None if inputs is None else batched(inputs))
     called = [node for node in graph.graph.nodes if node.op == "call_module"]
     read = {id(attrgetter(str(node.target))(graph)) for node in graph.graph.nodes if node.op == "get_attr"}
     calls = Counter(node.target for node in called)
@@ -114,13 +117,14 @@ def folded(model: nn.Module) -> tuple[nn.Module, int]:
     return net, count
 
 
-def _fold_neighbours(net: nn.Module) -> int:
-    """Fold where a Sequential shows that a batch norm follows a convolution, and nothing comes between."""
+def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
+    """Fold where a Sequential that is called whole shows that a batch norm follows a convolution, nothing between."""
+    blocks = [part for part in net.modules() if _computes_as(part, nn.Sequential)]
+    alone = run_in_order_alone(net, blocks, tuple(kind for kinds in FOLDED for kind in kinds), inputs)
     count = 0
-    for block in [part for part in net.modules() if _runs_in_order(part)]:
-        layers = list(block.named_children())
-        for (name, conv), (after, norm) in pairwise(layers):
-            both = in_one(conv, norm)
+    for block in blocks:
+        for (name, conv), (after, norm) in pairwise(list(block._modules.items())):
+            both = in_one(conv, norm) if conv in alone and norm in alone else None
             if both is not None:
                 setattr(block, name, both)
                 setattr(block, after, nn.Identity())
@@ -154,10 +158,6 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
 
 
-def _runs_in_order(part: nn.Module) -> bool:
-    return isinstance(part, nn.Sequential) and type(part).forward is nn.Sequential.forward
-
-
 def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
     parent, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(parent), leaf, layer)
@@ -166,12 +166,19 @@ def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
 class Half(nn.Module):
     """The net in half precision or fp32, batch norm folded; it casts and lays out the user's fp32 batch itself.
 
-    Modules called `kept` stay in fp32 (`kept_fp32.in_half`).
+    Modules called `kept` stay in fp32 (`kept_fp32.in_half`); `inputs` are for `folded`.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = (), layout: Order = "NHWC") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype,
+        kept: Sequence[str] = (),
+        layout: Order = "NHWC",
+        inputs: Batch | None = None,
+    ) -> None:
         super().__init__()
-        net, self.folds = folded(model)
+        net, self.folds = folded(model, inputs)
         self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
         self.layout: Order = layout
@@ -217,7 +224,7 @@ class Half(nn.Module):
 
 def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
     """The workload's net as `Half`, in eval mode, in the layout that it takes, and with the casts that it needs."""
-    half = Half(workload.model, dtype, kept, workload.layout).eval()
+    half = Half(workload.model, dtype, kept, workload.layout, workload.inputs[0]).eval()
     if not kept:  # with which it casts already
         half.cast_own_values_if_needed(*workload.inputs[0])
     return half
@@ -226,9 +233,9 @@ def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -
 class AsItLies(nn.Module):
     """As `Half`, in the layout that the net has: for a runtime that chooses its own, or for whom NHWC is no matter."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch | None = None) -> None:
         super().__init__()
-        self.net, self.folds = folded(model)
+        self.net, self.folds = folded(model, inputs)
         net_in_dtype(self.net, dtype)
         self.dtype = dtype
 

@@ -1,0 +1,97 @@
+"""What a net's code calls, seen in a call of a copy: for a net that torch.fx can't trace."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from pipeline.measure.batch import Batch
+
+
+def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
+    """A copy that shares the net's parameters, and of each module of the net its copy.
+
+    What a call leaves in it, such as a grid that is made once and kept, the net doesn't have.
+    """
+    memo: dict[int, object] = {id(part): part for part in net.parameters()}
+    copied = copy.deepcopy(net, memo)
+    found = ((part, memo.get(id(part), part)) for part in net.modules())
+    return copied, {part: copy_of for part, copy_of in found if isinstance(copy_of, nn.Module)}
+
+
+def run_in_order_alone(
+    net: nn.Module, blocks: Collection[nn.Module], kinds: tuple[type[nn.Module], ...], inputs: Batch | None
+) -> set[nn.Module]:
+    """The layers that run where a Sequential of theirs is called whole, and nowhere else; nothing else reads them.
+
+    A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
+    call with the first sample; a net that takes none alone, or that nobody has inputs for, has no such layers.
+
+    Args:
+        net: in eval mode.
+        blocks: Sequentials of the net, as torch runs them.
+        kinds: of layers.
+        inputs: of the net.
+    """
+    layers = [part for block in blocks for part in block._modules.values() if isinstance(part, kinds)]
+    if inputs is None or not layers:
+        return set()
+    trial, copies = trial_copy(net)
+    seen = _Seen([copies[part] for part in {*blocks, *layers}])
+    try:
+        with torch.no_grad(), seen:
+            trial(*inputs.samples(0, 1).clone())
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, such as at a batch of one
+        return set()
+    due: Counter[nn.Module | None] = Counter()
+    for block in blocks:
+        for part in block._modules.values():
+            due[part] += seen.calls[copies[block]]
+    alone = [part for part in layers if due[part] and seen.calls[copies[part]] == due[part]]
+    return {part for part in alone if copies[part] not in seen.read}
+
+
+class _Seen(TorchFunctionMode):
+    """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
+
+    Of a tensor its shape, type and device are nobody's secret: reading counts where it makes another tensor.
+    """
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.calls: Counter[nn.Module] = Counter()
+        self.read: set[nn.Module] = set()
+        self._owners: dict[int, list[nn.Module]] = {}
+        self._running = 0
+        for part in parts:
+            part.forward = partial(self._run, part, part.forward)
+            for held in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
+                self._owners.setdefault(id(held), []).append(part)
+
+    def _run(self, part: nn.Module, forward: Callable[..., object], *inputs: object, **named: object) -> object:
+        self.calls[part] += 1
+        within = bool(part._parameters or part._buffers)  # a Sequential also runs modules that may read others' tensors
+        self._running += within
+        try:
+            return forward(*inputs, **named)
+        finally:
+            self._running -= within
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Call the function, and keep whose tensors it took."""
+        found = func(*args, **(kwargs or {}))
+        if not self._running and any(isinstance(part, Tensor) for part in tree_leaves(found)):
+            for part in tree_leaves((args, kwargs)):
+                self.read.update(self._owners.get(id(part), ()))
+        return found

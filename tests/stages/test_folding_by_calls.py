@@ -1,0 +1,193 @@
+"""Batch norm is folded as the net's own code calls its layers, whatever they are called and whoever holds them."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.measure.batch import Batch
+from pipeline.stages.api import Workload
+from pipeline.stages.common.onnx_export import Borders
+from pipeline.stages.common.precision import AsItLies, folded, half_net
+from pipeline.stages.common.seen_calls import trial_copy
+from tests.compiler.nets import lively
+
+Forward = Callable[[Any, Tensor], Tensor]
+assert_close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
+
+
+def conv(inner: int = 4, outer: int = 4) -> nn.Conv2d:
+    """A convolution of images as large as its answers."""
+    return nn.Conv2d(inner, outer, 3, padding=1)
+
+
+class Net(nn.Module):
+    """Layers by their names, and what a net's code does with them; torch.fx traces it where it is `traced`."""
+
+    def __init__(self, forward: Forward, traced: bool = False, **layers: nn.Module) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+        self.does, self.traced = forward, traced
+
+    def forward(self, image: Tensor) -> Tensor:
+        """What `does` answers of an image [batch, 3, height, width], which has an even height then."""
+        if not self.traced and image.shape[2] % 2:
+            image = functional.pad(image, (0, 0, 0, 1))
+        return self.does(self, image)
+
+
+@torch.no_grad()
+def check(net: nn.Module, count: int, norms: int) -> nn.Module:
+    """That so many norms are folded and so many others still run, and that the answers are the net's own."""
+    lively(net).double()
+    image = torch.rand(2, 3, 7, 8, generator=torch.Generator().manual_seed(0)).double()
+    rewritten, folds = folded(net, image)
+    ran: list[nn.Module] = []
+    for part in rewritten.modules():
+        part.register_forward_hook(lambda part, *_: ran.append(part))
+    assert_close(rewritten(image), net(image))
+    assert (folds, sum(isinstance(part, nn.BatchNorm2d) for part in ran)) == (count, norms)
+    return rewritten
+
+
+def one_after_another(net: Any, x: Tensor) -> Tensor:
+    """The answers of a Sequential's convolutions are kept beside what it answers."""
+    kept = []
+    for layer in net.block:
+        x = layer(x)
+        if isinstance(layer, nn.Conv2d):
+            kept.append(x)
+    return torch.cat([x, *kept], 1)
+
+
+def by_dictionary(net: Any, x: Tensor) -> Tensor:
+    """The same of the first layer, which is found where torch keeps it."""
+    layers: Iterator[nn.Module] = iter(net.block._modules.values())
+    x = first = next(layers)(x)
+    for layer in layers:
+        x = layer(x)
+    total: Tensor = x + first
+    return total
+
+
+def tied(net: Any, x: Tensor) -> Tensor:
+    """The block, and the way back by its first weight."""
+    return functional.conv_transpose2d(net.block(x), net.block[0].weight)
+
+
+IN_PARTS: dict[str, Forward] = {
+    "one after another": one_after_another,
+    "by dictionary": by_dictionary,
+    "a slice": lambda net, x: net.block[1:](first := net.block[0](x)) + first,
+    "its children": lambda net, x: sum(layer(x) for layer in [*net.block.children()][:1]) + net.block(x),
+    "by name": lambda net, x: getattr(net.block, "0")(x) + net.block(x),
+    "the forward alone": lambda net, x: net.block[0].forward(x) + net.block(x),
+    "a norm alone": lambda net, x: net.block[1](net.block(x)),
+    "a weight": tied,
+    "of torch's class": lambda net, x: type(net.block).forward(net.block, x) + net.block[0](x),
+    "a call of parts of the whole": lambda net, x: net.block(x) + net.block[:1](x),
+}
+
+
+@pytest.mark.parametrize("does", IN_PARTS.values(), ids=IN_PARTS)
+def test_a_sequential_that_is_called_in_parts_is_not_folded(does: Forward) -> None:
+    """What a convolution answers before its norm may be all that the net wants of it."""
+    block = nn.Sequential(conv(3), nn.BatchNorm2d(4), nn.ReLU())
+    check(Net(does, block=block), 0, 2 if does is IN_PARTS["a norm alone"] else 1)
+
+
+def test_sequentials_that_are_called_whole_are_folded() -> None:
+    """Also within others, twice, and beside one that isn't."""
+    inner = nn.Sequential(conv(3), nn.BatchNorm2d(4), nn.ReLU(), conv(), nn.BatchNorm2d(4))
+    parts, again = nn.Sequential(conv(), nn.BatchNorm2d(4)), nn.Sequential(conv(), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(net: Any, x: Tensor) -> Tensor:
+        y: Tensor = net.again(net.again(net.outer(x).to(net.outer[0][0].weight.dtype)))
+        answer: Tensor = net.parts[1](net.parts[0](y))
+        return answer
+
+    check(Net(forward, outer=nn.Sequential(inner, nn.ReLU()), parts=parts, again=again), 3, 1)
+
+
+def test_a_convolution_that_each_of_two_sequentials_holds_is_folded_into_both() -> None:
+    """As heads share one, with a norm each."""
+    shared = conv(3)
+    one, two = (nn.Sequential(shared, nn.BatchNorm2d(4, eps=eps)) for eps in (1e-5, 0.1))
+    check(Net(lambda net, x: net.one(x) - net.two(x), one=one, two=two), 2, 0)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_one_activation_for_all_stays_between_its_layers(norm_first: bool) -> None:
+    """torch lists a module that comes twice once: the layers around it aren't neighbours."""
+    act = nn.ReLU()
+    pairs = [[nn.BatchNorm2d(4), act] if norm_first else [act, nn.BatchNorm2d(4)] for _ in range(2)]
+    block = nn.Sequential(conv(3), *pairs[0], conv(), *pairs[1])
+    check(Net(lambda net, x: net.block(x), block=block), 2 * norm_first, 2 * (not norm_first))
+
+
+@torch.no_grad()
+def test_nothing_is_folded_where_no_call_shows_that_a_sequential_is_called_whole() -> None:
+    """Without inputs, and where the net doesn't take one sample alone."""
+    block = nn.Sequential(conv(3), nn.BatchNorm2d(4))
+    net, image = Net(lambda net, x: net.block(x), block=block), torch.rand(2, 3, 7, 8)
+    assert folded(lively(net))[1] == 0
+    net.does = lambda net, x: net.block(x.unflatten(0, (2, -1))[0])
+    assert folded(net, image)[1] == 0
+    net.does = lambda net, x: net.block(x.sub_(0.5))
+    kept = image.clone()
+    assert folded(net, image[:, :, :6])[1] == 1
+    assert torch.equal(image, kept)
+
+
+def test_stages_fold_as_the_net_calls_its_layers_on_their_inputs(tmp_path: Path) -> None:
+    """Whichever copy they take."""
+    net, image = (
+        Net(lambda net, x: net.block(x), block=nn.Sequential(conv(3), nn.BatchNorm2d(4))),
+        torch.rand(2, 3, 7, 8),
+    )
+    work = Workload(lively(net), [image], image.device, tmp_path)
+    assert half_net(work, torch.float16).folds == 1
+    assert (
+        AsItLies(net, torch.float32, Batch((image,))).folds == Borders(net, torch.float32, Batch((image,))).folds == 1
+    )
+
+
+class Lazy(nn.Module):
+    """A grid that the first call makes and keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = conv(4), nn.BatchNorm2d(4)
+        self.grid: Tensor | None = None
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, 4, height, width] of an image [batch, 3, height, width]."""
+        if self.grid is None:
+            self.grid = torch.zeros_like(image[:, :1]) + 0.5
+        answer: Tensor = self.norm(self.conv(torch.cat([image, self.grid], 1)))
+        return answer
+
+
+@torch.no_grad()
+def test_what_a_call_leaves_in_a_net_is_not_left_by_seeing_its_calls() -> None:
+    """It would be of the sample, and of fp32."""
+    image, block = torch.rand(2, 3, 7, 8).double(), nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    net = lively(Net(lambda net, x: net.lazy(net.block(x)), block=block, lazy=Lazy())).double()
+    rewritten, count = folded(net, image)
+    assert (count, rewritten.get_submodule("lazy").grid) == (1, None)
+    assert_close(rewritten(image), net(image))
+
+
+def test_a_copy_to_try_shares_the_weights() -> None:
+    """A large net isn't held twice for it."""
+    net = Net(lambda net, x: net.one(x), one=conv(3), norm=nn.BatchNorm2d(4))
+    copied, copies = trial_copy(net)
+    assert [*map(id, copied.parameters())] == [*map(id, net.parameters())]
+    assert not {*copied.modules()} & {*net.modules()}
+    assert [*copies.values()] == [*copied.modules()]
