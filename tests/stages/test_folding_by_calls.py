@@ -175,6 +175,16 @@ class Lazy(nn.Module):
 
 
 @torch.no_grad()
+def test_what_a_call_leaves_in_a_net_is_not_left_by_tracing_it() -> None:
+    """A grid of torch.fx's proxies was, and no stage could run the net."""
+    net = lively(Lazy()).double()
+    rewritten, count = folded(net)
+    assert (count, rewritten.grid) == (1, None)
+    image = torch.rand(2, 3, 7, 8).double()
+    assert_close(rewritten(image), net(image))
+
+
+@torch.no_grad()
 def test_what_a_call_leaves_in_a_net_is_not_left_by_seeing_its_calls() -> None:
     """It would be of the sample, and of fp32."""
     image, block = torch.rand(2, 3, 7, 8).double(), nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))

@@ -21,7 +21,7 @@ from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_before_weights
 from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
 from pipeline.stages.common.kept_fp32 import in_half
-from pipeline.stages.common.seen_calls import run_in_order_alone
+from pipeline.stages.common.seen_calls import run_in_order_alone, trial_copy
 
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -93,28 +93,39 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
     """
     net = compute_once(copy.deepcopy(model))
     try:
-        graph = fx.GraphModule(net, _Tracer().trace(net))
+        pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
         return net, _fold_neighbours(net, None if inputs is None else batched(inputs))
-    called = [node for node in graph.graph.nodes if node.op == "call_module"]
-    read = {id(attrgetter(str(node.target))(graph)) for node in graph.graph.nodes if node.op == "get_attr"}
-    calls = Counter(node.target for node in called)
     count = 0
-    for node in called:
-        name, before = node.target, node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if before is None or before.op != "call_module" or len(before.users) > 1:
-            continue
-        if calls[name] > 1 or calls[before.target] > 1:  # folded for one call, it would be wrong for the other
-            continue
-        conv, norm = net.get_submodule(str(before.target)), net.get_submodule(str(name))
-        if any(id(held) in read for part in (conv, norm) for held in [*part.parameters(), *part.buffers()]):
-            continue  # such as a weight that a decoder is tied to
+    for conv, norm in pairs:
         both = in_one(conv, norm)
         if both is not None:
-            _replace(net, str(before.target), both)
-            _replace(net, str(name), nn.Identity())
+            _replace(net, conv, both)
+            _replace(net, norm, nn.Identity())
             count += 1
     return net, count
+
+
+def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+    """The layers of which one alone reads what the other answers, each called once, and nothing else reads of them."""
+    trial, copies = trial_copy(net)
+    graph = _Tracer().trace(trial)
+    originals = {copied: part for part, copied in copies.items()}
+    called = {node: trial.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"}
+    read = {id(attrgetter(str(node.target))(trial)) for node in graph.nodes if node.op == "get_attr"}
+    calls = Counter(called.values())
+    pairs = []
+    for node, layer in called.items():
+        before = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        if before is None or before not in called or len(before.users) > 1:
+            continue
+        pair = called[before], layer
+        if any(calls[part] > 1 for part in pair):  # folded for one call, it would be wrong for the other
+            continue
+        if any(id(held) in read for part in pair for held in (*part.parameters(), *part.buffers())):
+            continue  # such as a weight that a decoder is tied to
+        pairs.append((originals[pair[0]], originals[pair[1]]))
+    return pairs
 
 
 def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
@@ -158,8 +169,8 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
 
 
-def _replace(model: nn.Module, name: str, layer: nn.Module) -> None:
-    parent, _, leaf = name.rpartition(".")
+def _replace(model: nn.Module, part: nn.Module, layer: nn.Module) -> None:
+    parent, _, leaf = next(name for name, known in model.named_modules() if known is part).rpartition(".")
     setattr(model.get_submodule(parent), leaf, layer)
 
 
