@@ -34,6 +34,7 @@ class Net(nn.Module):
         for name, layer in layers.items():
             self.add_module(name, layer)
         self.does, self.traced = forward, traced
+        self.held: list[nn.Module] = []
 
     def forward(self, image: Tensor) -> Tensor:
         """What `does` answers of an image [batch, 3, height, width], which has an even height then."""
@@ -54,6 +55,31 @@ def check(net: nn.Module, count: int, norms: int) -> nn.Module:
     assert_close(rewritten(image), net(image))
     assert (folds, sum(isinstance(part, nn.BatchNorm2d) for part in ran)) == (count, norms)
     return rewritten
+
+
+def with_two_names(*named: int, listed: bool = False) -> nn.Module:
+    """A Sequential of convolution, norm and ReLU, some of which have a name in the net before it, or are in a list."""
+    layers = [conv(3), nn.BatchNorm2d(4), nn.ReLU()]
+    net = Net(lambda net, x: net.block(x), traced=True, **{f"first{number}": layers[number] for number in named})
+    if listed:
+        net.held, net.does = layers, lambda net, x: net.held[2](net.held[1](net.held[0](x)))
+    net.block = nn.Sequential(*layers)
+    return net
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("named", [(), (0,), (1,), (0, 1), (0, 1, 2)])
+def test_a_layer_with_several_names_is_folded_under_each(named: tuple[int, ...], listed: bool) -> None:
+    """Replaced under its first name alone it stayed what it was under the one that the net calls."""
+    rewritten = check(with_two_names(*named, listed=listed), 1, 0)
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in rewritten.modules())
+
+
+def test_a_layer_that_is_called_by_each_of_its_names_is_not_folded() -> None:
+    """Folded for the call before the norm, it would be wrong for the other."""
+    first = conv(3)
+    block = nn.Sequential(first, nn.BatchNorm2d(4))
+    check(Net(lambda net, x: net.block(x) + net.first(x), traced=True, first=first, block=block), 0, 1)
 
 
 def one_after_another(net: Any, x: Tensor) -> Tensor:

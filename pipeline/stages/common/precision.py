@@ -96,14 +96,7 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
         pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
         return net, _fold_neighbours(net, None if inputs is None else batched(inputs))
-    count = 0
-    for conv, norm in pairs:
-        both = in_one(conv, norm)
-        if both is not None:
-            _replace(net, conv, both)
-            _replace(net, norm, nn.Identity())
-            count += 1
-    return net, count
+    return net, sum(_merge(conv, norm) for conv, norm in pairs)
 
 
 def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
@@ -126,6 +119,19 @@ def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
             continue  # such as a weight that a decoder is tied to
         pairs.append((originals[pair[0]], originals[pair[1]]))
     return pairs
+
+
+def _merge(conv: nn.Module, norm: nn.Module) -> bool:
+    """Let a convolution do what both do, and its norm nothing; False where that can't be.
+
+    They themselves are changed: a net may hold them under several names, and in lists of its own.
+    """
+    both = in_one(conv, norm)
+    if both is not None:
+        conv._parameters = both._parameters
+        norm._parameters, norm._buffers = {}, {}
+        norm.__class__ = nn.Identity
+    return both is not None
 
 
 def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
@@ -167,11 +173,6 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
     names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
     own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
-
-
-def _replace(model: nn.Module, part: nn.Module, layer: nn.Module) -> None:
-    parent, _, leaf = next(name for name, known in model.named_modules() if known is part).rpartition(".")
-    setattr(model.get_submodule(parent), leaf, layer)
 
 
 class Half(nn.Module):
