@@ -14,7 +14,8 @@ from pipeline.protocol import Phase
 from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import FailureKind
-from pipeline.stages.common.precision import SHORT, folded
+from pipeline.stages.common.folding import folded
+from pipeline.stages.common.precision import SHORT
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
 

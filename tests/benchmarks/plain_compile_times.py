@@ -24,7 +24,7 @@ from pipeline.compiler import post_grad_pass
 from pipeline.compiler.custom_ops import NAMESPACE
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
 from pipeline.measure.timers import full_load_ms
-from pipeline.stages.common.precision import folded
+from pipeline.stages.common.folding import folded
 from tests.benchmarks.net_times import with_real_statistics
 from tests.benchmarks.nets import NETS
 

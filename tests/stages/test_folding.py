@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 
 from pipeline.compiler.exported_net import export
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import folded
+from pipeline.stages.common.folding import folded
 from tests.stages.test_stages import references
 
 

@@ -12,8 +12,9 @@ from torch.nn import functional
 
 from pipeline.measure.batch import Batch
 from pipeline.stages.api import Workload
+from pipeline.stages.common.folding import folded
 from pipeline.stages.common.onnx_export import Borders
-from pipeline.stages.common.precision import AsItLies, folded, half_net
+from pipeline.stages.common.precision import AsItLies, half_net
 from pipeline.stages.common.seen_calls import trial_copy
 from tests.compiler.nets import lively
 

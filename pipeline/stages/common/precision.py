@@ -1,32 +1,25 @@
 """Copies of a net in another precision or layout, and the switches of a process that decide how fp32 is computed."""
 
-import copy
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
-from operator import attrgetter
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
-from pipeline.compiler.batch_norm import BatchNorm, fold
-from pipeline.compiler.computed_weights import compute_once
 from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import Batch, batched
+from pipeline.measure.batch import Batch
 from pipeline.measure.memory_formats import IN_WORDS, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_before_weights
 from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
+from pipeline.stages.common.folding import folded
 from pipeline.stages.common.kept_fp32 import in_half
-from pipeline.stages.common.seen_calls import run_in_order_alone, trial_copy
 
 Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FULL = torch.float32
-FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -79,100 +72,6 @@ def short(dtype: torch.dtype) -> Precision:
 def eager_execution(precision: Precision, layout: Layout, captured: bool = False) -> Execution:
     """How a net runs that torch calls operator by operator."""
     return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
-
-
-class _Tracer(fx.Tracer):
-    proxy_buffer_attributes = True  # so that a net that reads a norm's statistics is seen to
-
-
-def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.Module, int]:
-    """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
-
-    Where torch.fx can't trace the net, what a Sequential shows is folded if the net calls that whole with `inputs`,
-    each [batch, ...]; without them nothing is.
-    """
-    net = compute_once(copy.deepcopy(model))
-    try:
-        pairs = _pairs(net)
-    except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
-        return net, _fold_neighbours(net, None if inputs is None else batched(inputs))
-    return net, sum(_merge(conv, norm) for conv, norm in pairs)
-
-
-def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
-    """The layers of which one alone reads what the other answers, each called once, and nothing else reads of them."""
-    trial, copies = trial_copy(net)
-    graph = _Tracer().trace(trial)
-    originals = {copied: part for part, copied in copies.items()}
-    called = {node: trial.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"}
-    read = {id(attrgetter(str(node.target))(trial)) for node in graph.nodes if node.op == "get_attr"}
-    calls = Counter(called.values())
-    pairs = []
-    for node, layer in called.items():
-        before = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if before is None or before not in called or len(before.users) > 1:
-            continue
-        pair = called[before], layer
-        if any(calls[part] > 1 for part in pair):  # folded for one call, it would be wrong for the other
-            continue
-        if any(id(held) in read for part in pair for held in (*part.parameters(), *part.buffers())):
-            continue  # such as a weight that a decoder is tied to
-        pairs.append((originals[pair[0]], originals[pair[1]]))
-    return pairs
-
-
-def _merge(conv: nn.Module, norm: nn.Module) -> bool:
-    """Let a convolution do what both do, and its norm nothing; False where that can't be.
-
-    They themselves are changed: a net may hold them under several names, and in lists of its own.
-    """
-    both = in_one(conv, norm)
-    if both is not None:
-        conv._parameters = both._parameters
-        norm._parameters, norm._buffers = {}, {}
-        norm.__class__ = nn.Identity
-    return both is not None
-
-
-def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
-    """Fold where a Sequential that is called whole shows that a batch norm follows a convolution, nothing between."""
-    blocks = [part for part in net.modules() if _computes_as(part, nn.Sequential)]
-    alone = run_in_order_alone(net, blocks, tuple(kind for kinds in FOLDED for kind in kinds), inputs)
-    count = 0
-    for block in blocks:
-        for (name, conv), (after, norm) in pairwise(list(block._modules.items())):
-            both = in_one(conv, norm) if conv in alone and norm in alone else None
-            if both is not None:
-                setattr(block, name, both)
-                setattr(block, after, nn.Identity())
-                count += 1
-    return count
-
-
-def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode.
-
-    Nor are they where a subclass computes otherwise, or a hook sees or changes what lies between them or comes of them.
-    """
-    fits = any(_computes_as(conv, kinds[0]) and _computes_as(norm, kinds[1]) for kinds in FOLDED)
-    fits = fits and not (conv._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks)
-    if not fits or not isinstance(conv, nn.Conv2d | nn.Conv3d) or not isinstance(norm, nn.BatchNorm2d | nn.BatchNorm3d):
-        return None
-    if norm.running_mean is None or norm.running_var is None or "weight" not in conv._parameters:
-        return None  # statistics of each batch, or a weight that a hook of the net's own computes
-    known = BatchNorm(norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
-    both = copy.deepcopy(conv)
-    with torch.no_grad():
-        weight, bias = fold(conv.weight, conv.bias, known)
-    both.weight, both.bias = nn.Parameter(weight.to(conv.weight.dtype)), nn.Parameter(bias.to(conv.weight.dtype))
-    return both
-
-
-def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module is of one of torch's classes, or of one that is derived from it and computes alike."""
-    names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
-    own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
-    return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
 
 
 class Half(nn.Module):
