@@ -1,7 +1,9 @@
 """A net as torch.export gives it: a functional graph of ATen operations in the precision that it is to run in."""
 
 import copy
+import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -9,19 +11,20 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.nn.modules.module import _global_buffer_registration_hooks
 
 from pipeline.compiler.allowed_operations import is_allowed
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.memory_formats import CHANNELS_LAST, in_dtype, laid_out, net_in_dtype, net_laid_out
-from pipeline.measure.module_casts import cast_before_weights
+from pipeline.measure.module_casts import cast_own_values
 from pipeline.measure.net_layers import name_by_first_paths
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Order
 
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
-CASTS = "cast_own_values"  # the name of what an `Entry` does that `casts`, among the passes
+CASTS = "cast_own_values"  # the name of that among the passes
 
 
 class UnsupportedError(Exception):
@@ -31,15 +34,13 @@ class UnsupportedError(Exception):
 class Entry(nn.Module):
     """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within, or as `layout` says.
 
-    A batch of volumes has a depth before the height. Where it `casts` modules with weights take values of any type.
+    A batch of volumes has a depth before the height.
     """
 
-    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", *, casts: bool = False) -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC") -> None:
         super().__init__()
         self.net = net_laid_out(copy.deepcopy(net), layout)
         net_in_dtype(self.net, dtype)
-        if casts:
-            cast_before_weights(self.net, dtype)
         self.dtype = dtype
         self.layout: Order = layout
 
@@ -130,16 +131,27 @@ def _graph_of(
     net: nn.Module, examples: Batch, dtype: torch.dtype, layout: Order
 ) -> tuple[nn.Module, dict[str, list[str]]]:
     """The net's graph, and what was done to have one: casts, where it makes fp32 values that its weights don't take."""
-    failure: Exception | None = None
-    for casts in (False, True):
-        try:
-            entry = Entry(net, dtype, layout, casts=casts).eval()
-            program = without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({}))
-            return program.module(), {CASTS: [ENTRY]} if casts else {}
-        except Exception as error:  # noqa: BLE001 - torch.export raises many kinds, the net's own among them
-            failure = failure or error
-    assert failure is not None
+    entry = Entry(net, dtype, layout).eval()
+    try:
+        return _exported(entry, examples), {}
+    except Exception as error:  # noqa: BLE001 - torch.export raises many kinds, the net's own among them
+        traceback.clear_frames(error.__traceback__)  # which hold the net
+        failure = error.with_traceback(None)
+    if cast_own_values(entry, entry.net, dtype, examples):
+        with suppress(Exception):  # the net's own failure is told
+            return _exported(entry, examples), {CASTS: [ENTRY]}
     raise UnsupportedError(f"torch.export can't take the net: {first_line(failure)}") from failure
+
+
+def _exported(entry: Entry, examples: Batch) -> nn.Module:
+    known = dict(_global_buffer_registration_hooks)
+    try:
+        return without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({})).module()
+    except Exception:
+        # torch leaves one of its own there that holds the net (torch 2.12).
+        _global_buffer_registration_hooks.clear()
+        _global_buffer_registration_hooks.update(known)
+        raise
 
 
 def without_rare(program: ExportedProgram) -> ExportedProgram:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.fx_graph import ADDITION, CONCATENATION, MULTIPLICATION, is_call, joined, only_user
+from pipeline.compiler.fx_graph import ADDITION, CONCATENATION, MULTIPLICATION, is_call, joined, only_user, shape_of
 from pipeline.compiler.passes.kernel_folding import TO
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.epilogue import Head
@@ -29,7 +29,9 @@ def head_of(value: fx.Node) -> FoundHead | None:
     logits = only_user(next(iter(classes), wide))
     if len(classes) < len(wide.users) or not is_call(logits, CONCATENATION) or logits is None:
         return None
-    if logits.args[1] != 1 or set(joined(logits)) != classes.keys() or len(joined(logits)) != len(classes):
+    if logits.args[1:] != (1,) or set(joined(logits)) != classes.keys() or len(joined(logits)) != len(classes):
+        return None
+    if any(len(total.users) != 1 for total in classes):
         return None
     parts = [classes[total] for total in joined(logits)]
     weight = torch.stack([row for row, _ in parts])
@@ -43,14 +45,16 @@ def _class_of(product: fx.Node, wide: fx.Node) -> tuple[fx.Node, Tensor, float] 
     factors = product.args[1] if is_call(product, MULTIPLICATION) and product.args[0] is wide else None
     if not isinstance(factors, fx.Node) or factors.op != "get_attr":
         return None
-    assert product.graph.owning_module is not None
-    row: Tensor = product.graph.owning_module.get_buffer(str(factors.target))
+    module, channels = product.graph.owning_module, shape_of(wide)[1]
+    row = dict(module.named_buffers()).get(str(factors.target)) if module is not None else None
     total, share = only_user(product), 0.0
-    if is_call(total, ADDITION) and total is not None:
+    if is_call(total, ADDITION) and total is not None and not total.kwargs:
         added = total.args[1]
         if not isinstance(added, float):
             return None
         total, share = only_user(total), added
-    if total is None or not is_call(total, SUM) or total.args[1:] != ([1], True) or row.shape != (1, row.numel(), 1, 1):
+    if row is None or row.dtype != torch.float32 or row.shape != (1, channels, 1, 1):
         return None
-    return total, row.flatten(), share * row.numel()
+    if total is None or not is_call(total, SUM) or total.args[1:] != ([1], True) or total.kwargs:
+        return None
+    return total, row.flatten(), share * channels

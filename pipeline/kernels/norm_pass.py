@@ -28,6 +28,7 @@ from pipeline.kernels.common.nhwc import (
     check_counted,
     check_few_programs,
     check_matrix,
+    check_pixels,
     check_vector,
     interpreted,
     next_power_of_two,
@@ -211,6 +212,7 @@ def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
     check_matrix("head's weight", weight, (len(bias), channels))
     check_vector("head's bias", bias, len(bias))
     check_matrix("out", out, (batch, len(bias), height, width))
+    check_pixels("the logits of an image", len(bias) * height * width)
 
 
 def _units(how: NormPass) -> tuple[float, float | None]:

@@ -1,19 +1,23 @@
 """Modules that take their floating tensors in one precision, whatever the net hands them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from pipeline.measure.batch import Batch
+from pipeline.measure.trial_call import refused
+
 CAST_OWN_VALUES = "fp32 values of the net's own cast where they meet weights"  # what is said of such a net
 
 
-def takes_in(module: nn.Module, dtype: torch.dtype) -> RemovableHandle:
-    """Let a module take its floating tensors, of any shape, in that precision; what takes the cast away again."""
+def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> RemovableHandle:
+    """Let a module take its floating tensors of so many axes or more in a precision; what takes that away again."""
 
     def cast(value: object) -> object:
-        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+        fits = isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= least_axes
+        return value.to(dtype) if fits and isinstance(value, Tensor) else value
 
     def before(
         _: nn.Module, args: tuple[object, ...], named: dict[str, object]
@@ -23,16 +27,35 @@ def takes_in(module: nn.Module, dtype: torch.dtype) -> RemovableHandle:
     return module.register_forward_pre_hook(before, with_kwargs=True)
 
 
-def cast_before_weights(
-    net: nn.Module, dtype: torch.dtype, left_out: Collection[nn.Module] = ()
-) -> list[RemovableHandle]:
-    """Let each module with weights or buffers of its own, but those left out, take its floating tensors in a precision.
+def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterator[nn.Module]:
+    """The modules that have weights or buffers of their own, but those left out."""
+    for part in net.modules():
+        own = (*part.parameters(recurse=False), *part.buffers(recurse=False))
+        if part not in left_out and any(True for _ in own):
+            yield part
+
+
+def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> bool:
+    """Let modules cast what they are given, where the net doesn't run without, but so; whether any do.
 
     So runs a net in half precision that makes fp32 values in its forward, such as a grid of positions, a time's sines
-    or a softmax in fp32, which torch's layers don't take beside their weights. What takes the casts away again.
+    or a softmax in fp32, which torch's layers don't take beside their weights. Only torch's layers cast where that
+    suffices, so that what the net's own modules compute in fp32 on purpose stays fp32; else all with weights. One
+    number a sample, as a time step is, stays as it is.
+
+    Args:
+        whole: calls the net, with casts of the inputs.
+        net: in half precision; it is changed.
+        dtype: of its weights.
+        inputs: of `whole`: a batch [batch, channels, height, width], and what others the net has.
     """
-    return [
-        takes_in(part, dtype)
-        for part in net.modules()
-        if part not in left_out and any(True for _ in (*part.parameters(recurse=False), *part.buffers(recurse=False)))
-    ]
+    if dtype == torch.float32 or refused(whole, inputs) is None:
+        return False
+    parts = list(with_weights(net))
+    for chosen in ([part for part in parts if type(part).forward.__module__.startswith("torch.nn.")], parts):
+        casts = [takes_in(part, dtype, least_axes=2) for part in chosen]
+        if refused(whole, inputs) is None:
+            return True
+        for cast in casts:
+            cast.remove()
+    return False

@@ -40,13 +40,13 @@ def build(
     """
     wanted, precision = chosen_provider(provider, workload.device), chosen_dtype(dtype, workload.device)
     batch = workload.inputs[0]
-    opset = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
+    opset, casts = export(workload.model, precision, batch, path := workload.folder / "model.onnx")
     stream, switches = own_stream(wanted), cuda_switches(nhwc, tf32, cuda_graph, fuse_conv_bias)
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
     buffers, nodes = bound(session, batch, precision), assignments(session)
     return Runner(
         on_stream(*buffers, stream) if stream else in_place(*buffers),
-        description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]),
+        description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]) + casts,
         execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": nodes, "opset": opset},
         searches_asked=(SearchAsked("cuDNN for ONNX Runtime", algo_search.lower()),) if stream else (),

@@ -61,15 +61,17 @@ def build(
         return by_torch_tensorrt(workload, dtype)
     load_tensorrt()
     if dtype == "fp16":
-        export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
-        return by_onnxruntime(workload, path, dtype, torch.float16)
+        made = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
+        return by_onnxruntime(workload, path, dtype, torch.float16, made.and_casts)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
     stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, torch.float32)
     details = layer_details(keep, {}, passed(stage.run, by))
     return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
 
-def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, logits: torch.dtype) -> Runner:
+def by_onnxruntime(
+    workload: Workload, path: Path, dtype: Precision, logits: torch.dtype, and_casts: str = ""
+) -> Runner:
     """The model by ONNX Runtime's provider, captured; its logits come in `logits`."""
     workload.progress("building the engine")
     stream, found = torch.cuda.Stream(), engines(workload.caches)
@@ -77,7 +79,7 @@ def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, logits: tor
     details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
     return Runner(
         on_stream(*bound(session, workload.batches[0], logits), stream),
-        description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph",
+        description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph{and_casts}",
         execution=execution(dtype, captured=True, provider="TensorRT by ONNX Runtime"),
         details=details,
         save=lambda folder: sorted(folder.glob("model.onnx*")),

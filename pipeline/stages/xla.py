@@ -61,7 +61,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     return Runner(
         run,
         description=f"XLA by torchax {torchax.__version__}, jax {jax.__version__}, {short(precision)}, "
-        f"{model.folds} batch norms folded",
+        f"{model.folds} batch norms folded{model.and_casts}",
         execution=Execution("tf32" if tf32 else short(precision), provider="XLA", captured=False, fuses=True),
         details={"devices": [str(found) for found in jax.devices()], **why_fp32(precision)},
         compilations=run.compilations,

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.measure.batch import Batch
+from pipeline.measure.trial_call import trial_copy
 from pipeline.stages.api import Workload
 from pipeline.stages.common.folding import folded
 from pipeline.stages.common.onnx_export import Borders
 from pipeline.stages.common.precision import AsItLies, half_net
-from pipeline.stages.common.seen_calls import trial_copy
 from tests.compiler.nets import lively
 
 Forward = Callable[[Any, Tensor], Tensor]
@@ -158,13 +158,30 @@ def test_one_activation_for_all_stays_between_its_layers(norm_first: bool) -> No
     check(Net(lambda net, x: net.block(x), block=block), 2 * norm_first, 2 * (not norm_first))
 
 
+@pytest.mark.parametrize(
+    ("reads", "folds"),
+    [
+        (lambda norm: norm.running_mean.tolist()[0], 0),
+        (lambda norm: norm.weight.shape[0], 0),
+        (lambda norm: norm.eps + norm.num_features, 1),
+    ],
+    ids=["values", "shape", "attributes"],
+)
+def test_what_a_net_reads_of_a_norm_is_there(reads: Callable[[Any], float], folds: int) -> None:
+    """Of a folded one its plain attributes."""
+    block = nn.Sequential(conv(3), nn.BatchNorm2d(4))
+    check(Net(lambda net, x: net.block(x) + reads(net.block[1]), block=block), folds, 1 - folds)
+
+
 @torch.no_grad()
 def test_nothing_is_folded_where_no_call_shows_that_a_sequential_is_called_whole() -> None:
-    """Without inputs, and where the net doesn't take one sample alone."""
+    """Without inputs, and where the net doesn't take two samples alone."""
     block = nn.Sequential(conv(3), nn.BatchNorm2d(4))
     net, image = Net(lambda net, x: net.block(x), block=block), torch.rand(2, 3, 7, 8)
     assert folded(lively(net))[1] == 0
-    net.does = lambda net, x: net.block(x.unflatten(0, (2, -1))[0])
+    net.does = lambda net, x: net.block(x.unflatten(0, (3, -1))[0])
+    assert folded(net, torch.rand(3, 3, 7, 8))[1] == 0
+    net.does = lambda net, x: net.block(x) if len(x) == 1 else net.block[1:](net.block[0](x)) + net.block[0](x)
     assert folded(net, image)[1] == 0
     net.does = lambda net, x: net.block(x.sub_(0.5))
     kept = image.clone()

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.module import _global_buffer_registration_hooks
 
 from pipeline.compiler.exported_net import CASTS, UnsupportedError, export
 from pipeline.measure.accuracy import distance
@@ -82,6 +83,36 @@ class InFp32OnPurpose(nn.Module):
         return (large / 60000).to(image.dtype)
 
 
+class Kept(nn.Module):
+    """A net that makes its grid once, and changes it at each call; a counter, and noise."""
+
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.grid = nn.Conv2d(3, 2, 1), torch.empty(0)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def forward(self, image: Tensor) -> Tensor:
+        if not len(self.grid):
+            self.grid = torch.ones(image.shape[-2:], dtype=image.dtype)
+        self.calls.add_(1)
+        logits: Tensor = self.head(image) + self.grid.mul_(1) + 0 * torch.randn(1, dtype=image.dtype)
+        return logits
+
+
+class FirstOnPurpose(nn.Module):
+    """Values beyond fp16 in a module of the net's own, and then an fp32 value that a convolution doesn't take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.purpose, self.last = InFp32OnPurpose(), nn.Conv2d(2, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.last(self.purpose(image).float().softmax(1))
+        return logits
+
+
 NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime]
 
 
@@ -123,6 +154,58 @@ def test_a_net_that_runs_without_has_no_casts() -> None:
     exported = export(net, IMAGE, torch.float16)
     assert exported.matched == {}
     assert distance(exported.module(IMAGE), net(IMAGE)) < 5e-3
+
+
+@torch.no_grad()
+def test_only_torchs_layers_cast_where_that_suffices() -> None:
+    """What a module of the net's own is given beyond fp16 stays fp32."""
+    torch.manual_seed(0)
+    net = FirstOnPurpose().eval()
+    half = half_net(work(net), torch.float16)
+    assert half.casts_own_values
+    assert distance(half(IMAGE).float(), net(IMAGE)) < 5e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_trial_calls_leave_nothing(dtype: torch.dtype) -> None:
+    """Neither in the net, which may keep what it made, nor in torch's random numbers."""
+    net = Kept().eval()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    half = half_net(work(net), dtype)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert int(half.net.calls) == 0 == int(net.calls)  # type: ignore[arg-type]
+    assert not len(half.net.grid)  # type: ignore[arg-type]
+    with torch.no_grad():
+        assert half(IMAGE).isfinite().all()
+
+
+def test_memory_that_runs_out_asks_for_no_casts() -> None:
+    class Full(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Conv2d(3, 2, 1)
+
+        def forward(self, image: Tensor) -> Tensor:
+            if not any(part._forward_pre_hooks for part in self.modules()):
+                raise torch.OutOfMemoryError("no memory")
+            logits: Tensor = self.head(image)
+            return logits
+
+    assert not half_net(work(Full().eval()), torch.float16).casts_own_values
+
+
+def test_a_failed_export_leaves_no_hook() -> None:
+    """torch's own, which would hold the net."""
+
+    class Looks(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            return image * 2 if float(image.sum()) > 0 else image
+
+    known = dict(_global_buffer_registration_hooks)
+    with pytest.raises(UnsupportedError):
+        export(Looks(), IMAGE, torch.float16)
+    assert dict(_global_buffer_registration_hooks) == known
 
 
 def test_what_no_cast_mends_fails_as_it_would() -> None:

@@ -9,7 +9,8 @@ Hence both rules: who is launched with `DEPENDENT` calls `wait_for_those_before`
 its groups of warps; and waits even where it needs nothing of the kernel right before it, as the one after relies on it.
 Two things may be read sooner. Constants, such as a lowered graph's weights; and what was written before a kernel that
 itself waits before it lets the next one begin, as the merging of statistics does (`merged_statistics`): who comes right
-after that asks for the map's first pixels while it merges, past the L1, which may hold what lay there before.
+after that asks for the map's first pixels while it merges, past the L1, which may hold what lay there before; where
+what it copies can't go past the L1, it waits.
 """
 
 from triton.experimental import gluon

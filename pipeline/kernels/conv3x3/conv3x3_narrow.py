@@ -97,12 +97,14 @@ def conv3x3_rows(
     height, width, rows, tiles_y, tiles_x, tiles,
     IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
     GROUP: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
+    MERGED: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without; `added` is
-    a residual, of the shape of out, or None.
+    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without; where that
+    was MERGED right before, by who has waited for x, the first rows needn't wait for it. `added` is a residual, of the
+    shape of out, or None.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
@@ -119,8 +121,6 @@ def conv3x3_rows(
         wait_for_those_before()
     hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
     ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
-    # Whoever merged a norm's statistics has waited for x, so that its first rows needn't wait for the merging.
-    MERGED: gl.constexpr = NORM is not None and SLOTS > 0
     if not MERGED:
         wait_for_those_before()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -192,7 +192,7 @@ def queue(
         tile: how the work is cut.
         planar: whether `out` is NCHW.
         statistics: [N, blocks, 2, out] fp32, where they are wanted.
-        norm: of x, which is then fp16.
+        norm: of x, which is then fp16, merged by the kernel that was queued right before this one.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -212,10 +212,19 @@ def queue(
         GROUP=8 if planar else min(columns, 64 // out.element_size()),
         AHEAD=0 if tile.slots else tile.ahead, SLOTS=tile.slots,
         PLANAR=planar, NORM=None if norm is None else norm.instructions,
+        MERGED=norm is not None and tile.slots > 0 and past_the_l1(words),
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
         SCALED=epilogue.scale is not None, EARLY=epilogue.early,
         num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
+
+
+def past_the_l1(words: Tensor) -> bool:
+    """Whether rows [N, H, W, words] come to shared memory 16 bytes at a time, past the L1 (cp.async.cg).
+
+    Triton knows so where the steps of images and rows, which it is told in words, are multiples of 16.
+    """
+    return words.stride(0) % 16 == 0 and words.stride(1) % 16 == 0
 
 
 def _added(epilogue: Epilogue) -> tuple[Tensor | None, float | None, int, int, int]:

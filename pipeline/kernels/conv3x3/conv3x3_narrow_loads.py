@@ -128,7 +128,7 @@ def _ask_for_row(
         own = view(held.index(first), gl.int32, [PIXELS, WORDS], FLAT)
         rest = view(held.index(first + PIXELS), gl.int32, [BESIDE, WORDS], FLAT)
         here = word + chunk * WORDS
-        # Past the L1, which doesn't learn what other multiprocessors wrote before this kernel waits for them.
+        # Past the L1 where 16 bytes are copied at a time: it doesn't learn before a wait what others wrote.
         if chunk * WORDS + WORDS > IN_WORDS:  # what is masked is written as zeros
             copy_to_shared(own, line + (near + here), mask=here < IN_WORDS, cache_modifier=".cg")
             copy_to_shared(rest, line + (beside + here), mask=here < IN_WORDS, cache_modifier=".cg")

@@ -11,7 +11,8 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.measure.batch import Batch, batched
-from pipeline.stages.common.seen_calls import run_in_order_alone, trial_copy
+from pipeline.measure.trial_call import trial_copy
+from pipeline.stages.common.seen_calls import run_in_order_alone
 
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
 
@@ -64,9 +65,15 @@ def _merge(conv: nn.Module, norm: nn.Module) -> bool:
     both = in_one(conv, norm)
     if both is not None:
         conv._parameters = both._parameters
-        norm._parameters, norm._buffers = {}, {}
-        norm.__class__ = nn.Identity
+        _spent(norm)
     return both is not None
+
+
+def _spent(norm: nn.Module) -> nn.Module:
+    """The norm itself, which does nothing from now on, but still has what else a net may ask it, such as its eps."""
+    norm._parameters, norm._buffers = {}, {}
+    norm.__class__ = nn.Identity
+    return norm
 
 
 def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
@@ -77,9 +84,9 @@ def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
     for block in blocks:
         for (name, conv), (after, norm) in pairwise(list(block._modules.items())):
             both = in_one(conv, norm) if conv in alone and norm in alone else None
-            if both is not None:
+            if both is not None and norm is not None:
                 setattr(block, name, both)
-                setattr(block, after, nn.Identity())
+                setattr(block, after, _spent(copy.copy(norm)))
                 count += 1
     return count
 

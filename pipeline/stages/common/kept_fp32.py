@@ -8,7 +8,7 @@ from torch import nn
 
 from pipeline.config.request_error import nearest
 from pipeline.measure.memory_formats import net_in_dtype
-from pipeline.measure.module_casts import cast_before_weights, takes_in
+from pipeline.measure.module_casts import takes_in, with_weights
 from pipeline.stages.api import StageError
 
 
@@ -35,8 +35,8 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str]) -> nn.Modul
     for part, held in exact.items():
         part._parameters, part._buffers = held  # in the module itself, which the net may call by another name
     for asked in {known[name] for name in kept}:
-        takes_in(asked, torch.float32)
-        cast_before_weights(asked, torch.float32, [asked])  # within, the net may call them by other names
-    if kept:
-        cast_before_weights(net, dtype, inside)
+        for part in {asked, *with_weights(asked)}:  # the net may call one within by another name
+            takes_in(part, torch.float32)
+    for part in with_weights(net, inside) if kept else ():
+        takes_in(part, dtype)
     return net

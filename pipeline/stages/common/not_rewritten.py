@@ -37,7 +37,7 @@ def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search
         return in_pieces(half, workload, f"{why}; as one graph by Inductor: {quoted(error)}")
     return Runner(
         found.captured,
-        description=f"{described(found, '', found.details.get('refused', {}))}: {why}",
+        description=f"{described(found, '', found.details.get('refused', {}))}{half.and_casts}: {why}",
         execution=found.execution,
         details=found.details | {"not_rewritten": why, "candidates_ms": times},
         uncaptured=found.call,
@@ -107,7 +107,7 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
         traceback.print_exc()
         return half_instead(workload, f"{why}; in pieces: {quoted(error)}")
     how = replace(execution("fp16", 0, order=workload.layout), captured=False)
-    return Runner(compiled, f"fp16, by Inductor, with graph breaks: {why}", how, {"not_rewritten": why})
+    return Runner(compiled, f"fp16, by Inductor, with graph breaks{half.and_casts}: {why}", how, {"not_rewritten": why})
 
 
 def half_instead(workload: Workload, why: str) -> Runner:
@@ -122,4 +122,4 @@ def half_instead(workload: Workload, why: str) -> Runner:
         where = "uncaptured"
         why = f"{why}; captured: {quoted(error)}"
     how = eager_execution("fp16", workload.layout, captured=run is not half)
-    return Runner(run, f"fp16 half net {where}: {why}", how, {"not_rewritten": why})
+    return Runner(run, f"fp16 half net {where}{half.and_casts}: {why}", how, {"not_rewritten": why})

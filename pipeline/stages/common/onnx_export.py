@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 import torch
@@ -50,6 +50,18 @@ def biases_apart(net: nn.Module) -> nn.Module:
     return net
 
 
+class Written(NamedTuple):
+    """What there is to say of an exported file.
+
+    Attributes:
+        opset: of its operators.
+        and_casts: what a description adds where the net's own fp32 values are cast.
+    """
+
+    opset: int
+    and_casts: str
+
+
 def export(
     model: nn.Module,
     dtype: torch.dtype,
@@ -58,7 +70,7 @@ def export(
     dynamic: Sequence[int] = (),
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
     inputs: Batch | None = None,
-) -> int:
+) -> Written:
     """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
 
     Args:
@@ -71,7 +83,7 @@ def export(
         inputs: what the net itself takes then.
 
     Returns:
-        The opset.
+        The opset, and what is said of casts.
 
     Raises:
         onnx.checker.ValidationError: the exporter wrote a file that isn't valid ONNX.
@@ -82,13 +94,17 @@ def export(
     with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
-        exported = around(Borders(model, dtype, inputs or given).eval())
+        exported = around(net := Borders(model, dtype, inputs or given).eval())
         axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
         program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
                                     output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
     assert program is not None
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)
+    return Written(_opset_of(path), net.and_casts)
+
+
+def _opset_of(path: Path) -> int:
     return next(int(entry.version) for entry in onnx.load(str(path), load_external_data=False).opset_import)
 
 

@@ -11,7 +11,7 @@ from pipeline.devices import host
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import Batch
 from pipeline.measure.memory_formats import IN_WORDS, in_dtype, laid_out, net_in_dtype, net_laid_out
-from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_before_weights
+from pipeline.measure.module_casts import CAST_OWN_VALUES, cast_own_values
 from pipeline.records.run_record import Execution, Layout, Order, Precision
 from pipeline.stages.api import Workload
 from pipeline.stages.common.folding import folded
@@ -74,7 +74,18 @@ def eager_execution(precision: Precision, layout: Layout, captured: bool = False
     return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
 
 
-class Half(nn.Module):
+class Cast(nn.Module):
+    """A net in another precision, which may cast values of its own."""
+
+    casts_own_values = False
+
+    @property
+    def and_casts(self) -> str:
+        """What a stage's description adds where the net's own values are cast; "" where they aren't."""
+        return f", {CAST_OWN_VALUES}" if self.casts_own_values else ""
+
+
+class Half(Cast):
     """The net in half precision or fp32, batch norm folded; it casts and lays out the user's fp32 batch itself.
 
     Modules called `kept` stay in fp32 (`kept_fp32.in_half`); `inputs` are for `folded`.
@@ -93,36 +104,11 @@ class Half(nn.Module):
         self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
         self.layout: Order = layout
-        self.casts_own_values = False
 
     @property
     def in_words(self) -> str:
         """Such as "fp16 weights, channels_last, 18 batch norms folded"."""
         return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded{self.and_casts}"
-
-    @property
-    def and_casts(self) -> str:
-        """What a stage's description adds where the net's own values are cast; "" where they aren't."""
-        return f", {CAST_OWN_VALUES}" if self.casts_own_values else ""
-
-    def cast_own_values_if_needed(self, *inputs: Tensor) -> None:
-        """Let modules with weights cast what they are given, where the net doesn't take these inputs without, but so.
-
-        Inputs are a batch [batch, channels, height, width] and what others the net has.
-        """
-        if self.dtype != FULL and not self._takes(*inputs):
-            casts = cast_before_weights(self.net, self.dtype)
-            self.casts_own_values = self._takes(*inputs)
-            for cast in [] if self.casts_own_values else casts:
-                cast.remove()
-
-    def _takes(self, *inputs: Tensor) -> bool:
-        try:
-            with torch.inference_mode():
-                self(*inputs)
-        except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, and raises it again in the stage
-            return False
-        return True
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
@@ -137,11 +123,11 @@ def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -
     """The workload's net as `Half`, in eval mode, in the layout that it takes, and with the casts that it needs."""
     half = Half(workload.model, dtype, kept, workload.layout, workload.inputs[0]).eval()
     if not kept:  # with which it casts already
-        half.cast_own_values_if_needed(*workload.inputs[0])
+        half.casts_own_values = cast_own_values(half, half.net, dtype, workload.inputs[0])
     return half
 
 
-class AsItLies(nn.Module):
+class AsItLies(Cast):
     """As `Half`, in the layout that the net has: for a runtime that chooses its own, or for whom NHWC is no matter."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch | None = None) -> None:
@@ -149,6 +135,8 @@ class AsItLies(nn.Module):
         self.net, self.folds = folded(model, inputs)
         net_in_dtype(self.net, dtype)
         self.dtype = dtype
+        if inputs is not None:
+            self.casts_own_values = cast_own_values(self, self.net, dtype, inputs)
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """As `Half`'s: logits [batch, classes, height, width]."""

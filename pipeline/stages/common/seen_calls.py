@@ -1,27 +1,18 @@
 """What a net's code calls, seen in a call of a copy: for a net that torch.fx can't trace."""
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from pipeline.measure.batch import Batch
+from pipeline.measure.trial_call import trial, trial_copy
 
-
-def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
-    """A copy that shares the net's parameters, and of each module of the net its copy.
-
-    What a call leaves in it, such as a grid that is made once and kept, the net doesn't have.
-    """
-    memo: dict[int, object] = {id(part): part for part in net.parameters()}
-    copied = copy.deepcopy(net, memo)
-    found = ((part, memo.get(id(part), part)) for part in net.modules())
-    return copied, {part: copy_of for part, copy_of in found if isinstance(copy_of, nn.Module)}
+NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
+VALUES = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__int__, Tensor.__bool__)
 
 
 def run_in_order_alone(
@@ -30,7 +21,8 @@ def run_in_order_alone(
     """The layers that run where a Sequential of theirs is called whole, and nowhere else; nothing else reads them.
 
     A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
-    call with the first sample; a net that takes none alone, or that nobody has inputs for, has no such layers.
+    call with the first two samples, as nets may treat a single one otherwise; a net that doesn't take so few, or that
+    nobody has inputs for, has no such layers.
 
     Args:
         net: in eval mode.
@@ -41,11 +33,12 @@ def run_in_order_alone(
     layers = [part for block in blocks for part in block._modules.values() if isinstance(part, kinds)]
     if inputs is None or not layers:
         return set()
-    trial, copies = trial_copy(net)
+    copied, copies = trial_copy(net)
     seen = _Seen([copies[part] for part in {*blocks, *layers}])
+    few = inputs.samples(0, min(2, inputs.shape[0]))
     try:
-        with torch.no_grad(), seen:
-            trial(*inputs.samples(0, 1).clone())
+        with trial(few), seen:
+            copied(*few.clone())
     except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, such as at a batch of one
         return set()
     due: Counter[nn.Module | None] = Counter()
@@ -59,7 +52,8 @@ def run_in_order_alone(
 class _Seen(TorchFunctionMode):
     """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
 
-    Of a tensor its shape, type and device are nobody's secret: reading counts where it makes another tensor.
+    Of a convolution's tensors shape, type and device stay what they are: reading counts where it makes another tensor
+    or takes values. Of a norm's nothing stays.
     """
 
     def __init__(self, parts: Iterable[nn.Module]) -> None:
@@ -91,7 +85,9 @@ class _Seen(TorchFunctionMode):
     ) -> object:
         """Call the function, and keep whose tensors it took."""
         found = func(*args, **(kwargs or {}))
-        if not self._running and any(isinstance(part, Tensor) for part in tree_leaves(found)):
+        if not self._running:
+            reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(found))
             for part in tree_leaves((args, kwargs)):
-                self.read.update(self._owners.get(id(part), ()))
+                owners = self._owners.get(id(part), ())
+                self.read.update(owner for owner in owners if reads or isinstance(owner, NORMS))
         return found
