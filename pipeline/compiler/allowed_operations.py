@@ -7,6 +7,7 @@ from importlib import import_module
 import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch._ops import OpOverload
+from torch.export import ExportedProgram
 
 from pipeline.compiler.custom_ops import NAMESPACE, OPERATIONS
 from pipeline.compiler.norm_ops import RUNS
@@ -110,7 +111,6 @@ FURTHER = frozenset(
         "max_pool2d",
         "max_pool3d",
         "median",
-        "meshgrid",
         "mish",
         "moveaxis",
         "mode",
@@ -232,3 +232,19 @@ def tags_of(name: str) -> set[torch.Tag]:
     """What torch tags any overload of an operation of ATen as: `sum` of all values is as harmless as that of some."""
     packet = getattr(torch.ops.aten, name)
     return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
+
+
+def without_rare(program: ExportedProgram) -> ExportedProgram:
+    """The program with operations that no saved net may call made of those that torch makes them of."""
+    tried: set[OpOverload] = set()
+    while rare := rare_operations(program) - tried:  # what one is made of may be rare itself
+        known = torch.export.default_decompositions()
+        program = program.run_decompositions({target: known[target] for target in rare & known.keys()})
+        tried |= rare
+    return program
+
+
+def rare_operations(program: ExportedProgram) -> set[OpOverload]:
+    """The operations that a program calls and no saved net may."""
+    called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    return {target for target in called if not is_allowed(f"torch.ops.{target}")}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler import custom_ops
-from pipeline.compiler.allowed_operations import is_allowed
+from pipeline.compiler.allowed_operations import is_allowed, without_rare
 from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
 from pipeline.compiler.fx_graph import as_word
 from pipeline.measure.batch import Batch, batched
@@ -69,13 +69,15 @@ def described(part: Tensor) -> dict[str, object]:
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
     """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width].
 
-    What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other.
+    What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other. What
+    it may not call becomes what torch makes it of, where there is that, such as of a meshgrid.
     """
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
         program = torch.export.export(net, tuple(part.clone() for part in inputs))
         if any(_writes(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
+        program = without_rare(program)
     _name_by_words(program)
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same

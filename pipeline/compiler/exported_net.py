@@ -9,11 +9,9 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
-from torch._ops import OpOverload
-from torch.export import ExportedProgram
 from torch.nn.modules.module import _global_buffer_registration_hooks
 
-from pipeline.compiler.allowed_operations import is_allowed
+from pipeline.compiler.allowed_operations import without_rare
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.compiler.fx_graph import arguments, is_call
 from pipeline.measure.batch import Batch, batched
@@ -152,22 +150,6 @@ def _exported(entry: Entry, examples: Batch) -> nn.Module:
         _global_buffer_registration_hooks.clear()
         _global_buffer_registration_hooks.update(known)
         raise
-
-
-def without_rare(program: ExportedProgram) -> ExportedProgram:
-    """The program with operations that no saved net may call made of those that torch makes them of."""
-    tried: set[OpOverload] = set()
-    while rare := rare_operations(program) - tried:  # what one is made of may be rare itself
-        known = torch.export.default_decompositions()
-        program = program.run_decompositions({target: known[target] for target in rare & known.keys()})
-        tried |= rare
-    return program
-
-
-def rare_operations(program: ExportedProgram) -> set[OpOverload]:
-    """The operations that a program calls and no saved net may."""
-    called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
-    return {target for target in called if not is_allowed(f"torch.ops.{target}")}
 
 
 def without_checks(module: fx.GraphModule) -> None:

@@ -223,3 +223,17 @@ def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) ->
     assert torch.equal(load(tmp_path)(batch), graph(batch))
     plain = checked_archive(archive_of(net, batch))
     assert torch.equal(torch.export.load(plain).module()(batch), net(batch))
+
+
+@torch.no_grad()
+def test_what_no_saved_net_may_call_becomes_what_it_is_made_of() -> None:
+    """A grid of positions, which is made as coordinates are read."""
+
+    class WithPlaces(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            lines = [torch.linspace(-1, 1, length) for length in image.shape[-2:]]
+            return image + torch.stack(torch.meshgrid(*lines, indexing="ij")).sum(0)
+
+    image = torch.rand(1, 3, 4, 6)
+    program = torch.export.load(checked_archive(archive_of(WithPlaces(), image)))
+    assert torch.equal(program.module()(image), WithPlaces()(image))

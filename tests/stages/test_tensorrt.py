@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pipeline.stages import Skip, StageError, tensorrt
 from pipeline.stages.api import Workload
 from pipeline.stages.common import qdq
-from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.onnx_export import Written, export
 from tests.stages.test_stages import built
 
 ON_GPU = torch.device("cuda")
@@ -46,12 +46,12 @@ def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """The provider, of which all before and after is real: it answers by the net."""
     found = Session()
 
-    def copied(_: nn.Module, __: torch.dtype, ___: Tensor, path: Path) -> int:
+    def copied(_: nn.Module, __: torch.dtype, ___: Tensor, path: Path) -> Written:
         path.parent.mkdir(parents=True, exist_ok=True)
         for file in exported.parent.iterdir():
             shutil.copyfile(file, path.parent / file.name)
         shutil.copyfile(exported, path)
-        return 20
+        return Written(20, "")
 
     monkeypatch.setattr(tensorrt, "export", copied)
     monkeypatch.setattr(qdq, "export", copied)
