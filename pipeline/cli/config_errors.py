@@ -106,6 +106,9 @@ def _unknown_key(conf: Path, key: str) -> str:
     if (now := of_today(key)) != key:
         return f"{key}: no such key; it is called {now!r} now"
     known = known_keys(conf)
+    if group == "stage" and key in known:
+        of_one = f"stage.rungs.NAME.{key.removeprefix('stage.')}"
+        return f"{key}: no such key of what is asked for; in a list each stage has its own keys, such as {of_one}"
     siblings = [other for other in known if other.rpartition(".")[0] == group]
     if group == "model.options":
         near = get_close_matches(key, siblings, n=1, cutoff=CLOSE_OPTION)

@@ -3,7 +3,6 @@
 import copy
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -130,15 +129,13 @@ def _graph_of(
 ) -> tuple[nn.Module, dict[str, list[str]]]:
     """The net's graph, and what was done to have one: casts, where it makes fp32 values that its weights don't take."""
     entry = Entry(net, dtype, layout).eval()
+    # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
+    matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
     try:
-        return _exported(entry, examples), {}
-    except Exception as error:  # noqa: BLE001 - torch.export raises many kinds, the net's own among them
+        return _exported(entry, examples), matched
+    except Exception as error:  # torch.export raises many kinds, the net's own among them
         traceback.clear_frames(error.__traceback__)  # which hold the net
-        failure = error.with_traceback(None)
-    if cast_own_values(entry, entry.net, dtype, examples):
-        with suppress(Exception):  # the net's own failure is told
-            return _exported(entry, examples), {CASTS: [ENTRY]}
-    raise UnsupportedError(f"torch.export can't take the net: {first_line(failure)}") from failure
+        raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
 
 
 def _exported(entry: Entry, examples: Batch) -> nn.Module:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from pipeline.measure.batch import Batch
@@ -22,7 +23,7 @@ def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> Remo
     def before(
         _: nn.Module, args: tuple[object, ...], named: dict[str, object]
     ) -> tuple[tuple[object, ...], dict[str, object]]:
-        return tuple(map(cast, args)), {name: cast(value) for name, value in named.items()}
+        return tree_map(cast, args), tree_map(cast, named)  # the states of an LSTM are a tuple
 
     return module.register_forward_pre_hook(before, with_kwargs=True)
 

@@ -31,6 +31,11 @@ WRONG = [
     (["batch_size=3"], "batch_size", "did you mean 'data.batch_size'"),
     (["+batch_size=3"], "batch_size", "did you mean 'data.batch_size'"),
     (["stage=[half,compil]"], "stage=compil", "did you mean 'compile'"),
+    (
+        ["stage=[half,compile]", "stage.mode=default"],
+        "stage.mode",
+        "each stage has its own keys, such as stage.rungs.NAME",
+    ),
     (["nonsense"], "nonsense", "key=value"),
     (["+constraint.dice=0.01"], "constraint", "no such key"),
     (["+model.chekpoint=x.pt"], "model.chekpoint", "did you mean 'checkpoint'"),

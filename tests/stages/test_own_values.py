@@ -59,6 +59,32 @@ class WithTime(nn.Module):
         return value
 
 
+class PlacesAtLast(nn.Module):
+    """A grid before the last convolution, which has no bias: torch.export alone wouldn't see that types differ."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(9, 2, 1, bias=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        places = torch.linspace(-1, 1, image.shape[-1], device=image.device).expand(len(image), 1, *image.shape[-2:])
+        logits: Tensor = self.head(torch.cat([self.body(image), places], 1))
+        return logits
+
+
+class WithStates(nn.Module):
+    """fp32 states of a recurrent layer, which are a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.LSTM(3, 2)
+
+    def forward(self, image: Tensor) -> Tensor:
+        start = torch.zeros(1, len(image), 2, device=image.device)
+        answers: Tensor = self.rows(image.flatten(2).permute(2, 0, 1)[:16], (start, start))[0]
+        return answers.permute(1, 2, 0).reshape(len(image), 2, 4, 4)
+
+
 class Gain(nn.Module):
     """A module that scales in fp32, with a weight of its own."""
 
@@ -113,14 +139,14 @@ class FirstOnPurpose(nn.Module):
         return logits
 
 
-NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime]
+NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime, PlacesAtLast]
 
 
 def work(net: nn.Module) -> Workload:
     return Workload(net, [IMAGE], torch.device("cpu"), Path())
 
 
-@pytest.mark.parametrize("make", NETS)
+@pytest.mark.parametrize("make", [*NETS, WithStates])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @torch.no_grad()
 def test_a_half_net_casts_what_the_net_makes_itself(make: Callable[[], nn.Module], dtype: torch.dtype) -> None:
