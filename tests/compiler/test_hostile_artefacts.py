@@ -286,12 +286,12 @@ def test_weights_that_the_file_does_not_hold_are_refused(members: Members, tmp_p
 
 
 def test_a_net_that_could_not_be_loaded_is_not_kept(tmp_path: Path) -> None:
-    """Saving says so at once."""
+    """Saving says so at once, of an operation that torch makes of no other."""
 
     class Sampling(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
-            return torch.cdist(image, image)
+            return torch.poisson(image)
 
-    with pytest.raises(ArtefactError, match=r"aten\.cdist"):
+    with pytest.raises(ArtefactError, match=r"aten\.poisson"):
         save(fx.symbolic_trace(Sampling()), torch.zeros(1, 3, 4, 4), tmp_path)
     assert not list(tmp_path.iterdir())
