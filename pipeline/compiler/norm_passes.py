@@ -30,16 +30,7 @@ MEMORY, CLAMP, COPY, PLACE = (
     "aten.copy_.default",
     "aten.as_strided.default",
 )
-NORM = (
-    "counted",
-    "norm_weight",
-    "norm_bias",
-    "eps",
-    "phases",
-    "norm_activation",
-    "norm_slope",
-    "group_width",
-)  # of a pass's arguments
+OF_PASS_ALONE = ("norm_scale", "tile", "result", "head_weight", "head_bias")  # arguments
 LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default")
 
 
@@ -199,7 +190,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
 
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     """The arguments of the operation that does what a norm's pass and the layer after it do."""
-    norm = {name: part for name, part in call.kwargs.items() if name in NORM}
+    norm = {name: part for name, part in call.kwargs.items() if name not in OF_PASS_ALONE}
     kept = (
         "weight",
         "bias",

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from pipeline.measure.batch import Batch
-from pipeline.measure.trial_call import refused
+from pipeline.measure.trial_call import refuses
 
 CAST_OWN_VALUES = "fp32 values of the net's own cast where they meet weights"  # what is said of such a net
 
@@ -17,8 +17,9 @@ def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> Remo
     """Let a module take its floating tensors of so many axes or more in a precision; what takes that away again."""
 
     def cast(value: object) -> object:
-        fits = isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= least_axes
-        return value.to(dtype) if fits and isinstance(value, Tensor) else value
+        if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= least_axes:
+            return value.to(dtype)
+        return value
 
     def before(
         _: nn.Module, args: tuple[object, ...], named: dict[str, object]
@@ -31,8 +32,7 @@ def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> Remo
 def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterator[nn.Module]:
     """The modules that have weights or buffers of their own, but those left out."""
     for part in net.modules():
-        own = (*part.parameters(recurse=False), *part.buffers(recurse=False))
-        if part not in left_out and any(True for _ in own):
+        if part not in left_out and (*part.parameters(recurse=False), *part.buffers(recurse=False)):
             yield part
 
 
@@ -50,12 +50,12 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
         dtype: of its weights.
         inputs: of `whole`: a batch [batch, channels, height, width], and what others the net has.
     """
-    if dtype == torch.float32 or refused(whole, inputs) is None:
+    if dtype == torch.float32 or not refuses(whole, inputs):
         return False
     parts = list(with_weights(net))
     for chosen in ([part for part in parts if type(part).forward.__module__.startswith("torch.nn.")], parts):
         casts = [takes_in(part, dtype, least_axes=2) for part in chosen]
-        if refused(whole, inputs) is None:
+        if not refuses(whole, inputs):
             return True
         for cast in casts:
             cast.remove()

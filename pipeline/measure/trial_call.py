@@ -1,7 +1,6 @@
 """Calls of a net to see what it does, of which nothing stays: neither in the net nor in torch's random numbers."""
 
 import copy
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,14 +32,13 @@ def trial(inputs: Batch) -> Iterator[None]:
         yield
 
 
-def refused(net: nn.Module, inputs: Batch) -> Exception | None:
-    """What a copy of the net raises that is called with the inputs; None where it answers, or where memory ran out."""
+def refuses(net: nn.Module, inputs: Batch) -> bool:
+    """Whether a copy of the net fails that is called with the inputs, for another reason than memory that ran out."""
     try:
         with trial(inputs):
             trial_copy(net)[0](*inputs.clone())
     except (torch.OutOfMemoryError, MemoryError):
-        return None
-    except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
-        traceback.clear_frames(error.__traceback__)
-        return error.with_traceback(None)
-    return None
+        return False
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
+        return True
+    return False
