@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.records.run_record import Execution, FailureKind, Precision, Status
 from pipeline.stages import Runner
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import allow_tf32
 from tests.remembering_stages import Run, contents, few_pixels, knows_what_is_verified, nothing, remembering, total
 
 TIMER = "time_and_keep"  # the function that holds the timed calls

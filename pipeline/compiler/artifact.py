@@ -18,6 +18,7 @@ from pipeline.compiler.allowed_operations import is_allowed, without_rare
 from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
 from pipeline.compiler.fx_graph import as_word
 from pipeline.measure.batch import Batch, batched
+from pipeline.measure.torch_export import exported_program
 from pipeline.records.atomic_json import write_json
 from pipeline.records.error_line import typed_line
 
@@ -74,7 +75,7 @@ def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
     """
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
-        program = torch.export.export(net, tuple(part.clone() for part in inputs))
+        program = exported_program(net, inputs)
         if any(_writes(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
         program = without_rare(program)

@@ -8,7 +8,6 @@ from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.modules.module import _global_buffer_registration_hooks
 
 from pipeline.compiler.allowed_operations import without_rare
 from pipeline.compiler.computed_weights import compute_once
@@ -17,6 +16,7 @@ from pipeline.measure.batch import Batch, batched
 from pipeline.measure.memory_formats import CHANNELS_LAST, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.measure.module_casts import cast_own_values
 from pipeline.measure.net_layers import name_by_first_paths
+from pipeline.measure.torch_export import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Order
 
@@ -132,21 +132,11 @@ def _graph_of(
     # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
     matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
     try:
-        return _exported(entry, examples), matched
+        program = exported_program(entry, examples.tensors).run_decompositions({})
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         traceback.clear_frames(error.__traceback__)  # which hold the net
         raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
-
-
-def _exported(entry: Entry, examples: Batch) -> nn.Module:
-    known = dict(_global_buffer_registration_hooks)
-    try:
-        return without_rare(torch.export.export(entry, examples.clone().tensors).run_decompositions({})).module()
-    except Exception:
-        # torch leaves one of its own there that holds the net (torch 2.12).
-        _global_buffer_registration_hooks.clear()
-        _global_buffer_registration_hooks.update(known)
-        raise
+    return without_rare(program).module(), matched
 
 
 def without_checks(module: fx.GraphModule) -> None:

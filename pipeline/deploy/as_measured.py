@@ -17,10 +17,10 @@ from pipeline.config.request_error import RequestError
 from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records.content_digest import data_digest
 from pipeline.records.run_record import RunRecord
 from pipeline.report.gallery import mask_of
-from pipeline.stages.common.precision import without_tf32
 
 MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tolerance of conf/stage lets a stage move
 MOST_OFF = 0.01  # of the spread of its answer, beyond twice the net's own noise: another device's sums lie below

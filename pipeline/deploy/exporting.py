@@ -20,11 +20,11 @@ from pipeline.deploy.judged_answers import golden_limits, judged
 from pipeline.deploy.moved_ends import classes
 from pipeline.deploy.recorded_stage import RecordedStage, check_weights, opened
 from pipeline.deploy.steps import Say
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
 from pipeline.stages.common.onnx_export import OUTPUT
-from pipeline.stages.common.precision import allow_tf32
 
 ANSWER = "answer.bin"  # gone before the bundle is done
 

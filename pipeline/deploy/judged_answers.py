@@ -18,12 +18,12 @@ from pipeline.deploy.fresh_process import BundleFails, Said
 from pipeline.deploy.recorded_stage import RecordedStage
 from pipeline.deploy.steps import Say
 from pipeline.measure.accuracy import WrongShape, compare
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records.accuracy_check import judge
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task
 from pipeline.stages.api import Workload, silent
-from pipeline.stages.common.precision import without_tf32
 from pipeline.worker.calibration_share import given_away
 from pipeline.worker.recorded_run import data_spec
 from pipeline.worker.workload import judged_images, workload_on

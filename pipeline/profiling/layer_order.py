@@ -8,10 +8,10 @@ n-th layer's: for compilers, for other runtimes and for graphs that are replayed
 import re
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor, fx, nn
 
 from pipeline.measure.net_layers import is_matrix_work, module_of, name_by_first_paths
+from pipeline.measure.torch_export import exported_program
 from pipeline.profiling.kernel_classes import classify, joins
 from pipeline.profiling.layer_time import BETWEEN, summed
 from pipeline.records.chrome_trace import GPU_WORK, TraceEvent, of
@@ -56,8 +56,7 @@ def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
     Raises:
         Exception: torch can't export the net.
     """
-    with torch.inference_mode(False), torch.no_grad():
-        graph = torch.export.export(net, tuple(part.clone() for part in batch)).graph
+    graph = exported_program(net, batch).graph
     name_by_first_paths(graph, net)
     return ranked(graph)
 

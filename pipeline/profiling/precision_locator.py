@@ -5,15 +5,14 @@ same way, down to a module none of whose own children does.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.profiling.layer_time import level
 from pipeline.records.diagnostics import PrecisionFault
-from pipeline.stages.common.precision import allow_tf32
 
 JUMP = 8.0  # times by which an error must exceed every one before it, and the precision's own rounding
 ROUNDING = {"fp16": 2.0**-11, "bf16": 2.0**-8}  # unit roundoff of the two formats
@@ -60,7 +59,7 @@ def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
     """
     path, found, before = "", None, ROUNDING[precision]
     while True:
-        with fp32_is_exact():
+        with without_tf32():  # which is as coarse as fp16
             expected = outputs(exact, path)
         wrong = first_wrong(expected, outputs(half, path), before)
         if wrong is None:
@@ -131,15 +130,3 @@ def children(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
             yield from children(part, below)
         else:
             yield below, part
-
-
-@contextmanager
-def fp32_is_exact() -> Iterator[None]:
-    """Within, fp32 isn't rounded to TF32, which is as coarse as fp16."""
-    products, convolutions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    allow_tf32(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = products
-        torch.backends.cudnn.allow_tf32 = convolutions

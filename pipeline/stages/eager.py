@@ -2,8 +2,9 @@
 
 import torch
 
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import allow_tf32, eager_execution
+from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:

@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, allow_tf32, eager_execution, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, short, why_fp32
 
 
 def build(

@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.budget import Budget
 from pipeline.devices import host
 from pipeline.measure.net_layers import module_of, name_by_first_paths
+from pipeline.measure.torch_export import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
@@ -112,7 +113,7 @@ def in_int8(net: AsItLies, batch: Tensor, batches: list[Tensor], narrow: bool) -
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config(reduce_range=narrow))
     try:
         with torch.inference_mode(False), torch.no_grad():
-            exported = torch.export.export(net, (batch.clone(),)).module()
+            exported = exported_program(net, (batch,)).module()
             name_by_first_paths(exported.graph, net.net, within="net")
             prepared: fx.GraphModule = pt2e.prepare_pt2e(exported, quantizer)
             for images in batches:

@@ -3,9 +3,10 @@
 import torch
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.torch_device import has_compute
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.precision import allow_tf32, eager_execution
+from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:

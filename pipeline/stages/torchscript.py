@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.data_dependence import reads_its_data
-from pipeline.stages.common.precision import Dtype, Half, allow_tf32, half_dtype, half_net, short
+from pipeline.stages.common.precision import Dtype, Half, half_dtype, half_net, short
 
 Method = Literal["trace", "script"]
 

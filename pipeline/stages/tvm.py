@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from pipeline.measure.torch_export import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
@@ -63,7 +64,7 @@ def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: obje
     """The net as scheduled programs, for batches of this shape alone."""
     model = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     with torch.inference_mode(False), torch.no_grad():
-        program = torch.export.export(model, (workload.batches[0].clone(),))
+        program = exported_program(model, (workload.batches[0],))
         net = relax.frontend.torch.from_exported_program(program, unwrap_unit_return_tuple=True)
     if trials:
         workload.progress(f"{trials} trials")

@@ -17,12 +17,12 @@ from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
 from pipeline.protocol import Audit, Phase, TakeSample
 from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
-from pipeline.stages.common.precision import allow_tf32
 from pipeline.worker import host_path, mask_images, net_contract, reference, unseen, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import ENDINGS

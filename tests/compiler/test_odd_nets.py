@@ -186,6 +186,12 @@ def by_products_along_a_side(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def by_data(net: Written, x: Tensor) -> Tensor:
+    """As MONAI's ResNet has it in a shortcut."""
+    answer: Tensor = net.second(x.data).data
+    return answer
+
+
 WIDTHS: dict[object, int] = {buffer_in_concatenation: 64, single_precision_in_concatenation: 64}
 BETWEEN = [
     computed_norm,
@@ -215,6 +221,7 @@ BETWEEN = [
     by_frequencies,
     by_learnt_frequencies,
     by_products_along_a_side,
+    by_data,
 ]
 
 

@@ -18,8 +18,8 @@ from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.deploy import export_command, predict_command
 from pipeline.deploy.as_measured import other_values
 from pipeline.measure.accuracy import classes
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records import codec
-from pipeline.stages.common.precision import without_tf32
 from pipeline.worker.mask_images import save_masks
 from pipeline.worker.recorded_run import recorded_net
 from pipeline.worker.reference import load_first, save_first, some_values

@@ -202,6 +202,44 @@ def test_stages_fold_as_the_net_calls_its_layers_on_their_inputs(tmp_path: Path)
     )
 
 
+def relu_after_norms(net: Any, x: Tensor) -> Tensor:
+    """As nets do that hold their layers in one list."""
+    for layer in (net.conv, net.norm, net.head):
+        x = layer(x).relu() if isinstance(layer, nn.BatchNorm2d) else layer(x)
+    return x
+
+
+def one_more_without_bias(net: Any, x: Tensor) -> Tensor:
+    """As a net has it whose bias is a parameter of its own where a layer has none."""
+    answer: Tensor = net.head(net.norm(net.conv(x)) + (net.conv.bias is None))
+    return answer
+
+
+@pytest.mark.parametrize("does", [relu_after_norms, one_more_without_bias])
+def test_a_net_that_asks_what_its_layers_are_is_left_as_it_is(does: Forward) -> None:
+    """Folded, it went another way, and every stage that folds was refused."""
+    layers = {"conv": nn.Conv2d(3, 4, 3, bias=False), "norm": nn.BatchNorm2d(4), "head": nn.Conv2d(4, 2, 1)}
+    check(Net(does, traced=True, **layers), 0, 1)
+
+
+KEPT: dict[str, Tensor] = {}
+
+
+def plus_a_grid_in_a_global(net: Any, x: Tensor) -> Tensor:
+    """A grid that the first call of any net of the process makes."""
+    x = net.norm(net.conv(x))
+    if "grid" not in KEPT:
+        KEPT["grid"] = torch.linspace(-1, 1, 8).to(x)
+    return x + KEPT["grid"]
+
+
+def test_what_a_net_keeps_in_a_global_is_a_tensor() -> None:
+    """A proxy of torch.fx was, and no call ran after that."""
+    KEPT.clear()
+    check(Net(plus_a_grid_in_a_global, traced=True, conv=conv(3), norm=nn.BatchNorm2d(4)), 1, 0)
+    assert type(KEPT["grid"]) is Tensor
+
+
 class Lazy(nn.Module):
     """A grid that the first call makes and keeps."""
 

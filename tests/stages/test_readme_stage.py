@@ -15,11 +15,11 @@ from models.unet import UNet
 from pipeline.analysis.recommendations import rules
 from pipeline.analysis.roofline import roofline_of
 from pipeline.analysis.summary import summarize
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.profiling.observed_execution import complete, tf32_allowed
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
-from pipeline.stages.common.precision import allow_tf32
 from tests.profiling.traced import event
 from tests.report import made_up_run as made_up
 

@@ -58,12 +58,12 @@ def build_package(
     import torch
     from torch._inductor import aoti_compile_and_package
 
+    from pipeline.measure.torch_export import exported_program
     from pipeline.stages.common.cpp_compiler import package_compiler
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
-        contiguous = [part.clone(memory_format=torch.contiguous_format) for part in inputs]
-        program = torch.export.export(model, tuple(contiguous))
+        program = exported_program(model, [part.contiguous() for part in inputs])
         # One program a package: to compile its headers beforehand would cost a minute and save nothing.
         configs: dict[str, object] = {
             "freezing": freezing,

@@ -11,9 +11,11 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.batch_norm import BatchNorm, fold
 from pipeline.compiler.computed_weights import compute_once
 from pipeline.measure.batch import Batch, batched
-from pipeline.measure.trial_call import trial_copy
+from pipeline.measure.fp32_switches import without_tf32
+from pipeline.measure.trial_call import trial, trial_copy
 from pipeline.stages.common.seen_calls import run_in_order_alone
 
+MOST_APART = 1e-2  # relative; folding rounds by 1e-6 in fp32, by 5e-3 where a net computes in bf16 within
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
 
 
@@ -25,23 +27,53 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
     """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
 
     Where torch.fx can't trace the net, what a Sequential shows is folded if the net calls that whole with `inputs`,
-    each [batch, ...]; without them nothing is.
+    each [batch, ...]; without them nothing is. With them, nothing is either where the copy answers otherwise: a net's
+    code may ask what its layers are, such as whether a convolution has a bias.
     """
     net = compute_once(copy.deepcopy(model))
+    if inputs is None:
+        return net, _fold(net, None)
+    few = batched(inputs).samples(0, 2)
+    wanted = _answer(net, few)  # before torch.fx, so that what its code keeps in a global is no proxy
+    count = _fold(net, few)
+    if count and wanted is not None and not _alike(_answer(net, few), wanted):
+        return compute_once(copy.deepcopy(model)), 0
+    return net, count
+
+
+def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
+    """What a copy answers in fp32; None where it fails, as a net may for so few samples."""
+    try:
+        with trial(inputs), without_tf32():
+            found = trial_copy(net)[0](*inputs.clone())
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
+        return None
+    return found if isinstance(found, Tensor) else None
+
+
+def _alike(found: Tensor | None, wanted: Tensor) -> bool:
+    """Whether an answer [batch, ...] is another's, up to rounding."""
+    if found is None or found.shape != wanted.shape:
+        return False
+    return bool((found - wanted).norm() <= MOST_APART * wanted.norm())
+
+
+def _fold(net: nn.Module, inputs: Batch | None) -> int:
+    """Fold within the net itself; how many batch norms were."""
     try:
         pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
-        return net, _fold_neighbours(net, None if inputs is None else batched(inputs))
-    return net, sum(_merge(conv, norm) for conv, norm in pairs)
+        return _fold_neighbours(net, inputs)
+    return sum(_merge(conv, norm) for conv, norm in pairs)
 
 
 def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
     """The layers of which one alone reads what the other answers, each called once, and nothing else reads of them."""
-    trial, copies = trial_copy(net)
-    graph = _Tracer().trace(trial)
-    originals = {copied: part for part, copied in copies.items()}
-    called = {node: trial.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"}
-    read = {id(attrgetter(str(node.target))(trial)) for node in graph.nodes if node.op == "get_attr"}
+    copied, copies = trial_copy(net)
+    graph = _Tracer().trace(copied)
+    originals = {copy_of: part for part, copy_of in copies.items()}
+    called = {node: copied.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"}
+    read = {id(attrgetter(str(node.target))(copied)) for node in graph.nodes if node.op == "get_attr"}
     calls = Counter(called.values())
     pairs = []
     for node, layer in called.items():

@@ -15,6 +15,7 @@ from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.lowering import Plan
 from pipeline.measure.fingerprint import held_by
+from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.module_casts import CAST_OWN_VALUES
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import INDUCTOR, Execution, Order
@@ -22,7 +23,6 @@ from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import Mode, compile_counting_bytes
-from pipeline.stages.common.precision import allow_tf32
 from pipeline.stages.common.time_limit import TooLongError, within
 
 QUOTED_CHARACTERS = 200  # of a compiler's error

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.measure.batch import Batch, batched
+from pipeline.measure.torch_export import exportable
 from pipeline.stages.common.precision import AsItLies
 
 OUTPUT = "logits"
@@ -91,7 +92,7 @@ def export(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     path.parent.mkdir(parents=True, exist_ok=True)
     given = batched(batch)
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad(), exportable():
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = around(net := Borders(model, dtype, inputs or given).eval())

@@ -1,8 +1,7 @@
-"""Copies of a net in another precision or layout, and the switches of a process that decide how fp32 is computed."""
+"""Copies of a net in another precision or layout."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,30 +20,6 @@ Dtype = Literal["auto", "fp16", "bf16"]
 SHORT: dict[torch.dtype, Precision] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 FULL = torch.float32
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def allow_tf32(allowed: bool) -> None:
-    """Let matrix products and convolutions in fp32 round their inputs to TF32, or not: a switch of the process."""
-    torch.backends.cuda.matmul.allow_tf32 = allowed
-    torch.backends.cudnn.allow_tf32 = allowed
-
-
-@contextmanager
-def without_tf32() -> Iterator[None]:
-    """Within, fp32 is fp32; the switches are as they were afterwards."""
-    switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
-    name = "allow_tf32"
-    try:
-        before = [switch.allow_tf32 for switch in switches]
-    except RuntimeError:  # the net's module has set torch's newer ones, after which the older can't be read
-        switches, name = [switches[0], switches[1].conv], "fp32_precision"
-        before = [switch.fp32_precision for switch in switches]
-    allow_tf32(False)
-    try:
-        yield
-    finally:
-        for switch, value in zip(switches, before, strict=True):
-            setattr(switch, name, value)
 
 
 def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:

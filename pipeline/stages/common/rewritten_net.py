@@ -25,6 +25,7 @@ from pipeline.compiler.wide_buffers import find_places
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.program import Programs
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
@@ -41,7 +42,6 @@ from pipeline.stages.common.net_candidate import (
     switch_on_the_library,
 )
 from pipeline.stages.common.not_rewritten import half_instead
-from pipeline.stages.common.precision import without_tf32
 from pipeline.stages.common.time_limit import TooLongError
 
 COMPOSED = "Inductor of the rewritten net"  # the name of a candidate

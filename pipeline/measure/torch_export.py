@@ -1,0 +1,49 @@
+"""torch.export, of what it doesn't take by itself too."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.nn.modules.module import _global_buffer_registration_hooks
+from torch.overrides import TorchFunctionMode
+
+
+def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
+    """The net as one graph, for inputs of these shapes, [batch, ...]; it is traced with copies of them.
+
+    Raises:
+        Exception: torch can't export it; it raises many kinds, the net's own among them.
+    """
+    with torch.inference_mode(False), torch.no_grad(), exportable():
+        return torch.export.export(net, tuple(part.clone() for part in inputs))
+
+
+@contextmanager
+def exportable() -> Iterator[None]:
+    """Within, torch.export takes nets that read `tensor.data`; where it fails, it leaves nothing behind."""
+    known = dict(_global_buffer_registration_hooks)
+    try:
+        with _DataDetached():
+            yield
+    except Exception:
+        # torch leaves one of its own there that holds the net (torch 2.12).
+        _global_buffer_registration_hooks.clear()
+        _global_buffer_registration_hooks.update(known)
+        raise
+
+
+class _DataDetached(TorchFunctionMode):
+    """Within, `tensor.data` is `tensor.detach()`, the same values, of which torch.export knows the operator."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Call the function, or that one in its place."""
+        called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
+        return called(*args, **(kwargs or {}))
