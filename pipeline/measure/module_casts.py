@@ -1,6 +1,8 @@
 """Modules that take their floating tensors in one precision, whatever the net hands them."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +39,13 @@ def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterat
 
 
 def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> bool:
-    """Let modules cast what they are given, where the net doesn't run without, but so; whether any do.
+    """Let a net cast what it makes itself, where it doesn't run without, but so; whether it does.
 
     So runs a net in half precision that makes fp32 values in its forward, such as a grid of positions, a time's sines
     or a softmax in fp32, which torch's layers don't take beside their weights. Only torch's layers cast where that
     suffices, so that what the net's own modules compute in fp32 on purpose stays fp32; else all with weights. One
-    number a sample, as a time step is, stays as it is.
+    number a sample, as a time step is, stays as it is. Where no module meets them, as a filter for
+    functional.conv2d or the grid of a warp, the net runs within torch.autocast.
 
     Args:
         whole: calls the net, with casts of the inputs.
@@ -53,10 +56,28 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
     if dtype == torch.float32 or not refuses(whole, inputs):
         return False
     parts = list(with_weights(net))
-    for chosen in ([part for part in parts if type(part).forward.__module__.startswith("torch.nn.")], parts):
-        casts = [takes_in(part, dtype, least_axes=2) for part in chosen]
-        if not refuses(whole, inputs):
-            return True
-        for cast in casts:
-            cast.remove()
+    of_torch = [part for part in parts if type(part).forward.__module__.startswith("torch.nn.")]
+    for change in (partial(_let_cast, of_torch), partial(_let_cast, parts), partial(_run_in_autocast, net)):
+        with ExitStack() as changed:
+            change(dtype, changed)
+            if not refuses(whole, inputs):
+                changed.pop_all()
+                return True
     return False
+
+
+def _let_cast(parts: Collection[nn.Module], dtype: torch.dtype, changed: ExitStack) -> None:
+    for part in parts:
+        changed.callback(takes_in(part, dtype, least_axes=2).remove)
+
+
+def _run_in_autocast(net: nn.Module, dtype: torch.dtype, changed: ExitStack) -> None:
+    forward = net.forward
+    net.forward = partial(_in_autocast, forward, dtype)
+    changed.callback(setattr, net, "forward", forward)
+
+
+def _in_autocast(forward: Callable[..., object], dtype: torch.dtype, image: Tensor, *others: object) -> object:
+    """What a forward answers of an image [batch, channels, height, width] there; its weights are in `dtype` already."""
+    with torch.autocast(image.device.type, dtype, cache_enabled=False):
+        return forward(image, *others)

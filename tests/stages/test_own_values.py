@@ -72,6 +72,33 @@ class PlacesAtLast(nn.Module):
         return logits
 
 
+class WithFilter(nn.Module):
+    """A blur before the image is made smaller, by a filter that is no weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value, blur = self.body(image).relu(), torch.full((8, 1, 3, 3), 1 / 9, device=image.device)
+        logits: Tensor = self.head(functional.conv2d(value, blur, padding=1, groups=8))
+        return logits
+
+
+class WithWarp(nn.Module):
+    """A map that is looked at from elsewhere, as in registration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        turn = torch.tensor([[0.8, 0.6, 0], [-0.6, 0.8, 0]], device=image.device).expand(len(image), 2, 3)
+        grid = functional.affine_grid(turn, [*image.shape], align_corners=False)
+        logits: Tensor = self.head(functional.grid_sample(self.body(image), grid, align_corners=False))
+        return logits
+
+
 class WithStates(nn.Module):
     """fp32 states of a recurrent layer, which are a tuple."""
 
@@ -139,7 +166,7 @@ class FirstOnPurpose(nn.Module):
         return logits
 
 
-NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime, PlacesAtLast]
+NETS: list[Callable[[], nn.Module]] = [WithPlaces, WithSoftmax, WithTime, PlacesAtLast, WithFilter, WithWarp]
 
 
 def work(net: nn.Module) -> Workload:
