@@ -1,8 +1,8 @@
 """A stage that fails, of a net that doesn't take channels_last: another attempt with all as its weights and images lie.
 
 Stages lay a net out with its channels side by side. Any net takes that but one whose own code takes a view
-(`Tensor.view`) of a weight or a map which that layout doesn't allow, or asks how its tensors lie. Whether it is so is
-asked where a stage fails that chose the layout.
+(`Tensor.view`) of a weight or a map which that layout doesn't allow, or asks how its tensors lie, or says so itself
+(`Tensor.as_strided`). Whether it is so is asked where a stage that chose the layout fails, or answers wrongly.
 """
 
 import copy
@@ -10,18 +10,26 @@ import gc
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pipeline.devices.kinds import is_cuda
+from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
+from pipeline.measure.fp32_switches import without_tf32
 from pipeline.measure.memory_formats import laid_out, net_laid_out
+from pipeline.measure.trial_call import trial
+from pipeline.protocol import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import failure_of
+from pipeline.worker.guard import ANSWER_MOVED, Finding
+from pipeline.worker.half_retry import LOCATED, Reporter, Verify
 
+ORDERS: tuple[Order, ...] = ("NCHW", "NHWC")
 OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may be behind
 
 
@@ -40,11 +48,41 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     except Skip:
         raise
     except Exception as error:
-        lays_out = bench.workload.layout_choice.taken == "NHWC"
-        why = refusal(bench, error) if lays_out and failure_of(error)[0] in OF_A_NET else ""
+        why = refusal(bench, error) if _lays_out(bench) and failure_of(error)[0] in OF_A_NET else ""
         if not why:
             raise
         traceback.print_exc()
+    return _built_as_it_lies(bench, again, why)
+
+
+def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
+    """What is wrong with a stage's answer, of a second build in NCHW where the net answers otherwise in channels_last.
+
+    Args:
+        bench: with the stage built.
+        reporter: is told of that second build.
+        verify: compares the answer with the reference, and reports that.
+    """
+    found = verify(bench)
+    if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
+        return found
+    again, why = partial(begun_again, reporter), "the net's own code answers otherwise in channels_last"
+    reporter.report(**_built_as_it_lies(bench, again, why))
+    reporter.enter(Phase.VERIFY)
+    return verify(bench)
+
+
+def begun_again(reporter: Reporter, text: str) -> None:
+    """A stage is built a second time: its time limit starts anew."""
+    reporter.enter(Phase.BUILD)
+    reporter.progress(text)
+
+
+def _lays_out(bench: Bench) -> bool:
+    return bench.workload.layout_choice.taken == "NHWC"
+
+
+def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> dict[str, object]:
     again("again in NCHW, as the net doesn't take channels_last")
     gc.collect()
     if is_cuda(bench.job.device):
@@ -54,6 +92,26 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     said = f"{bench.job.stage.name} takes the net in NCHW, as {why}; its set-up is that of a second build"
     bench.warn("something else ran", said, "let that code take any layout, as Tensor.reshape does, and measure again")
     return found
+
+
+def _answers_otherwise(bench: Bench) -> bool:
+    """Whether the net itself, in fp32, answers otherwise in channels_last than as it lies."""
+    net, inputs = bench.workload.model, bench.workload.inputs[0]
+    answers = []
+    try:
+        for layout in ORDERS:
+            with trial(inputs), without_tf32():
+                answers.append(_answer(net, inputs, layout))
+    except Exception:  # noqa: BLE001 - the stage's answer is known to be wrong; only this isn't known then
+        traceback.print_exc()
+        return False
+    return distance(*answers) > ANSWER_MOVED
+
+
+def _answer(net: nn.Module, inputs: Batch, layout: Order) -> Tensor:
+    """What a copy of the net in a layout answers, [batch, ...]."""
+    logits: Tensor = net_laid_out(copy.deepcopy(net), layout)(*[laid_out(part, layout) for part in inputs.clone()])
+    return logits
 
 
 def refusal(bench: Bench, error: Exception) -> str:
@@ -72,7 +130,7 @@ def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
     """What a copy of the net in a layout says that it can't be called; empty where it can, or where memory ran out."""
     try:
         with torch.inference_mode():
-            net_laid_out(copy.deepcopy(net), layout)(*[laid_out(part, layout) for part in inputs])
+            _answer(net, inputs, layout)
     except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
         kind, reason = failure_of(error)
         return "" if kind == "out of memory" else f"the net's own code doesn't take channels_last: {reason}"

@@ -29,7 +29,7 @@ from pipeline.worker.failures import ENDINGS
 from pipeline.worker.first_look import first_look
 from pipeline.worker.guard import RIGHT, Finding
 from pipeline.worker.half_retry import settled
-from pipeline.worker.layout_retry import built
+from pipeline.worker.layout_retry import begun_again, built, verified
 from pipeline.worker.shortage import told
 
 
@@ -76,7 +76,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
     bench.workload = replace(bench.workload, progress=reporter.progress)
     reporter.report(**built(bench, partial(begun_again, reporter)))
     reporter.enter(Phase.VERIFY)
-    found = settled(bench, reporter, partial(verify, reporter))
+    found = settled(bench, reporter, lambda bench: verified(bench, reporter, partial(verify, reporter)))
     if found is not RIGHT and not job.time_inaccurate:
         return
     reporter.enter(Phase.WARMUP)
@@ -94,12 +94,6 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         finish(bench, reporter)
     elif (late := bench.kept_faith()) is not RIGHT:
         reporter.report(**late.fields)
-
-
-def begun_again(reporter: Reporter, text: str) -> None:
-    """A stage is built a second time: its time limit starts anew."""
-    reporter.enter(Phase.BUILD)
-    reporter.progress(text)
 
 
 def prepare(job: Job) -> Bench:

@@ -35,6 +35,23 @@ class Rows(nn.Module):
         return logits
 
 
+class Thinned(nn.Module):
+    """Every second pixel, by steps that hold where channels lie one map after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        maps = self.first(image).relu()
+        batch, channels, height, width = maps.shape
+        steps = (channels * height * width, height * width, 2 * width, 2)
+        thin = maps.as_strided((batch, channels, height // 2, width // 2), steps)
+        logits: Tensor = nn.functional.interpolate(self.head(thin), scale_factor=2)
+        return logits
+
+
 def stage(name: str, **options: object) -> StageSpec:
     tolerance = Tolerance(3e-2, 5e-3, "of a test")
     return StageSpec(name, f"pipeline.stages.{name}", "", "", ["cpu"], "", False, tolerance, options)
@@ -70,6 +87,18 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert f"{spec.name} takes the net in NCHW, as the net's own code doesn't take channels_last: " in warning.text
     assert "(in Rows.forward, test_layout_retry.py:" in warning.text
     assert line.samples
+
+
+@pytest.mark.parametrize("keep_fp32", ["none", "auto"])
+def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(keep_fp32: str, tmp_path: Path) -> None:
+    line = Recorder(1)
+    with run_of(Thinned, tmp_path):
+        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=keep_fp32), tmp_path), line)
+    assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
+    assert line.fields["net_layout"] == "NCHW"
+    assert NEEDED in line.fields["description"]
+    (warning,) = line.fields["warnings"]
+    assert "takes the net in NCHW, as the net's own code answers otherwise in channels_last; its" in warning.text
 
 
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
