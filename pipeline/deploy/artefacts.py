@@ -165,8 +165,7 @@ def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
     if recorded.ends.flags:
         net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         with torchscript.deprecations_filtered(), torch.inference_mode():
-            program = torch.jit.trace(net, tuple(recorded.given), check_trace=False)
-            torch.jit.save(torch.jit.freeze(program), folder / "model.pt")
+            torch.jit.save(torch.jit.freeze(torchscript.traced(net, *recorded.given)), folder / "model.pt")
         return Made("torchscript", "model.pt", loader)
     copy_all(recorded, "model.pt", folder)
     return Made("torchscript", "model.pt", loader)

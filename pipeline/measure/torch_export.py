@@ -1,4 +1,4 @@
-"""torch.export, of what it doesn't take by itself too."""
+"""torch.export and torch.jit.trace, of what they don't take by themselves too."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ def exportable() -> Iterator[None]:
     """Within, torch.export takes nets that read `tensor.data`; where it fails, it leaves nothing behind."""
     known = dict(_global_buffer_registration_hooks)
     try:
-        with _DataDetached():
+        with DataDetached():
             yield
     except Exception:
         # torch leaves one of its own there that holds the net (torch 2.12).
@@ -34,8 +34,11 @@ def exportable() -> Iterator[None]:
         raise
 
 
-class _DataDetached(TorchFunctionMode):
-    """Within, `tensor.data` is `tensor.detach()`, the same values, of which torch.export knows the operator."""
+class DataDetached(TorchFunctionMode):
+    """Within, `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
+
+    torch.export refuses the former, and a trace keeps its values of one batch.
+    """
 
     def __torch_function__(
         self,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.memory_formats import IN_WORDS
+from pipeline.measure.torch_export import DataDetached
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
@@ -119,6 +120,12 @@ class OfOneInput(nn.Module):
         return self.net(batch.to(self.dtype))  # type: ignore[no-any-return]
 
 
+def traced(net: nn.Module, *inputs: Tensor) -> torch.jit.ScriptModule:
+    """A program of what the net does with these inputs, each [batch, ...]."""
+    with torch.inference_mode(), DataDetached():
+        return torch.jit.trace(net, inputs, check_trace=False)  # type: ignore[no-any-return]
+
+
 def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.ScriptModule:
     """The net as a TorchScript program.
 
@@ -132,8 +139,7 @@ def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.Scrip
                 "those of one batch; stage.method=script may take it",
                 "unsupported",
             )
-        with torch.inference_mode():
-            return torch.jit.trace(model, tuple(workload.inputs[0]), check_trace=False)  # type: ignore[no-any-return]
+        return traced(model, *workload.inputs[0])
     if workload.others:
         raise StageError(
             "stage.method=script takes nets of one input; stage.method=trace takes this one", "unsupported"

@@ -1,4 +1,4 @@
-"""A net that torch's optimisation for inference breaks runs without it, and the stage says so."""
+"""Nets that TorchScript takes only so: without torch's optimisation for inference, which the stage says, and others."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,3 +84,8 @@ def test_what_fails_either_way_is_an_error_that_says_why(tmp_path: Path) -> None
     with pytest.raises(RuntimeError) as caught, torchscript.deprecations_filtered():
         torchscript.optimised(tmp_path / "model.pt", others)
     assert typed_line(caught.value).startswith("RuntimeError: Given groups=1, weight of size [4, 3, 3, 3]")
+
+
+def test_what_a_net_reads_by_data_is_of_the_batch_at_hand(tmp_path: Path) -> None:
+    """A trace kept that of the first."""
+    check_answers(*built(lambda x: x.data * 2, tmp_path))
