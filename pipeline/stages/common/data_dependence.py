@@ -1,30 +1,32 @@
 """Whether a net reads numbers of what it computes, to decide or compute by: a trace would keep those of one batch.
 
-`while features.mean() > 0.1` and `image / image.max().item()` are such; sizes of tensors are not.
+`while features.mean() > 0.1`, `image / image.max().item()` and what numpy makes of a tensor are such; sizes are not.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.measure.batch import Batch
 
 BRIGHTER = 10  # times; much more would overflow in fp16
 READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
+READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__)  # behind which there is no operator
 
 
 class Reads(TorchDispatchMode):
-    """The numbers that are read of tensors within it, and the line of the net's code that reads each."""
+    """A digest of the numbers that are read of tensors within it, and the line of the net's code that reads each."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.values: list[object] = []
+        self.values: list[int] = []
         self.places: list[str] = []
 
     @classmethod
@@ -38,8 +40,35 @@ class Reads(TorchDispatchMode):
         """Call the operator, and keep what it gives where it reads."""
         found = func(*args, **(kwargs or {}))
         if func is READ:
-            self.values.append(found)
-            self.places.append(_place())
+            self.keep(args[0])
+        return found
+
+    def keep(self, read: Tensor) -> None:
+        """Note what is read, of any shape."""
+        values = (read.detach() + 0).cpu().flatten().contiguous()  # 0 added: -0.0 equals 0.0, as NaN does NaN by bytes
+        self.values.append(hash(values.view(torch.uint8).numpy().tobytes()))
+        self.places.append(_place())
+
+
+class WholeReads(TorchFunctionMode):
+    """Within, `keep` is given each tensor that is read as a whole, such as by numpy()."""
+
+    def __init__(self, keep: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self.keep = keep
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Call the function, and show what it reads."""
+        found = func(*args, **(kwargs or {}))
+        if func in READ_WHOLE:
+            assert isinstance(args[0], Tensor)
+            self.keep(args[0])
         return found
 
 
@@ -70,7 +99,8 @@ def _brighter(part: Tensor) -> Tensor:
 
 def _reads(model: nn.Module, batch: Batch) -> Reads:
     reads = Reads()
-    with torch.no_grad(), reads:  # inference mode keeps what is made of other operators from a mode
+    # no_grad, as inference mode keeps what is made of other operators from a mode
+    with torch.no_grad(), reads, WholeReads(reads.keep):
         model(*batch)
     return reads
 
