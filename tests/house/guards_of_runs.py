@@ -17,6 +17,13 @@ CONTRACT = "tests/worker/test_contract.py::"
 
 OF_RUNS = [
     Guard(
+        "a folder that is no run's, resumed",
+        "pipeline/cli/resumed.py",
+        "    raise RequestError(f\"resume={earlier}: {wrong or NO_SWEEP}{'' if runs else meant(earlier, sweeps)}\")",
+        "    return []",
+        "tests/cli/test_resumed.py::test_the_run_that_may_be_meant_is_named",
+    ),
+    Guard(
         "a run resumed while it is under way",
         "pipeline/orchestrate/under_way.py",
         "        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
