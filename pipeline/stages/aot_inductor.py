@@ -22,6 +22,7 @@ from pipeline.stages.common.input_forms import for_these_alone, form_of
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, short, why_fp32
 
 PACKAGE = "package.pt2"
+CASTS = "casts.txt"  # what is said of them, beside the package
 
 
 def build(
@@ -51,13 +52,13 @@ def build(
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
     made = cold or not path.exists()
-    traffic, casts = compiled(workload, path, precision, frozen, max_autotune) if made else (no_traffic, "")
+    traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
     details: dict[str, object] = why_fp32(precision) | (package_compiler().details if made else {})
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
-        description=description(precision, frozen, max_autotune, workload.layout) + casts,
+        description=description(precision, frozen, max_autotune, workload.layout) + casts_of(path),
         execution=replace(execution(precision, dtype == "fp32", device), layout=workload.layout),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: compile_facts(cache),
@@ -68,8 +69,8 @@ def build(
 
 def compiled(
     workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
-) -> tuple[Callable[..., Traffic | None], str]:
-    """Write the package; what a call of it moves through memory, by Inductor's own count, and what is said of casts.
+) -> Callable[..., Traffic | None]:
+    """Write the package, and what is said of casts; what a call moves through memory, by Inductor's own count.
 
     Raises:
         StageError: torch.export or Inductor can't take the net.
@@ -80,16 +81,22 @@ def compiled(
     try:
         model = half_net(workload, precision)
         build_package(model, [*workload.inputs[0]], path, freezing, max_autotune)
+        path.with_name(CASTS).write_text(model.and_casts, encoding="utf-8")  # a build from caches makes no such net
     except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
         raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
     moved = int(torch._inductor.metrics.num_bytes_accessed)
-    return lambda *_: (moved, "Inductor"), model.and_casts
+    return lambda *_: (moved, "Inductor")
 
 
 def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Order) -> str:
     """What runs, in a line."""
     how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
     return f"AOTInductor, {how} weights, {IN_WORDS[layout]}, run from its package"
+
+
+def casts_of(package: Path) -> str:
+    """What is said of a package's casts."""
+    return package.with_name(CASTS).read_text(encoding="utf-8")
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch._inductor import cpu_vec_isa
 
+from pipeline.measure.module_casts import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
 from pipeline.stages.common import aot_loading, aot_package
 from pipeline.stages.common.cpp_compiler import PackageCompiler
+from tests.stages.test_own_values import WithPlaces
 from tests.stages.test_stages import built
 
 
@@ -58,6 +60,15 @@ def test_the_package_is_built_once_and_its_cold_start_is_on_record(shelf: Shelf,
     again = built("aot_inductor", replace(workload, earlier=workload.caches), dtype="fp32")
     assert len(shelf.built) == len(shelf.started) == 1
     assert "cold_start_seconds" not in again.details
+
+
+def test_a_build_from_caches_says_of_casts_what_the_first_one_said(shelf: Shelf, workload: Workload) -> None:
+    """Which its package has."""
+    work = replace(workload, model=WithPlaces().eval())
+    first = built("aot_inductor", work, dtype="bf16")
+    assert first.description.endswith(CAST_OWN_VALUES)
+    assert built("aot_inductor", replace(work, earlier=work.caches), dtype="bf16").description == first.description
+    assert len(shelf.built) == 1
 
 
 def test_the_package_is_left_in_the_stages_folder(shelf: Shelf, workload: Workload) -> None:
