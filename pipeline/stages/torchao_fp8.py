@@ -120,7 +120,7 @@ def suits(layer: nn.Conv2d) -> bool:
 class BiasAfter(nn.Module):
     """A convolution for torchao, which drops a bias, and the bias as an addition of its own."""
 
-    def __init__(self, layer: nn.Conv2d) -> None:
+    def __init__(self, layer: Any) -> None:
         super().__init__()
         self.conv, self.bias = layer, layer.bias
         self.conv.bias = None
@@ -138,24 +138,26 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
         StageError: torchao refuses one, or leaves it as it was, which it does without a word.
     """
     made, names = copy.deepcopy(half), [name for name in eligible if name not in kept]
-    for name in names:
-        parent, _, leaf = name.rpartition(".")
-        layer: Any = made.net.get_submodule(name)
-        setattr(made.net.get_submodule(parent), leaf, BiasAfter(layer))
-    layers: list[Any] = [made.net.get_submodule(name) for name in names]
-    taken = {id(layer.conv) for layer in layers}
+    layers: dict[nn.Module, nn.Module] = {layer: BiasAfter(layer) for layer in map(made.net.get_submodule, names)}
+    for parent in list(made.modules()):  # a net may hold a layer under several names
+        parent._modules |= {leaf: layers[part] for leaf, part in parent._modules.items() if part in layers}
     # The settings of Inductor that it recommends would set switches of the process that other stages' figures rest on.
     config = torchao.Float8DynamicActivationFloat8WeightConfig(
         granularity=torchao.PerTensor(), set_inductor_config=False
     )
     try:
         with torch.inference_mode(False), torch.no_grad():
-            torchao.quantize_(made, config, filter_fn=lambda part, _: id(part) in taken)
+            torchao.quantize_(made, config, filter_fn=lambda part, _: part in layers and not is_quantized(part))
     except Exception as error:  # torchao raises many kinds
         raise StageError(f"torchao can't quantize the net: {first_line(error)}", "unsupported") from error
-    if left := [name for name, layer in zip(names, layers, strict=True) if not hasattr(layer.conv.weight, "qdata")]:
+    if left := [name for name, layer in zip(names, layers, strict=True) if not is_quantized(layer)]:
         raise StageError(f"torchao left {left[0]} in bf16", "wrong device")
     return made
+
+
+def is_quantized(layer: nn.Module) -> bool:
+    """Whether torchao has quantized a layer, which it comes by once for each of its names."""
+    return hasattr(layer.weight, "qdata")
 
 
 def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:

@@ -175,7 +175,7 @@ OF_MEASURING = [
     Guard(
         "a layer in bf16 that is called fp8",
         "pipeline/stages/torchao_fp8.py",
-        'if not hasattr(layer.conv.weight, "qdata")',
+        "if not is_quantized(layer)",
         "if False",
         "tests/stages/test_torchao_fp8.py::test_a_layer_that_torchao_leaves_alone_is_not_called_fp8",
     ),

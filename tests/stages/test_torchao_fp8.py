@@ -41,12 +41,29 @@ class Torchao:
 
     def quantize_(self, net: nn.Module, config: str, filter_fn: Callable[[nn.Module, str], bool]) -> None:
         assert config == "config"
-        for name, part in net.named_modules():
+        for name, part in net.named_children():  # each again where two modules hold it, as torchao does
             if filter_fn(part, name) and isinstance(part, nn.Conv2d) and part.out_channels != self.skipped:
                 assert part.bias is None
+                assert not isinstance(part.weight, Rounded)
                 weight = part.weight.detach().to(torch.float8_e4m3fn).to(part.weight.dtype)
                 part.weight = Rounded(weight, requires_grad=False)
                 part.weight.qdata = weight
+            else:
+                self.quantize_(part, config, filter_fn)
+
+
+class Twice(nn.Module):
+    """A net that holds one layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.body = nn.Conv2d(3, 16, 1), nn.Sequential(nn.Conv2d(16, 16, 3, padding=1))
+        self.again, self.head = self.body[0], nn.Conv2d(16, 2, 1)
+        self.again.bias = nn.Parameter(torch.ones(16))
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.again(self.body(self.first(image))))
+        return logits
 
 
 @pytest.fixture
@@ -79,6 +96,17 @@ def test_what_torchao_takes_is_in_fp8_and_the_rest_is_named(
     with torch.inference_mode():
         answer, right = runner.run(batch).float(), workload_on_gpu.model(batch)
     assert 0 < float((answer - right).norm() / right.norm()) < 0.05
+
+
+def test_a_layer_of_two_names_is_in_fp8_under_both(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the second it was quantized twice, and lost its bias."""
+    installed(monkeypatch, Torchao())
+    work = replace(workload_on_gpu, model=Twice().eval())
+    runner = built("torchao_fp8", work, keep_bf16="none", budget=1.0, dice_budget=1.0)
+    assert runner.details["fp8_layers"] == 1
+    with torch.inference_mode():
+        answer, right = runner.run(work.batches[0]).float(), work.model(work.batches[0])
+    assert float((answer - right).norm() / right.norm()) < 0.05
 
 
 def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(
