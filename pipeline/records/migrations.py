@@ -195,4 +195,5 @@ STEPS: dict[int, Callable[[Document], Document]] = {
     11: unchanged,
     12: unchanged,
     13: unchanged,
+    14: unchanged,
 }

@@ -25,6 +25,7 @@ History of the schema:
     12: Environment.variables; of older records nobody knows them.
     13: Calibration.kept; older records are read as not telling it.
     14: StageRecord.net_layout; older records are read as not telling it.
+    15: Execution.casts_own_values; the same.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 
@@ -120,6 +121,7 @@ class Execution:
     layer_flops: dict[str, float] = field(default_factory=dict)  # an image, of layers that multiply less than the net's
     unknown: str = ""  # why a property is None; empty where none is
     instead: str = ""  # what runs in place of what the stage is for, and why; empty where that runs
+    casts_own_values: bool | None = None  # fp32 values that the net makes are cast; None where the stage doesn't tell
 
 
 @dataclass(frozen=True)

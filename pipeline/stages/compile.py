@@ -1,7 +1,6 @@
 """torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,7 +22,7 @@ from pipeline.stages.common.inductor import (
     keep_graphs,
     own_cache,
 )
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, Half, half_dtype, half_net, short, why_fp32
 
 
 def build(
@@ -57,7 +56,7 @@ def build(
     return Runner(
         lambda *inputs: run_compiled(compiled, *inputs),
         description=f"Inductor {_asked(mode, freezing, fullgraph)}, {model.in_words}",
-        execution=replace(execution(half, mode, workload.device), layout=workload.layout),
+        execution=execution(model, mode, device),
         details=dict(why_fp32(half)),
         compile_facts=lambda: compile_facts(cache),
         searches_asked=(SearchAsked("Inductor"),) if mode.startswith("max-autotune") else (),
@@ -72,10 +71,16 @@ def _asked(mode: Mode, freezing: bool, fullgraph: bool) -> str:
     return ", ".join([mode, *["freezing"] * freezing, *["fullgraph"] * fullgraph])
 
 
-def execution(half: torch.dtype, mode: Mode, device: torch.device) -> Execution:
+def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
     """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
-    captured = is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune")
-    return Execution(short(half), layout="NHWC", provider=INDUCTOR, captured=captured, fuses=True)
+    return Execution(
+        short(net.dtype),
+        layout=net.layout,
+        provider=INDUCTOR,
+        captured=is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune"),
+        fuses=True,
+        casts_own_values=net.casts_own_values,
+    )
 
 
 def compile_net(

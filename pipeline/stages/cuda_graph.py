@@ -1,5 +1,7 @@
 """The eager half net, captured once as a CUDA graph and replayed: no Python and no launches between the kernels."""
 
+from dataclasses import replace
+
 import torch
 
 from pipeline.devices.kinds import is_cuda
@@ -24,5 +26,6 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0]).without_copies()
     execution = eager_execution(short(half), workload.layout, captured=True)
+    execution = replace(execution, casts_own_values=model.casts_own_values)
     details = {"folded_batch_norms": model.folds, "copied_inputs": run.copied}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

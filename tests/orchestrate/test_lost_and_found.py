@@ -227,7 +227,7 @@ BROUGHT = {
     9: (["described_by"], [], [], [], []),
     10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
     11: ([], [], [], [], ["taken_share"]),
-    **dict.fromkeys((12, 13), ([], [], [], [], [])),  # the environment's variables; what a calibration kept
+    **dict.fromkeys((12, 13, 15), ([], [], [], [], [])),  # variables; what a calibration kept; a net's own values
     14: ([], [], ["net_layout"], [], []),
 }
 

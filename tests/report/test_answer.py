@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.analysis.choices import choices
-from pipeline.records.run_record import Artefact, Execution, RunRecord
+from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.report import answer
 from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
@@ -211,6 +211,15 @@ def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> Non
     stage = replace(HALF, target=target, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named
+
+
+@pytest.mark.parametrize(("stage", "target"), [(HALF, "pipeline.stages.half"), (COMPILE, "pipeline.stages.compile")])
+def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target: str) -> None:
+    """The lines of its stage cast none, and fail."""
+    summary, how = made_up.summary(RUN), Execution("fp16", casts_own_values=True)
+    found = usage(summary, replace(summary.stages[4], stage=replace(stage, execution=how, target=target)))
+    assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
+    assert found.lead.startswith("The net makes fp32 values that its half weights don't take.")
 
 
 def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_ladder() -> None:
