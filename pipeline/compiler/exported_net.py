@@ -2,7 +2,7 @@
 
 import copy
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -20,6 +20,7 @@ from pipeline.measure.torch_export import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Order
 
+InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
 
@@ -31,13 +32,15 @@ class UnsupportedError(Exception):
 class Entry(nn.Module):
     """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within, or as `layout` says.
 
-    A batch of volumes has a depth before the height.
+    A batch of volumes has a depth before the height; `convert` brings a copy of the net into that precision.
     """
 
-    def __init__(self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC") -> None:
+    def __init__(
+        self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
+    ) -> None:
         super().__init__()
         self.net = net_laid_out(copy.deepcopy(net), layout)
-        net_in_dtype(self.net, dtype)
+        convert(self.net, dtype)
         self.dtype = dtype
         self.layout: Order = layout
 
@@ -99,7 +102,13 @@ class ExportedNet:
         return all(node is None or self.constant(node) is not None for node in nodes)
 
 
-def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC") -> ExportedNet:
+def export(
+    net: nn.Module,
+    inputs: Tensor | Batch,
+    dtype: torch.dtype,
+    layout: Order = "NHWC",
+    convert: InHalf = net_in_dtype,
+) -> ExportedNet:
     """The net's graph for inputs of these shapes; the net stays as it is.
 
     Args:
@@ -108,13 +117,15 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: O
             height. Of a net of several inputs all, in the order of its forward, such a batch first.
         dtype: in which the net is to run.
         layout: in which its own code is traced; the kernels' values lie in NHWC either way.
+        convert: brings a net itself into that precision, but for modules that it keeps in fp32, say.
 
     Raises:
         UnsupportedError: torch can't export it.
     """
     net, examples = compute_once(copy.deepcopy(net)), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():
-        module, matched = _graph_of(net, examples, dtype, layout)
+        entry = Entry(net, dtype, layout, convert).eval()
+        module, matched = _graph_of(entry, examples)
     if not isinstance(module, fx.GraphModule):
         raise UnsupportedError(f"torch.export gives a {type(module).__name__}, no graph")
     without_checks(module)
@@ -124,13 +135,10 @@ def export(net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: O
     return ExportedNet(module, exact, dtype, examples.device, matched)
 
 
-def _graph_of(
-    net: nn.Module, examples: Batch, dtype: torch.dtype, layout: Order
-) -> tuple[nn.Module, dict[str, list[str]]]:
+def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[str]]]:
     """The net's graph, and what was done to have one: casts, where it makes fp32 values that its weights don't take."""
-    entry = Entry(net, dtype, layout).eval()
     # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
-    matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, dtype, examples) else {}
+    matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, entry.dtype, examples) else {}
     try:
         program = exported_program(entry, examples.tensors).run_decompositions({})
     except Exception as error:  # torch.export raises many kinds, the net's own among them

@@ -1,13 +1,15 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
 import traceback
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from models.errors import InputError
+from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
@@ -22,9 +24,11 @@ from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
+from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
-from pipeline.stages.common.rewritten_net import Rewritten, owned_up
+from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.what_ran import owned_up, with_kept
 
 
 def build(
@@ -36,6 +40,7 @@ def build(
     error_budget: float = 5e-2,
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
+    keep_fp32: KeepFp32 = "auto",
 ) -> Runner:
     """Trace, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
@@ -48,23 +53,38 @@ def build(
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, as `fused` does.
+        keep_fp32: modules that stay in fp32, as of `half`.
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
         ValueError: a layer of `keep_fp16` isn't there, or a budget is negative.
+        StageError: the net has no module of `keep_fp32`.
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
+    kept, tuner = named_modules(keep_fp32), tuner_in(tuning_folder)
+    build_best = partial(fastest_of_both, images=calibration_images, keep_fp16=keep_fp16, budget=allowed)
+    return owned_up(with_kept(rewritten_or_not(workload, tuner, inductor_search, kept, build_best), kept), "fp8")
+
+
+def rewritten_or_not(
+    workload: Workload, tuner: Tuner, search: Search, kept: Sequence[str], best: Callable[[Rewritten], Runner]
+) -> Runner:
+    """The best form of the net; for one that can't be rewritten, all of it by Inductor.
+
+    Raises:
+        Skip: a GPU without fp8 products or without what the kernels need.
+    """
     if why := beyond_kernels(workload):
-        return owned_up(by_inductor_alone(workload, why, tuner_in(tuning_folder), inductor_search), "fp8")
+        return by_inductor_alone(workload, why, tuner, search, kept)
     if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
         raise Skip(reason)
     try:
-        rewritten = Rewritten(workload, tuner_in(tuning_folder), None, inductor_search)
+        rewritten = Rewritten(workload, tuner, None, search, kept)
     except UnsupportedError as error:
-        return owned_up(by_inductor_alone(workload, str(error), tuner_in(tuning_folder), inductor_search), "fp8")
-    return owned_up(fastest_of_both(rewritten, calibration_images, keep_fp16, allowed), "fp8")
+        return by_inductor_alone(workload, str(error), tuner, search, kept)
+    return best(rewritten)
 
 
 def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:

@@ -1,5 +1,7 @@
 """The net rewritten for the project's kernels in fp16, what no kernel takes compiled by Inductor, as one CUDA graph."""
 
+from collections.abc import Sequence
+
 import torch
 
 from pipeline.compiler.autotune import Tuner
@@ -10,9 +12,11 @@ from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import Search
+from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.net_candidate import tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
-from pipeline.stages.common.rewritten_net import Rewritten, owned_up
+from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.what_ran import owned_up, with_kept
 
 
 def build(
@@ -20,6 +24,7 @@ def build(
     *,
     tuning_folder: str | None = None,
     inductor_search: Search = "auto",
+    keep_fp32: KeepFp32 = "auto",
 ) -> Runner:
     """Export, rewrite, measure each layer's candidates, compile the rest, capture.
 
@@ -28,25 +33,29 @@ def build(
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, for minutes: "auto", for six at most and where the
             project's kernels don't take less than 0.9 of what it takes by its defaults, "always" or "never".
+        keep_fp32: modules that stay in fp32, as of `half`.
 
     Raises:
         Skip: no CUDA GPU.
+        StageError: the net has no module of that name.
     """
     if not is_cuda(workload.device.type):
         raise Skip("the project's kernels need a CUDA GPU")
-    return owned_up(rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search), "fp16")
+    kept = named_modules(keep_fp32)
+    runner = rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search, kept)
+    return owned_up(with_kept(runner, kept), "fp16")
 
 
-def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search) -> Runner:
+def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search, kept: Sequence[str] = ()) -> Runner:
     """The fastest form of the net; for one that can't be rewritten, all of it by Inductor.
 
     On a GPU that no kernel runs on, up-samplings are composed by the library, beside all of it by Inductor.
     """
     if why := beyond_kernels(workload):
-        return by_inductor_alone(workload, why, tuner, search)
+        return by_inductor_alone(workload, why, tuner, search, kept)
     reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
     try:
-        rewritten = Rewritten(workload, tuner, reason, search)
+        rewritten = Rewritten(workload, tuner, reason, search, kept)
     except UnsupportedError as error:
-        return by_inductor_alone(workload, str(error), tuner, search)
+        return by_inductor_alone(workload, str(error), tuner, search, kept)
     return fastest_or_known(rewritten, without_fp8(rewritten))

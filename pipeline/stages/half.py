@@ -1,13 +1,13 @@
 """Weights and activations in half precision, batch norm folded into the convolutions, channels_last."""
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.stages.api import Runner, Workload
+from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, short, why_fp32
 
 
@@ -16,7 +16,7 @@ def build(
     *,
     dtype: Dtype = "auto",
     cudnn_benchmark: bool = True,
-    keep_fp32: Literal["auto", "none"] | list[str] = "auto",
+    keep_fp32: KeepFp32 = "auto",
 ) -> Runner:
     """The net in half precision, eager.
 
@@ -33,7 +33,7 @@ def build(
     half = half_dtype(dtype, workload.device)
     allow_tf32(is_cuda(workload.device.type))
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    kept = keep_fp32 if isinstance(keep_fp32, list) else []
+    kept = named_modules(keep_fp32)
     model = half_net(workload, half, kept)
     ran = model.in_words
     execution = replace(eager_execution(short(half), workload.layout), casts_own_values=model.casts_own_values)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 import torch
+from torch import Tensor, nn
 
 from pipeline.config.schema import Job
 from pipeline.profiling import precision_locator
@@ -15,7 +16,8 @@ from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.common.folding import folded
-from pipeline.stages.common.precision import SHORT
+from pipeline.stages.common.kept_fp32 import named_modules
+from pipeline.stages.common.precision import HALVES, SHORT, half_net
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
 
@@ -71,21 +73,36 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
 
     None where it isn't in half precision, where nobody knows its modules, or where no place stands out.
     """
-    precision, module = _precision(bench), bench.runner.module
-    if precision is None or module is None:
+    precision = _precision(bench)
+    if precision is None:
         return None
     try:
+        module, run = _looked_at(bench, precision)
+        if module is None:
+            return None
         known, inputs = bench.workload.model, bench.workload.inputs[0]
         exact = next((net for net in (known, folded(known, inputs)[0]) if precision_locator.alike(net, module)), None)
         if exact is None:
             return None
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
         batch = bench.rotation.holding(next(broken, 0))
-        sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: bench.runner.one_by_one(*batch))
+        sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
         return precision_locator.locate(*sides, precision)
     except Exception:  # noqa: BLE001 - what is wrong with the answer is known; only where it begins is not
         traceback.print_exc()
         return None
+
+
+def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
+    """The stage's net and what runs its modules one by one; None where nobody knows them.
+
+    Of a compiled stage that takes names they are those of the same net in half precision, as torch runs it.
+    """
+    runner = bench.runner
+    if runner.module is not None or OPTION not in bench.job.stage.options:
+        return runner.module, runner.one_by_one
+    half = half_net(bench.workload, HALVES[precision], named_modules(_option(bench.job)))
+    return half.net, half
 
 
 def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
@@ -113,6 +130,8 @@ def _precision(bench: Bench) -> Half | None:
     """The stage's half precision, as it declares it, or as most of its weights have it; None of any other."""
     runner = bench.runner
     declared = runner.execution.precision if runner.execution else None
+    if declared == "fp8" and OPTION in bench.job.stage.options:
+        return "fp16"  # of what isn't in fp8
     if declared is None and runner.module is not None:
         sizes = dict.fromkeys((torch.float16, torch.bfloat16), 0)
         for part in runner.module.parameters():

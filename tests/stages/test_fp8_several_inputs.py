@@ -23,7 +23,8 @@ from pipeline.stages import fp8
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common import rewritten_net
 from pipeline.stages.common.calibration_sets import JUDGED_BATCHES
-from pipeline.stages.common.rewritten_net import Rewritten, owned_up
+from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.what_ran import owned_up
 from pipeline.worker import workload
 from tests.stages.nets_of_several_inputs import MADE
 from tests.stages.test_fused import no_gpu, times

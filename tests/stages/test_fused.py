@@ -19,7 +19,8 @@ from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Workload, silent
 from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
-from pipeline.stages.common.not_rewritten import half_instead
+from pipeline.stages.common.not_rewritten import uncompiled
+from pipeline.stages.common.precision import half_net
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops, fastest
 
 CPU = torch.device("cpu")
@@ -220,7 +221,7 @@ def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path
     work = workload(Deciding(), tmp_path)
     with pytest.raises(UnsupportedError) as caught:
         Rewritten(work, Tuner(tmp_path), None)
-    stage = half_instead(work, str(caught.value))
+    stage = uncompiled(half_net(work, torch.float16), work, str(caught.value))
     assert "half net in one CUDA graph" in stage.description
     assert stage.details["not_rewritten"] == str(caught.value)
     assert stage.save is None

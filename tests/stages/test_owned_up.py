@@ -7,7 +7,7 @@ import torch
 
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner
-from pipeline.stages.common.rewritten_net import owned_up
+from pipeline.stages.common.what_ran import owned_up
 from pipeline.stats.warnings import stage_warnings
 from tests.fake_machine import stage_record, steady_pair
 

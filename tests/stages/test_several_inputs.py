@@ -15,7 +15,8 @@ from pipeline.stages import fp8, fused
 from pipeline.stages.api import Workload
 from pipeline.stages.common import not_rewritten, rewritten_net
 from pipeline.stages.common.earlier_build import digest_of, fastest_or_known, without_fp8
-from pipeline.stages.common.rewritten_net import Rewritten, owned_up
+from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.what_ran import owned_up
 from tests.compiler.nets import lively
 from tests.input_nets import SEVERAL, Masked, of_masked
 from tests.stages.test_fused import CPU, no_gpu, times

@@ -76,6 +76,19 @@ def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: 
     assert line.samples
 
 
+@pytest.mark.parametrize("says", ["fp16", "fp8"])
+def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) -> None:
+    """It is looked for in the same net in half precision."""
+    line = Recorder(1)
+    spec = replace(HALF, target="tests.worker.whole_stage", options={"says": says, "keep_fp32": "auto"})
+    run_stage(small(spec, overflowing), line)
+    assert [(each.module, each.kept) for each in line.fields["precision_faults"]] == [
+        ("encoder.1.0", True),
+        ("encoder.1.3", True),
+    ]
+    assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
+
+
 def test_a_stage_that_keeps_none_says_where_it_overflows(overflowing: Path) -> None:
     """It stays inaccurate, and isn't timed."""
     line = Recorder(1)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import nn
@@ -11,8 +12,15 @@ from pipeline.measure.memory_formats import net_in_dtype
 from pipeline.measure.module_casts import takes_in, with_weights
 from pipeline.stages.api import StageError
 
+KeepFp32 = Literal["auto", "none"] | list[str]  # "auto": where a wrong answer begins, `pipeline.worker.half_retry`
 
-def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str]) -> nn.Module:
+
+def named_modules(keep_fp32: object) -> list[str]:
+    """The paths of modules that an option names; none at first for "auto"."""
+    return keep_fp32 if isinstance(keep_fp32, list) else []
+
+
+def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """The net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
     What they answer stays fp32 until the next module with weights: a value that half precision can't hold is lost no

@@ -1,7 +1,7 @@
 """What runs in the place of the rewritten net, where the project's kernels take nothing of it."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.measure.timers import full_load_ms
+from pipeline.measure.trial_call import refuses
+from pipeline.records.run_record import Precision
 from pipeline.stages.api import IMAGE_RANK, VOLUME_RANK, Runner, Workload
 from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import check_compiled
@@ -22,14 +24,19 @@ from pipeline.stages.common.net_candidate import (
     quoted,
     switch_on_the_library,
 )
-from pipeline.stages.common.precision import Half, eager_execution, half_net
+from pipeline.stages.common.precision import FULL, Half, eager_execution, half_net, short
 from pipeline.stages.common.time_limit import TooLongError
 
 
-def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search) -> Runner:
-    """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes."""
+def by_inductor_alone(workload: Workload, why: str, tuner: Tuner, search: Search, kept: Sequence[str] = ()) -> Runner:
+    """The half net by Inductor in one CUDA graph, for inputs that no kernel of the project takes.
+
+    A net that doesn't run in half precision, such as one with an operation that torch has in fp32 alone, is in TF32.
+    """
     switch_on_the_library()
-    half = half_net(workload, torch.float16)
+    half = half_net(workload, torch.float16, kept)
+    if refuses(half, workload.inputs[0]):
+        half, why = half_net(workload, torch.float32), f"in fp16 it doesn't run; {why}"
     try:
         found, times = _fastest_mode(half, workload, tuner, search)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
@@ -50,7 +57,7 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
 
     def made(name: str) -> Candidate:
         workload.progress(f"all of it by {name}")
-        limit, how = most_seconds(name, search), execution("fp16", 0, order=workload.layout)
+        limit, how = most_seconds(name, search), execution(precision_of(half), 0, order=workload.layout)
         return captured(name, half, how, *workload.inputs[0], mode=MODES[name], most_seconds=limit)
 
     name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
@@ -105,14 +112,15 @@ def in_pieces(half: Half, workload: Workload, why: str) -> Runner:
         check_compiled()
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
-        return half_instead(workload, f"{why}; in pieces: {quoted(error)}")
-    how = replace(execution("fp16", 0, order=workload.layout), captured=False)
-    return Runner(compiled, f"fp16, by Inductor, with graph breaks{half.and_casts}: {why}", how, {"not_rewritten": why})
+        return uncompiled(half, workload, f"{why}; in pieces: {quoted(error)}")
+    precision = precision_of(half)
+    how = replace(execution(precision, 0, order=workload.layout), captured=False)
+    said = f"{precision}, by Inductor, with graph breaks{half.and_casts}: {why}"
+    return Runner(compiled, said, how, {"not_rewritten": why})
 
 
-def half_instead(workload: Workload, why: str) -> Runner:
+def uncompiled(half: Half, workload: Workload, why: str) -> Runner:
     """The half net by torch's own operations, in a CUDA graph unless it can't be captured."""
-    half = half_net(workload, torch.float16)
     run: Callable[..., Tensor] = half
     where = "in one CUDA graph"
     try:
@@ -121,5 +129,11 @@ def half_instead(workload: Workload, why: str) -> Runner:
         traceback.print_exc()
         where = "uncaptured"
         why = f"{why}; captured: {quoted(error)}"
-    how = eager_execution("fp16", workload.layout, captured=run is not half)
-    return Runner(run, f"fp16 half net {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
+    precision = precision_of(half)
+    how = eager_execution(precision, workload.layout, captured=run is not half)
+    return Runner(run, f"{precision} half net {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
+
+
+def precision_of(half: Half) -> Precision:
+    """In which it computes here, where fp32 is TF32."""
+    return short(half.dtype) if half.dtype != FULL else "tf32"

@@ -2,10 +2,10 @@
 
 import copy
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import fx
@@ -31,8 +31,10 @@ from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.agreement import check_agreement
+from pipeline.stages.common.folding import folded
 from pipeline.stages.common.inductor import triton_as_inductor_has_it
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
+from pipeline.stages.common.kept_fp32 import in_half
 from pipeline.stages.common.net_candidate import (
     Candidate,
     captured,
@@ -41,7 +43,8 @@ from pipeline.stages.common.net_candidate import (
     quoted,
     switch_on_the_library,
 )
-from pipeline.stages.common.not_rewritten import half_instead
+from pipeline.stages.common.not_rewritten import uncompiled
+from pipeline.stages.common.precision import half_net
 from pipeline.stages.common.time_limit import TooLongError
 
 COMPOSED = "Inductor of the rewritten net"  # the name of a candidate
@@ -56,6 +59,7 @@ class Rewritten:
         tuner: measures.
         barred: why no kernel runs on this GPU; None where they do.
         search: whether Inductor is also to time its choices.
+        kept: paths of the modules that compute in fp32.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
         given_up: those of them that took too long, as they would again.
         plain: the net without a kernel of the project, to be called or compiled.
@@ -64,15 +68,17 @@ class Rewritten:
         UnsupportedError: torch can't export the net, or it can't be rewritten.
     """
 
-    def __init__(self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto") -> None:
-        self.workload, self.tuner, self.barred, self.search = workload, tuner, barred, search
+    def __init__(
+        self, workload: Workload, tuner: Tuner, barred: str | None, search: Search = "auto", kept: Sequence[str] = ()
+    ) -> None:
+        self.workload, self.tuner, self.barred, self.search, self.kept = workload, tuner, barred, search, kept
         self.refused: dict[str, str] = {}
         self.given_up: dict[str, str] = {}
         switch_on_the_library()
         if is_cuda(workload.device.type):
             triton_as_inductor_has_it(workload.device)
         workload.progress("exporting the net")
-        self.net: ExportedNet = export(workload.model, workload.inputs[0], torch.float16, workload.layout)
+        self.net: ExportedNet = self._exported()
         try:
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
@@ -81,6 +87,12 @@ class Rewritten:
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
+
+    def _exported(self) -> ExportedNet:
+        work, inputs = self.workload, self.workload.inputs[0]
+        # A batch norm between modules that are kept would round what they hand on, and overflow.
+        model = folded(work.model, inputs)[0] if self.kept else work.model
+        return export(model, inputs, torch.float16, work.layout, partial(in_half, kept=self.kept))
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
@@ -222,7 +234,8 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Runner:
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
     if not there:
-        return half_instead(rewritten.workload, "; ".join(rewritten.refused.values()))
+        half = half_net(rewritten.workload, torch.float16, rewritten.kept)
+        return uncompiled(half, rewritten.workload, "; ".join(rewritten.refused.values()))
     times = _milliseconds(there)
     if worth_it(rewritten.search, times) and (more := rewritten.by_searching_inductor) is not None:
         there.append(more)
@@ -265,17 +278,3 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         uncaptured=best.call,
         traffic=lambda *_: (best.moved_bytes, "Inductor"),
     )
-
-
-def owned_up(runner: Runner, promised: PrecisionName) -> Runner:
-    """The stage, saying what runs where none of the project's kernels does, or none in the promised precision."""
-    how, details = runner.execution, runner.details
-    assert how is not None
-    if how.own_kernels and promised in (how.precision, "fp16"):
-        return runner
-    ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
-    refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
-    tried = details.get("candidates_ms", {}).keys() - MODES.keys()
-    fastest_of_all = "the fastest of what was tried" if tried else "no layer of the net suits the project's kernels"
-    why = details.get("not_rewritten") or details.get("kernels_barred") or refused or fastest_of_all
-    return replace(runner, execution=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
