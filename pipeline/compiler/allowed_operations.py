@@ -70,6 +70,7 @@ FURTHER = frozenset(
         "dropout",
         "dstack",
         "einsum",
+        "empty_permuted",
         "expand_as",
         "exponential",
         "fake_quantize_per_channel_affine_cachemask",
@@ -239,7 +240,9 @@ def without_rare(program: ExportedProgram) -> ExportedProgram:
     tried: set[OpOverload] = set()
     while rare := rare_operations(program) - tried:  # what one is made of may be rare itself
         known = torch.export.default_decompositions()
-        program = program.run_decompositions({target: known[target] for target in rare & known.keys()})
+        if not (composed := rare & known.keys()):
+            break  # for nothing torch would wrap what writes, as the kernels' operations do
+        program = program.run_decompositions({target: known[target] for target in composed})
         tried |= rare
     return program
 

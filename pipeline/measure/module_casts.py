@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 from torch.utils.hooks import RemovableHandle
 
 from pipeline.measure.batch import Batch
+from pipeline.measure.one_type import OneType
 from pipeline.measure.trial_call import refuses
 
 CAST_OWN_VALUES = "fp32 values of the net's own cast where they meet weights"  # what is said of such a net
@@ -45,7 +46,7 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
     or a softmax in fp32, which torch's layers don't take beside their weights. Only torch's layers cast where that
     suffices, so that what the net's own modules compute in fp32 on purpose stays fp32; else all with weights. One
     number a sample, as a time step is, stays as it is. Where no module meets them, as a filter for
-    functional.conv2d or the grid of a warp, the net runs within torch.autocast.
+    functional.conv2d or the grid of a warp, each function of torch that a net calls is given one type (`OneType`).
 
     Args:
         whole: calls the net, with casts of the inputs.
@@ -57,7 +58,7 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
         return False
     parts = list(with_weights(net))
     of_torch = [part for part in parts if type(part).forward.__module__.startswith("torch.nn.")]
-    for change in (partial(_let_cast, of_torch), partial(_let_cast, parts), partial(_run_in_autocast, net)):
+    for change in (partial(_let_cast, of_torch), partial(_let_cast, parts), partial(_run_in_one_type, net)):
         with ExitStack() as changed:
             change(dtype, changed)
             if not refuses(whole, inputs):
@@ -71,13 +72,12 @@ def _let_cast(parts: Collection[nn.Module], dtype: torch.dtype, changed: ExitSta
         changed.callback(takes_in(part, dtype, least_axes=2).remove)
 
 
-def _run_in_autocast(net: nn.Module, dtype: torch.dtype, changed: ExitStack) -> None:
+def _run_in_one_type(net: nn.Module, dtype: torch.dtype, changed: ExitStack) -> None:
     forward = net.forward
-    net.forward = partial(_in_autocast, forward, dtype)
+    net.forward = partial(_in_one_type, forward, dtype)
     changed.callback(setattr, net, "forward", forward)
 
 
-def _in_autocast(forward: Callable[..., object], dtype: torch.dtype, image: Tensor, *others: object) -> object:
-    """What a forward answers of an image [batch, channels, height, width] there; its weights are in `dtype` already."""
-    with torch.autocast(image.device.type, dtype, cache_enabled=False):
-        return forward(image, *others)
+def _in_one_type(forward: Callable[..., object], dtype: torch.dtype, *inputs: object) -> object:
+    with OneType(dtype):
+        return forward(*inputs)

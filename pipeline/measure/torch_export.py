@@ -47,6 +47,12 @@ class DataDetached(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Call the function, or that one in its place."""
+        """Call the function, or that one in its place.
+
+        Raises:
+            NotImplementedError: it is what sets a tensor's data.
+        """
+        if func == Tensor.data.__set__:  # type: ignore[attr-defined]
+            raise NotImplementedError("the net's own code sets a tensor's data, which no graph holds")
         called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
         return called(*args, **(kwargs or {}))

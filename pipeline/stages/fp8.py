@@ -142,10 +142,10 @@ def sensitivity_or_why(
     rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget
 ) -> Sensitivity | None:
     """As `sensitivity`; None where no layer can be in fp8, or nobody can tell, which `refused` then says."""
-    if not quantisable(rewritten.net):
-        rewritten.refused["fp8"] = "none of its layers can read fp8"
-        return None
     try:
+        if not quantisable(rewritten.net):
+            rewritten.refused["fp8"] = "none of its layers can read fp8"
+            return None
         found = sensitivity(rewritten, images, keep_fp16, budget)
     except InputError:
         raise

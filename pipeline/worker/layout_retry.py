@@ -66,15 +66,14 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     found = verify(bench)
     if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
         return found
-    again, why = partial(begun_again, reporter), "the net's own code answers otherwise in channels_last"
+    again, why = partial(begun_again, reporter, Phase.VERIFY), "the net's own code answers otherwise in channels_last"
     reporter.report(**_built_as_it_lies(bench, again, why))
-    reporter.enter(Phase.VERIFY)
     return verify(bench)
 
 
-def begun_again(reporter: Reporter, text: str) -> None:
-    """A stage is built a second time: its time limit starts anew."""
-    reporter.enter(Phase.BUILD)
+def begun_again(reporter: Reporter, phase: Phase, text: str) -> None:
+    """A stage is built a second time within a phase, as none goes back to an earlier: its time limit starts anew."""
+    reporter.enter(phase)
     reporter.progress(text)
 
 

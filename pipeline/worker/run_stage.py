@@ -74,7 +74,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         return
     reporter.enter(Phase.BUILD)
     bench.workload = replace(bench.workload, progress=reporter.progress)
-    reporter.report(**built(bench, partial(begun_again, reporter)))
+    reporter.report(**built(bench, partial(begun_again, reporter, Phase.BUILD)))
     reporter.enter(Phase.VERIFY)
     found = settled(bench, reporter, lambda bench: verified(bench, reporter, partial(verify, reporter)))
     if found is not RIGHT and not job.time_inaccurate:

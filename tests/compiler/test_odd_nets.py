@@ -192,6 +192,13 @@ def by_data(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def written_by_data(net: Written, x: Tensor) -> Tensor:
+    """Into memory that is made for it; the order of its axes is an operation of its own in the graph."""
+    answer = torch.empty_like(x)
+    answer.data.copy_(net.second(x).data)
+    return answer
+
+
 WIDTHS: dict[object, int] = {buffer_in_concatenation: 64, single_precision_in_concatenation: 64}
 BETWEEN = [
     computed_norm,
@@ -222,6 +229,7 @@ BETWEEN = [
     by_learnt_frequencies,
     by_products_along_a_side,
     by_data,
+    written_by_data,
 ]
 
 

@@ -261,6 +261,18 @@ def test_a_failed_export_leaves_no_hook() -> None:
     assert dict(_global_buffer_registration_hooks) == known
 
 
+def test_a_net_that_sets_data_is_no_graph() -> None:
+    """torch.export would keep what was there before."""
+
+    class Sets(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            image.data = image.data * 3
+            return image
+
+    with pytest.raises(UnsupportedError, match="the net's own code sets a tensor's data, which no graph holds"):
+        export(Sets(), IMAGE, torch.float16)
+
+
 def test_what_no_cast_mends_fails_as_it_would() -> None:
     """By its own words, and without casts."""
 

@@ -99,6 +99,7 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
     assert NEEDED in line.fields["description"]
     (warning,) = line.fields["warnings"]
     assert "takes the net in NCHW, as the net's own code answers otherwise in channels_last; its" in warning.text
+    assert line.phases[:4] == ["start", "build", "verify", "verify"]  # none goes back
 
 
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:

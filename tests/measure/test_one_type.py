@@ -1,0 +1,88 @@
+"""Functions of torch that take one type are given one, and those that take both are left alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pipeline.measure.accuracy import distance
+from pipeline.measure.one_type import OneType
+
+VALUE = torch.rand(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+TURN = torch.tensor([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0]])
+PLACES = torch.arange(4).flip(0)
+
+
+def placed(value: Tensor) -> Tensor:
+    image = torch.zeros(2, 4, 8, 8)
+    image[:, PLACES] = value
+    return image
+
+
+def written_out(value: Tensor) -> Tensor:
+    image = torch.empty(2, 4, 8, 8)
+    torch.matmul(value, torch.eye(8), out=image)
+    return image
+
+
+def warped(value: Tensor) -> Tensor:
+    grid = functional.affine_grid(TURN.expand(2, 2, 3), [2, 4, 8, 8], align_corners=False)
+    return functional.grid_sample(value, grid, align_corners=False)
+
+
+def filtered_by_frequencies(value: Tensor) -> Tensor:
+    spectrum = torch.fft.rfft2(value[..., :7, :7])
+    image: Tensor = torch.fft.irfft2(spectrum * torch.complex(torch.ones(7, 4), torch.zeros(7, 4)), s=(7, 7))
+    return image
+
+
+CALLS: dict[Callable[[Tensor], Tensor], torch.dtype] = {
+    lambda value: functional.conv2d(value, torch.ones(4, 1, 3, 3) / 9, groups=4): torch.float16,
+    lambda value: torch.einsum("bchw,cd->bdhw", value, torch.eye(4) / 2): torch.float16,
+    lambda value: functional.prelu(value - 0.5, torch.full((4,), 0.25)): torch.float16,
+    lambda value: torch.zeros(2, 4, 8, 8).index_add_(1, PLACES, value): torch.float32,
+    lambda value: value.clone().index_add_(1, PLACES, torch.ones(2, 4, 8, 8)): torch.float16,
+    placed: torch.float32,
+    written_out: torch.float32,
+    warped: torch.float32,
+    filtered_by_frequencies: torch.float32,
+    lambda value: value * torch.linspace(0, 1, 8): torch.float32,
+    lambda value: value.clone().add_(torch.linspace(0, 1, 8)): torch.float16,
+    lambda value: torch.cat([value, torch.ones(2, 1, 8, 8)], 1): torch.float32,
+    lambda value: value * torch.tensor(0.1): torch.float16,
+}
+
+
+@pytest.mark.parametrize(("call", "dtype"), CALLS.items())
+@torch.no_grad()
+def test_a_function_is_given_one_type(call: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+    """That of what it writes into, fp32 where places or frequencies are at stake, else half precision."""
+    with OneType(torch.float16):
+        found = call(VALUE.half())
+    assert found.dtype == dtype
+    assert distance(found.float(), call(VALUE)) < 2e-3
+
+
+class Net(nn.Module):
+    """Calls a function between two layers."""
+
+    def __init__(self, call: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.call = nn.Conv2d(4, 4, 1), call
+
+    def forward(self, image: Tensor) -> Tensor:
+        with OneType(torch.float16):
+            return self.call(self.first(image))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("call", CALLS)
+@torch.no_grad()
+def test_so_it_is_in_a_graph(call: Callable[[Tensor], Tensor]) -> None:
+    net, image = Net(call).half().eval(), VALUE.half()
+    exported = torch.export.export(net, (image,)).run_decompositions({}).module()
+    assert torch.equal(exported(image), net(image))
+    assert torch.equal(torch.jit.trace(net, image)(image), net(image))
