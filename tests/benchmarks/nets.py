@@ -14,6 +14,8 @@ from models.library_nets import diffusers_net, monai_net, smp_net
 from models.nnunet_nets import nnunet_net
 from models.torchvision_nets import SegmentationNet
 from models.unet import UNet
+from tests.benchmarks.further_research_nets import GatedUNet, R2UNet, ResUNetA, WarpedUNet
+from tests.benchmarks.research_nets import NAFNet, U2Net, UNet3Plus
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,13 @@ NETS: dict[str, NetCase] = {
     "MONAI MedNeXt": NetCase(partial(monai_net, "MedNeXt"), LARGE),
     "MONAI SwinUNETR": NetCase(partial(monai_net, "SwinUNETR", feature_size=24), LARGE),
     "torchvision DeepLabV3, ResNet-50": NetCase(partial(SegmentationNet, "deeplabv3_resnet50"), LARGE),
+    "U2Net": NetCase(U2Net, LARGE),
+    "UNet3+": NetCase(UNet3Plus, LARGE),
+    "NAFNet": NetCase(NAFNet, LARGE),
+    "R2U-Net": NetCase(R2UNet, LARGE),
+    "attention gates": NetCase(GatedUNet, LARGE),
+    "ResUNet-a": NetCase(ResUNetA, LARGE),
+    "warped": NetCase(WarpedUNet, LARGE),
     "pix2pix": NetCase(Pix2Pix, (8, 3, 256, 256)),
     "classic, 500×375": NetCase(UNet, (4, 3, 500, 375)),
     "classic, base 24": NetCase(partial(UNet, base=24), LARGE),
