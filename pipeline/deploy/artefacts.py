@@ -27,6 +27,7 @@ from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.cpp_compiler import package_compiler
+from pipeline.stages.common.kept_fp32 import named_modules
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.precision import half_net
 
@@ -204,7 +205,7 @@ def eager_form(recorded: RecordedStage) -> nn.Module:
     """The net as the eager stages run it."""
     target, model = recorded.stage.target.rpartition(".")[2], recorded.workload.model
     if target == "half":
-        return half_net(recorded.workload, recorded.dtype)
+        return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.options.get("keep_fp32")))
     return InChannelsLast(model).eval() if target == "channels_last" else model
 
 

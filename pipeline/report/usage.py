@@ -14,7 +14,9 @@ from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
 REWRITTEN, WEIGHTS = "net.pt2", "a net in eval mode on the device"
+# Why lines for one's own net wouldn't do.
 CASTS = "The net makes fp32 values that its half weights don't take. An export casts them; RUN is this report's folder."
+KEPT = "Modules stay in fp32 where half precision ends. An export has them so; RUN is this report's folder."
 OF_TENSORS, OF_VOLUMES = "tensors", "volume"  # data that a net takes as it is, and that has a depth
 SAFE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # a path within the run's folder
 CHANNELS_LAST = "memory_format=torch.channels_last"
@@ -41,14 +43,22 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     record = stage.stage
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
-    if record.target in KIND_OF and record.execution and record.execution.casts_own_values:
-        return Usage(CASTS, "", command, "sh")
+    if record.target in KIND_OF and (why := _beyond_lines(record)):
+        return Usage(why, "", command, "sh")
     found = _in_words(_lines(summary, stage), summary)
     if record.net_layout == "NCHW":
         found = replace(found, code=as_it_lies(found.code))
     if record.target not in KIND_OF:
         return found
     return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
+
+
+def _beyond_lines(record: StageRecord) -> str:
+    """Why no lines for one's own net do what the stage did; empty where they do, or it leaves a file."""
+    if record.execution and record.execution.casts_own_values:
+        return CASTS
+    keeps = record.target.endswith(".half") and isinstance(record.options.get("keep_fp32"), list)
+    return KEPT if keeps else ""
 
 
 def one_channel(run: RunRecord) -> bool:

@@ -222,6 +222,15 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
     assert found.lead.startswith("The net makes fp32 values that its half weights don't take.")
 
 
+def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
+    """Its lines would have all in half precision, which overflows."""
+    summary = made_up.summary(RUN)
+    stage = replace(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half")
+    found = usage(summary, replace(summary.stages[4], stage=stage))
+    assert (found.language, found.code) == ("sh", "python -m pipeline.export RUN --stage half --to DIR")
+    assert found.lead.startswith("Modules stay in fp32 where half precision ends.")
+
+
 def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_ladder() -> None:
     """Cost is one sentence, what has no form here is folded, and a folded stage says that its ratio isn't resolved."""
     absent = made_up.unwell()[2]
