@@ -15,6 +15,7 @@ from pipeline.records.renamed import of_today
 OWN = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}  # which every run has for itself
 PROGRAM_WORDS = 3  # python -m pipeline
 OUTPUTS = Path("outputs")  # where conf/config.yaml keeps runs
+SHOW = {"--cfg", "-c", "--help", "-h", "--hydra-help"}  # flags by which nothing runs
 NO_SWEEP = "no job of a sweep is in it; a single run is resumed without --multirun"
 
 
@@ -27,6 +28,8 @@ def resumed_words(arguments: list[str]) -> list[str]:
     typed = {override.key_or_group: override for override in overrides_in(arguments)}
     flags = [word for word in arguments if word.startswith("-")]
     if "resume" not in typed or not typed["resume"].value():
+        return []
+    if any(flag in SHOW for flag in flags):
         return []
     earlier = Path(values(typed["resume"])[-1])
     alone = not flags and not typed.keys() - OWN
@@ -52,7 +55,8 @@ def recorded_words(earlier: Path, folders: list[Path], sweeps: bool) -> list[str
         except (codec.RecordError, OSError, ValueError) as error:
             wrong = wrong or first_line(error)
     runs = any(is_there(str(folder / name)) for folder in folders for name in (codec.FILE, codec.CLAIM))
-    raise RequestError(f"resume={earlier}: {wrong or NO_SWEEP}{'' if runs else meant(earlier, sweeps)}")
+    none = NO_SWEEP if is_there(str(earlier)) else "no such folder"
+    raise RequestError(f"resume={earlier}: {wrong or none}{'' if runs else meant(earlier, sweeps)}")
 
 
 def meant(folder: Path, sweeps: bool) -> str:

@@ -29,7 +29,13 @@ def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> Remo
     ) -> tuple[tuple[object, ...], dict[str, object]]:
         return tree_map(cast, args), tree_map(cast, named)  # the states of an LSTM are a tuple
 
+    before.casts = True  # type: ignore[attr-defined]
     return module.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def casts(module: nn.Module) -> bool:
+    """Whether it takes its tensors in one precision already."""
+    return any(getattr(hook, "casts", False) for hook in module._forward_pre_hooks.values())
 
 
 def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterator[nn.Module]:
@@ -56,7 +62,7 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
     """
     if dtype == torch.float32 or not refuses(whole, inputs):
         return False
-    parts = list(with_weights(net))
+    parts = [part for part in with_weights(net) if not casts(part)]  # as those do that stay in fp32
     of_torch = [part for part in parts if type(part).forward.__module__.startswith("torch.nn.")]
     for change in (partial(_let_cast, of_torch), partial(_let_cast, parts), partial(_run_in_one_type, net)):
         with ExitStack() as changed:

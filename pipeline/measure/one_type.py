@@ -9,21 +9,28 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 # By their names' beginnings: torch has them in fp32 alone, or in half for some sizes alone, or places would be rounded.
-FOR_FP32 = ("fft_", "complex", "polar", "view_as_complex", "grid_sample")
-ARITHMETIC = ("add", "sub", "mul", "div", "truediv", "pow")
-# These take both: the wider one is what they compute in, or what they write into is what they give.
-TAKE_BOTH = frozenset(
-    {"to", "type_as", "copy_", "__get__", "__set__", "cat", "concat", "stack", "where", "maximum", "minimum"}
-    | {"eq", "ne", "lt", "le", "gt", "ge"}
-    | {form.format(name) for name in ARITHMETIC for form in ("{}", "{}_", "__{}__", "__r{}__", "__i{}__")}
+FOR_FP32 = ("fft_", "stft", "istft", "complex", "polar", "view_as_complex", "grid_sample")
+# What torch refuses two types in. All else takes both, as arithmetic does, or has one floating tensor.
+PRODUCTS = frozenset(
+    {f"conv{way}{axes}d" for way in ("", "_transpose") for axes in (1, 2, 3)}
+    | {f"{cell}{step}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for step in ("", "_cell")}
+    | {"linear", "bilinear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "dot", "inner", "tensordot"}
+    | {"einsum", "chain_matmul", "linalg_multi_dot", "addmm", "addmv", "addbmm", "baddbmm", "addr", "prelu"}
+    | {"scaled_dot_product_attention", "multi_head_attention_forward", "layer_norm", "group_norm", "rms_norm"}
+)
+INTO_THE_FIRST = frozenset(
+    {f"{name}{place}" for name in ("index_put", "index_add", "index_copy", "index_reduce") for place in ("", "_")}
+    | {"scatter", "scatter_add", "scatter_reduce", "scatter_", "scatter_add_", "scatter_reduce_"}
+    | {"masked_scatter", "masked_scatter_", "__setitem__", "put", "put_", "lerp", "lerp_"}
+    | {"addmm_", "addmv_", "addbmm_", "baddbmm_", "addr_"}
 )
 
 
 class OneType(TorchFunctionMode):
-    """Within, a function that is given tensors in half precision and in fp32 is given all in one of these.
+    """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
-    That is the type of what it writes into, if it does, fp32 for what torch has for that alone, else half precision.
-    What takes both is left alone, and so are single numbers.
+    That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
+    products. What takes both is left alone, and so are single numbers.
     """
 
     def __init__(self, half: torch.dtype) -> None:
@@ -43,8 +50,8 @@ class OneType(TorchFunctionMode):
         kinds = {part.dtype for part in tree_leaves((args, named)) if _is_floating(part) and part.dim()}
         if self.half in kinds and name.startswith(FOR_FP32):
             wanted = torch.float32
-        elif kinds >= {self.half, torch.float32} and name not in TAKE_BOTH:
-            into = named.get("out", args[0] if _writes(name) else None)
+        elif self.half in kinds and len(kinds) > 1 and name in PRODUCTS | INTO_THE_FIRST:
+            into = next(iter(args), named.get("input")) if name in INTO_THE_FIRST else named.get("out")
             wanted = into.dtype if _is_floating(into) else self.half
         else:
             return func(*args, **named)
@@ -57,8 +64,3 @@ class OneType(TorchFunctionMode):
 
 def _is_floating(part: object) -> TypeGuard[Tensor]:
     return isinstance(part, Tensor) and part.is_floating_point()
-
-
-def _writes(name: str) -> bool:
-    """Whether a function writes into its first argument, by its name."""
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))

@@ -21,15 +21,15 @@ def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgra
 
 
 @contextmanager
-def exportable(may_set_data: bool = False) -> Iterator[None]:
+def exportable(may_set_weights: bool = False) -> Iterator[None]:
     """Within, torch.export takes nets that read `tensor.data`; where it fails, it leaves nothing behind.
 
     Args:
-        may_set_data: whether something other than the net sets data within, as torch.onnx does for weights.
+        may_set_weights: whether the data of parameters may be set within, as torch.onnx does.
     """
     known = dict(_global_buffer_registration_hooks)
     try:
-        with DataDetached(may_set_data):
+        with DataDetached(may_set_weights):
             yield
     except Exception:
         # torch leaves one of its own there that holds the net (torch 2.12).
@@ -41,13 +41,13 @@ def exportable(may_set_data: bool = False) -> Iterator[None]:
 class DataDetached(TorchFunctionMode):
     """Within, `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
 
-    torch.export refuses the former, and a trace keeps its values of one batch. What sets data is refused, unless it
-    may: both would keep what was there before.
+    torch.export refuses the former, and a trace keeps its values of one batch. What sets data is refused, of
+    parameters unless that may be: both would keep what was there before.
     """
 
-    def __init__(self, may_set_data: bool = False) -> None:
+    def __init__(self, may_set_weights: bool = False) -> None:
         super().__init__()
-        self.may_set_data = may_set_data
+        self.may_set_weights = may_set_weights
 
     def __torch_function__(
         self,
@@ -61,7 +61,8 @@ class DataDetached(TorchFunctionMode):
         Raises:
             NotImplementedError: it is what sets a tensor's data.
         """
-        if func == Tensor.data.__set__ and not self.may_set_data:  # type: ignore[attr-defined]
+        sets = func == Tensor.data.__set__  # type: ignore[attr-defined]
+        if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):
             raise NotImplementedError("the net's own code sets a tensor's data, which no graph holds")
         called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
         return called(*args, **(kwargs or {}))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.errors import InputError
 from pipeline.compiler.autotune import Tuner
@@ -24,7 +24,7 @@ from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
-from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
+from pipeline.stages.common.kept_fp32 import KeepFp32, layers_within, named_modules
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
 from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten
@@ -64,8 +64,16 @@ def build(
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     kept, tuner = named_modules(keep_fp32), tuner_in(tuning_folder)
-    build_best = partial(fastest_of_both, images=calibration_images, keep_fp16=keep_fp16, budget=allowed)
-    return owned_up(with_kept(rewritten_or_not(workload, tuner, inductor_search, kept, build_best), kept), "fp8")
+    asked = outside(keep_fp16, workload.model, kept)
+    build_best = partial(fastest_of_both, images=calibration_images, keep_fp16=asked, budget=allowed)
+    runner = rewritten_or_not(workload, tuner, inductor_search, kept, build_best)
+    return owned_up(with_kept(runner, workload.model, kept), "fp8")
+
+
+def outside(keep_fp16: str | list[str], net: nn.Module, kept: Sequence[str]) -> str | list[str]:
+    """The layers that are asked to stay in fp16, but for those within modules of the net that stay in fp32."""
+    within = layers_within(net, kept)
+    return [name for name in keep_fp16 if name not in within] if isinstance(keep_fp16, list) else keep_fp16
 
 
 def rewritten_or_not(

@@ -43,7 +43,7 @@ def build(
         raise Skip("the project's kernels need a CUDA GPU")
     kept = named_modules(keep_fp32)
     runner = rewritten_or_not(workload, tuner_in(tuning_folder), inductor_search, kept)
-    return owned_up(with_kept(runner, kept), "fp16")
+    return owned_up(with_kept(runner, workload.model, kept), "fp16")
 
 
 def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search, kept: Sequence[str] = ()) -> Runner:

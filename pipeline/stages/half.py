@@ -6,8 +6,9 @@ import torch
 
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.fp32_switches import allow_tf32
+from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
+from pipeline.stages.common.kept_fp32 import KeepFp32, layers_within, named_modules
 from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, short, why_fp32
 
 
@@ -40,5 +41,7 @@ def build(
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:
         ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}
-        execution = replace(execution, precision=None, layer_precision=dict.fromkeys(kept, "fp32"))
+        by: Precision = "tf32" if is_cuda(workload.device.type) else "fp32"
+        within = dict.fromkeys(layers_within(workload.model, kept), by)
+        execution = replace(execution, precision=None, layer_precision=within)
     return Runner(model, ran, execution, details, module=model.net)

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.config.schema import Job
+from pipeline.measure.accuracy import distance
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
 from pipeline.protocol import Phase
 from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import FailureKind
+from pipeline.stages.api import StageError
 from pipeline.stages.common.folding import folded
 from pipeline.stages.common.kept_fp32 import named_modules
 from pipeline.stages.common.precision import HALVES, SHORT, half_net
@@ -24,6 +26,7 @@ from pipeline.worker.guard import RIGHT, Finding
 MOST_KEPT = 8  # modules; a net with more of them is no net for half precision
 LOCATED: frozenset[FailureKind | None] = frozenset({"wrong answer", "accuracy limit"})
 OPTION, AUTO = "keep_fp32", "auto"
+KEPT = "kept_in_fp32"  # in the details of a stage that has that option
 
 
 class Reporter(Protocol):
@@ -86,6 +89,8 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
             return None
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
         batch = bench.rotation.holding(next(broken, 0))
+        if bench.runner.module is None and _is_right(bench, run(*batch), exact(*batch)):
+            return None  # what is wrong with the stage isn't its half precision
         sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
         return precision_locator.locate(*sides, precision)
     except Exception:  # noqa: BLE001 - what is wrong with the answer is known; only where it begins is not
@@ -96,13 +101,17 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
     """The stage's net and what runs its modules one by one; None where nobody knows them.
 
-    Of a compiled stage that takes names they are those of the same net in half precision, as torch runs it.
+    Of a compiled stage that can keep modules they are those of the same net in half precision, as torch runs it.
     """
     runner = bench.runner
-    if runner.module is not None or OPTION not in bench.job.stage.options:
+    if runner.module is not None or KEPT not in runner.details:
         return runner.module, runner.one_by_one
     half = half_net(bench.workload, HALVES[precision], named_modules(_option(bench.job)))
     return half.net, half
+
+
+def _is_right(bench: Bench, answer: Tensor, exact: Tensor) -> bool:
+    return distance(answer.float(), exact) <= bench.job.stage.tolerance.relative_l2
 
 
 def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
@@ -114,6 +123,8 @@ def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
     reporter.progress(f"again, with {kept[-1]} in fp32")
     try:
         reporter.report(**bench.build())
+        if bench.runner.details.get(KEPT) != kept:
+            raise StageError(f"{job.stage.name} keeps no modules in fp32", "unsupported")
     except Exception:  # noqa: BLE001 - the first attempt's outcome stands
         traceback.print_exc()
         bench.job, bench.runner = job, runner
@@ -130,7 +141,7 @@ def _precision(bench: Bench) -> Half | None:
     """The stage's half precision, as it declares it, or as most of its weights have it; None of any other."""
     runner = bench.runner
     declared = runner.execution.precision if runner.execution else None
-    if declared == "fp8" and OPTION in bench.job.stage.options:
+    if declared == "fp8" and KEPT in runner.details:
         return "fp16"  # of what isn't in fp8
     if declared is None and runner.module is not None:
         sizes = dict.fromkeys((torch.float16, torch.bfloat16), 0)

@@ -23,7 +23,7 @@ from pipeline.measure.memory_formats import laid_out, net_laid_out
 from pipeline.measure.trial_call import trial
 from pipeline.protocol import Phase
 from pipeline.records.run_record import FailureKind, Order
-from pipeline.stages.api import LayoutChoice, Skip
+from pipeline.stages.api import LayoutChoice, Skip, StageError
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import failure_of
 from pipeline.worker.guard import ANSWER_MOVED, Finding
@@ -67,7 +67,15 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
         return found
     again, why = partial(begun_again, reporter, Phase.VERIFY), "the net's own code answers otherwise in channels_last"
-    reporter.report(**_built_as_it_lies(bench, again, why))
+    work, runner = bench.workload, bench.runner
+    try:
+        reporter.report(**_built_as_it_lies(bench, again, why))
+    except StageError:
+        raise  # such as of a stage that is channels_last alone
+    except Exception:  # noqa: BLE001 - the first build's outcome stands
+        traceback.print_exc()
+        bench.workload, bench.runner = work, runner
+        return found
     return verify(bench)
 
 

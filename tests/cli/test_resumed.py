@@ -64,3 +64,6 @@ def test_the_run_that_may_be_meant_is_named(tmp_path: Path, monkeypatch: pytest.
             resumed_words(typed)
     assert resumed_words(["resume=outputs/day1/12-00-00-sweep", "seed=1,2", "--multirun"]) == []
     assert resumed_words(["resume=${oc.env:RUN}", "seed=1"]) == []
+    assert resumed_words(["resume=elsewhere", "--cfg", "job"]) == []
+    with pytest.raises(RequestError, match=r"^resume=elsewhere: no such folder; did you mean"):
+        resumed_words(["resume=elsewhere", "-m"])

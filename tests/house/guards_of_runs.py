@@ -19,7 +19,7 @@ OF_RUNS = [
     Guard(
         "a folder that is no run's, resumed",
         "pipeline/cli/resumed.py",
-        "    raise RequestError(f\"resume={earlier}: {wrong or NO_SWEEP}{'' if runs else meant(earlier, sweeps)}\")",
+        "    raise RequestError(f\"resume={earlier}: {wrong or none}{'' if runs else meant(earlier, sweeps)}\")",
         "    return []",
         "tests/cli/test_resumed.py::test_the_run_that_may_be_meant_is_named",
     ),

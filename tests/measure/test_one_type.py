@@ -52,6 +52,10 @@ CALLS: dict[Callable[[Tensor], Tensor], torch.dtype] = {
     lambda value: value.clone().add_(torch.linspace(0, 1, 8)): torch.float16,
     lambda value: torch.cat([value, torch.ones(2, 1, 8, 8)], 1): torch.float32,
     lambda value: value * torch.tensor(0.1): torch.float16,
+    lambda value: torch.hypot(torch.full((8,), 1e5), value) / 1e5: torch.float32,
+    lambda value: torch.multiply(torch.full((8,), 1e5), value) / 1e5: torch.float32,
+    lambda value: torch.stft(value.flatten(1), 16, window=torch.ones(16), return_complex=True).abs(): torch.float32,
+    lambda value: value.clone().index_put_((torch.tensor([0]),), torch.ones(1, 4, 8, 8)): torch.float16,
 }
 
 

@@ -1,5 +1,6 @@
 """Nets that fp16 doesn't hold, in `fused` and `fp8`: modules stay in fp32 beside the kernels, or all is in TF32."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,20 @@ def test_so_they_do_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_stage_names_what_it_keeps() -> None:
     made = Runner(torch.relu, "fp8, 3 layers by own kernels", Execution("fp8", {"head": "fp16", "level.0": "fp16"}))
-    kept = with_kept(made, KEPT)
+    net = Overflowing()
+    kept = with_kept(made, net, KEPT)
     assert kept.description == "fp8, 3 layers by own kernels; level.0, level.3 in fp32, its products in TF32"
     assert kept.details == {"kept_in_fp32": KEPT}
     assert kept.execution == Execution("fp8", {"head": "fp16", "level.0": "tf32", "level.3": "tf32"})
-    assert with_kept(made, []) is made
+    assert with_kept(made, net, []) == replace(made, details={"kept_in_fp32": []})
+    whole = with_kept(made, net, ["level"]).execution
+    assert whole is not None
+    assert whole.layer_precision == {"head": "fp16", **dict.fromkeys(["level.0", "level.1", "level.3"], "tf32")}
+
+
+def test_what_stays_in_fp32_needs_not_stay_in_fp16() -> None:
+    assert fp8.outside(["level.0", "before"], Overflowing(), KEPT) == ["before"]
+    assert fp8.outside("auto", Overflowing(), KEPT) == "auto"
 
 
 def test_a_name_that_no_module_has_is_refused(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 """Modules that stay in fp32 do so by whichever of their names the net calls them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from pipeline.stages.common.kept_fp32 import in_half
-from pipeline.stages.common.precision import Half
+from pipeline.stages.api import Workload
+from pipeline.stages.common.kept_fp32 import in_half, layers_within
+from pipeline.stages.common.precision import Half, half_net
 
 
 class TwoNames(nn.Module):
@@ -47,3 +51,24 @@ def test_a_weight_that_another_module_shares_is_in_half_there() -> None:
     assert (weights["0.weight"].dtype, weights["1.weight"].dtype) == (torch.float32, torch.bfloat16)
     assert torch.equal(weights["0.weight"], given)
     assert half(image.bfloat16()).dtype == torch.bfloat16
+
+
+class Blurred(TwoNames):
+    """The same, and then a filter in fp32 that no module meets."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits = super().forward(image)
+        return functional.conv2d(logits, torch.ones(2, 1, 3, 3) / 9, groups=2)
+
+
+@torch.no_grad()
+def test_modules_are_kept_in_a_net_whose_functions_are_given_one_type(tmp_path: Path) -> None:
+    net, image = Blurred(within=True).eval(), torch.ones(1, 3, 4, 4)
+    half = half_net(Workload(net, [image], image.device, tmp_path), torch.float16, ["conv"])
+    assert half.casts_own_values
+    torch.testing.assert_close(half(image).float(), net(image), rtol=2e-3, atol=2e-3)
+
+
+def test_the_layers_within_what_is_kept() -> None:
+    assert layers_within(TwoNames(within=True), ["block"]) == ["conv"]
+    assert layers_within(TwoNames(within=True), ["block.0", "last"]) == ["conv", "last"]

@@ -16,6 +16,7 @@ from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord, Tolerance
 from pipeline.stages.api import StageError
 from pipeline.stages.common.precision import Half
+from pipeline.worker import half_retry
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
@@ -87,6 +88,47 @@ def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) ->
         ("encoder.1.3", True),
     ]
     assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
+
+
+@pytest.mark.parametrize("module", [None, "encoder.1.0"])
+def test_a_stage_that_keeps_no_modules_is_not_built_again(
+    module: str | None, overflowing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its options are called: nothing is on record as kept that isn't."""
+    fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
+    if fault:
+        monkeypatch.setattr(half_retry, "first_fault", lambda _: fault)
+    line = Recorder(1)
+    options = {"says": "fp16", "keep_fp32": "auto", "keeps": False}
+    run_stage(small(replace(HALF, target="tests.worker.whole_stage", options=options), overflowing), line)
+    assert line.fields["status"] == "inaccurate"
+    assert not any(each.kept for each in line.fields.get("precision_faults", []))
+
+
+class Cancelling(nn.Module):
+    """A branch whose error jumps, and that hardly counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.main, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 1)
+        self.near, self.difference = nn.Conv2d(3, 2, 1, bias=False), nn.Conv2d(2, 1, 1, bias=False)
+        with torch.no_grad():
+            self.difference.weight.copy_(torch.tensor([1.0, -1.0]).view(1, 2, 1, 1))
+            self.near.weight[1] = self.near.weight[0] * 1.0001
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.main(image) + 1e-3 * self.difference(self.near(image)))
+        return logits
+
+
+def test_half_precision_is_not_blamed_for_what_is_wrong_without_it(tmp_path: Path) -> None:
+    line, options = Recorder(1), {"says": "fp8", "keep_fp32": "auto", "factor": 1.2}
+    with run_of(Cancelling, tmp_path):
+        run_stage(small(replace(HALF, target="tests.worker.whole_stage", options=options), tmp_path), line)
+    assert line.fields["status"] == "inaccurate"
+    assert "precision_faults" not in line.fields
+    assert line.phases.count("verify") == 1
 
 
 def test_a_stage_that_keeps_none_says_where_it_overflows(overflowing: Path) -> None:

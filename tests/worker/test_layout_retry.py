@@ -12,7 +12,7 @@ from pipeline.config.schema import StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError
-from pipeline.worker import workload
+from pipeline.worker import layout_retry, workload
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
@@ -100,6 +100,18 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
     (warning,) = line.fields["warnings"]
     assert "takes the net in NCHW, as the net's own code answers otherwise in channels_last; its" in warning.text
     assert line.phases[:4] == ["start", "build", "verify", "verify"]  # none goes back
+
+
+def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> object:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(layout_retry, "_built_as_it_lies", fail)
+    line = Recorder(1)
+    with run_of(Thinned, tmp_path):
+        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), tmp_path), line)
+    assert line.fields["status"] == "inaccurate"
+    assert "logits differ" in line.fields["reason"]
 
 
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:

@@ -9,13 +9,16 @@ from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.precision import half_net
 
 
-def build(workload: Workload, *, says: Precision, keep_fp32: KeepFp32 = "auto") -> Runner:
-    """The half net, whatever precision it `says` it has."""
-    net = half_net(workload, torch.float16, named_modules(keep_fp32))
+def build(
+    workload: Workload, *, says: Precision, keep_fp32: KeepFp32 = "auto", keeps: bool = True, factor: float = 1.0
+) -> Runner:
+    """The half net, whatever precision it `says` it has; it answers so many times too much."""
+    kept = named_modules(keep_fp32)
+    net = half_net(workload, torch.float16, kept)
 
     def run(*inputs: Tensor) -> Tensor:
-        answer: Tensor = net(*inputs)
+        answer: Tensor = net(*inputs) * factor
         return answer
 
     how = Execution(says, layout="NHWC", provider="of a test", captured=False, fuses=True)
-    return Runner(run, "in one piece", how, steps_aside=True)
+    return Runner(run, "in one piece", how, {"kept_in_fp32": kept} if keeps else {}, steps_aside=True)

@@ -20,6 +20,13 @@ def named_modules(keep_fp32: object) -> list[str]:
     return keep_fp32 if isinstance(keep_fp32, list) else []
 
 
+def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
+    """The modules with weights or buffers of their own that are within those called `kept`, by their first paths."""
+    inside = {part for name in kept for part in net.get_submodule(name).modules()}
+    own = set(with_weights(net))
+    return [name for name, part in net.named_modules() if part in inside & own]
+
+
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """The net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 

@@ -60,7 +60,7 @@ def _fastest_mode(half: Half, workload: Workload, tuner: Tuner, search: Search) 
         limit, how = most_seconds(name, search), execution(precision_of(half), 0, order=workload.layout)
         return captured(name, half, how, *workload.inputs[0], mode=MODES[name], most_seconds=limit)
 
-    name = f"half net {net_digest(str(half), half, workload.inputs[0], [search])}"
+    name = f"half net {net_digest(str(half), half, workload.inputs[0], [search, half.and_casts, *half.kept])}"
     known = tuner.known(name)
     times, winner, given_up = known.get("tried_ms"), known.get("choice"), known.get("given_up")
     candidates: dict[str, Candidate] = {}

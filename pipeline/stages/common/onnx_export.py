@@ -92,7 +92,7 @@ def export(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     path.parent.mkdir(parents=True, exist_ok=True)
     given = batched(batch)
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad(), exportable(may_set_data=True):
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = around(net := Borders(model, dtype, inputs or given).eval())

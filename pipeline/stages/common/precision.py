@@ -78,6 +78,7 @@ class Half(Cast):
         net, self.folds = folded(model, inputs)
         self.net = net_laid_out(in_half(net, dtype, kept), layout)
         self.dtype = dtype
+        self.kept = [*kept]
         self.layout: Order = layout
 
     @property
@@ -97,8 +98,7 @@ class Half(Cast):
 def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -> Half:
     """The workload's net as `Half`, in eval mode, in the layout that it takes, and with the casts that it needs."""
     half = Half(workload.model, dtype, kept, workload.layout, workload.inputs[0]).eval()
-    if not kept:  # with which it casts already
-        half.casts_own_values = cast_own_values(half, half.net, dtype, workload.inputs[0])
+    half.casts_own_values = cast_own_values(half, half.net, dtype, workload.inputs[0])
     return half
 
 

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torch import nn
+
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner
 from pipeline.stages.common.inductor_search import MODES
+from pipeline.stages.common.kept_fp32 import layers_within
 
 
 def owned_up(runner: Runner, promised: Precision) -> Runner:
@@ -22,11 +25,12 @@ def owned_up(runner: Runner, promised: Precision) -> Runner:
     return replace(runner, execution=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
 
 
-def with_kept(runner: Runner, kept: Sequence[str]) -> Runner:
-    """The stage, naming the modules that it keeps in fp32, by their paths."""
+def with_kept(runner: Runner, net: nn.Module, kept: Sequence[str]) -> Runner:
+    """The stage, naming the modules of the net that it keeps in fp32, by their paths, in its details also if none."""
+    runner = replace(runner, details=runner.details | {"kept_in_fp32": [*kept]})
     if not kept:
         return runner
     how, said = runner.execution, f"{runner.description}; {', '.join(kept)} in fp32, its products in TF32"
     assert how is not None
-    how = replace(how, layer_precision=how.layer_precision | dict.fromkeys(kept, "tf32"))
-    return replace(runner, description=said, execution=how, details=runner.details | {"kept_in_fp32": [*kept]})
+    how = replace(how, layer_precision=how.layer_precision | dict.fromkeys(layers_within(net, kept), "tf32"))
+    return replace(runner, description=said, execution=how)
