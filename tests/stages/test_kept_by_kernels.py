@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import UnsupportedError
 from pipeline.measure.accuracy import distance
 from pipeline.records.run_record import Execution
-from pipeline.stages import fp8
+from pipeline.stages import fp8, fused
 from pipeline.stages.api import Runner, StageError
 from pipeline.stages.common.not_rewritten import by_inductor_alone
 from pipeline.stages.common.rewritten_net import Rewritten
@@ -68,11 +69,29 @@ def test_so_they_do_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert distance(stage.run(work.batches[1]), work.model(work.batches[1])) < 0.2
 
 
+@pytest.mark.parametrize(("stage", "options"), [(fused, {}), (fp8, {"keep_fp16": ["before", "level.0"]})])
+@torch.no_grad()
+def test_a_stage_is_built_with_what_it_keeps(
+    stage: Any, options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU; a module that is to stay in fp16 as well stays in fp32."""
+    times(monkeypatch, 2.0, 1.5, 1.0)
+    monkeypatch.setattr(stage, "is_cuda", lambda _: True)
+    monkeypatch.setattr(stage, "supported", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    work, how = workload(Overflowing(), tmp_path), {"inductor_search": "never", "tuning_folder": str(tmp_path)}
+    made = stage.build(work, keep_fp32=KEPT, **how, **options)
+    assert made.description.endswith("; level.0, level.3 in fp32, products in TF32")
+    assert made.execution.instead == ""
+    assert distance(made.run(work.batches[1]), work.model(work.batches[1])) < 0.1
+
+
 def test_a_stage_names_what_it_keeps() -> None:
     made = Runner(torch.relu, "fp8, 3 layers by own kernels", Execution("fp8", {"head": "fp16", "level.0": "fp16"}))
     net = Overflowing()
     kept = with_kept(made, net, KEPT)
-    assert kept.description == "fp8, 3 layers by own kernels; level.0, level.3 in fp32, its products in TF32"
+    assert kept.description == "fp8, 3 layers by own kernels; level.0, level.3 in fp32, products in TF32"
     assert kept.details == {"kept_in_fp32": KEPT}
     assert kept.execution == Execution("fp8", {"head": "fp16", "level.0": "tf32", "level.3": "tf32"})
     assert with_kept(made, net, []) == replace(made, details={"kept_in_fp32": []})

@@ -30,7 +30,7 @@ def with_kept(runner: Runner, net: nn.Module, kept: Sequence[str]) -> Runner:
     runner = replace(runner, details=runner.details | {"kept_in_fp32": [*kept]})
     if not kept:
         return runner
-    how, said = runner.execution, f"{runner.description}; {', '.join(kept)} in fp32, its products in TF32"
+    how, said = runner.execution, f"{runner.description}; {', '.join(kept)} in fp32, products in TF32"
     assert how is not None
     how = replace(how, layer_precision=how.layer_precision | dict.fromkeys(layers_within(net, kept), "tf32"))
     return replace(runner, description=said, execution=how)
