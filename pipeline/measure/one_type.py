@@ -1,12 +1,12 @@
 """Calls of torch's functions that are given half precision and fp32 at once, as a net's own code may make them."""
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import TypeGuard
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from pipeline.measure.function_mode import Function, FunctionMode
 
 # By their names' beginnings: torch has them in fp32 alone, or in half for some sizes alone, or places would be rounded.
 FOR_FP32 = ("fft_", "stft", "istft", "complex", "polar", "view_as_complex", "grid_sample")
@@ -26,7 +26,7 @@ INTO_THE_FIRST = frozenset(
 )
 
 
-class OneType(TorchFunctionMode):
+class OneType(FunctionMode):
     """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
     That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
@@ -37,15 +37,8 @@ class OneType(TorchFunctionMode):
         super().__init__()
         self.half = half
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function."""
-        named = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         kinds = {part.dtype for part in tree_leaves((args, named)) if _is_floating(part) and part.dim()}
         if self.half in kinds and name.startswith(FOR_FP32):

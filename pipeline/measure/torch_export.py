@@ -1,13 +1,14 @@
 """torch.export and torch.jit.trace, of what they don't take by themselves too."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn.modules.module import _global_buffer_registration_hooks
-from torch.overrides import TorchFunctionMode
+
+from pipeline.measure.function_mode import Function, FunctionMode
 
 
 def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
@@ -38,7 +39,7 @@ def exportable(may_set_weights: bool = False) -> Iterator[None]:
         raise
 
 
-class DataDetached(TorchFunctionMode):
+class DataDetached(FunctionMode):
     """Within, `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
 
     torch.export refuses the former, and a trace keeps its values of one batch. What sets data is refused, of
@@ -49,13 +50,7 @@ class DataDetached(TorchFunctionMode):
         super().__init__()
         self.may_set_weights = may_set_weights
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function, or that one in its place.
 
         Raises:
@@ -65,4 +60,4 @@ class DataDetached(TorchFunctionMode):
         if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):
             raise NotImplementedError("the net's own code sets a tensor's data, which no graph holds")
         called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
-        return called(*args, **(kwargs or {}))
+        return called(*args, **named)

@@ -90,3 +90,5 @@ def test_so_it_is_in_a_graph(call: Callable[[Tensor], Tensor]) -> None:
     exported = torch.export.export(net, (image,)).run_decompositions({}).module()
     assert torch.equal(exported(image), net(image))
     assert torch.equal(torch.jit.trace(net, image)(image), net(image))
+    torch._dynamo.reset()
+    assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(image), net(image))

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.measure.batch import Batch
+from pipeline.measure.function_mode import Function, FunctionMode
 
 BRIGHTER = 10  # times; much more would overflow in fp16
 READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
@@ -50,22 +50,16 @@ class Reads(TorchDispatchMode):
         self.places.append(_place())
 
 
-class WholeReads(TorchFunctionMode):
+class WholeReads(FunctionMode):
     """Within, `keep` is given each tensor that is read as a whole, such as by numpy()."""
 
     def __init__(self, keep: Callable[[Tensor], None]) -> None:
         super().__init__()
         self.keep = keep
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function, and show what it reads."""
-        found = func(*args, **(kwargs or {}))
+        found = func(*args, **named)
         if func in READ_WHOLE:
             assert isinstance(args[0], Tensor)
             self.keep(args[0])

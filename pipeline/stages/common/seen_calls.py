@@ -1,14 +1,14 @@
 """What a net's code calls, seen in a call of a copy: for a net that torch.fx can't trace."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from pipeline.measure.batch import Batch
+from pipeline.measure.function_mode import Function, FunctionMode
 from pipeline.measure.trial_call import trial, trial_copy
 
 NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
@@ -49,7 +49,7 @@ def run_in_order_alone(
     return {part for part in alone if copies[part] not in seen.read}
 
 
-class _Seen(TorchFunctionMode):
+class _Seen(FunctionMode):
     """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
 
     Of a convolution's tensors shape, type and device stay what they are: reading counts where it makes another tensor
@@ -76,18 +76,12 @@ class _Seen(TorchFunctionMode):
         finally:
             self._running -= within
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function, and keep whose tensors it took."""
-        found = func(*args, **(kwargs or {}))
+        found = func(*args, **named)
         if not self._running:
             reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(found))
-            for part in tree_leaves((args, kwargs)):
+            for part in tree_leaves((args, named)):
                 owners = self._owners.get(id(part), ())
                 self.read.update(owner for owner in owners if reads or isinstance(owner, NORMS))
         return found
