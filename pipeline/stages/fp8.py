@@ -1,7 +1,7 @@
 """The net rewritten for the project's kernels in fp8 (e4m3): values stay in fp8 wherever a kernel reads them."""
 
 import traceback
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import InputError
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
-from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
+from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
@@ -26,8 +25,7 @@ from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_k
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.kept_fp32 import KeepFp32, layers_within, named_modules
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
-from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
-from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.rewritten_net import Rewritten, best_form
 from pipeline.stages.common.what_ran import owned_up, with_kept
 
 
@@ -63,11 +61,16 @@ def build(
     if not is_cuda(workload.device.type):
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
-    kept, tuner = named_modules(keep_fp32), tuner_in(tuning_folder)
-    asked = outside(keep_fp16, workload.model, kept)
-    build_best = partial(fastest_of_both, images=calibration_images, keep_fp16=asked, budget=allowed)
-    runner = rewritten_or_not(workload, tuner, inductor_search, kept, build_best)
+    kept = named_modules(keep_fp32)
+    best = partial(fastest_of_both, images=calibration_images, keep_fp16=keep_fp16, budget=allowed)
+    runner = best_form(workload, tuner_in(tuning_folder), inductor_search, kept, partial(barred, workload), best)
     return owned_up(with_kept(runner, workload.model, kept), "fp8")
+
+
+def barred(workload: Workload) -> None:
+    """Raise Skip on a GPU without fp8 products or without what the kernels need."""
+    if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
+        raise Skip(reason)
 
 
 def outside(keep_fp16: str | list[str], net: nn.Module, kept: Sequence[str]) -> str | list[str]:
@@ -76,27 +79,9 @@ def outside(keep_fp16: str | list[str], net: nn.Module, kept: Sequence[str]) -> 
     return [name for name in keep_fp16 if name not in within] if isinstance(keep_fp16, list) else keep_fp16
 
 
-def rewritten_or_not(
-    workload: Workload, tuner: Tuner, search: Search, kept: Sequence[str], best: Callable[[Rewritten], Runner]
-) -> Runner:
-    """The best form of the net; for one that can't be rewritten, all of it by Inductor.
-
-    Raises:
-        Skip: a GPU without fp8 products or without what the kernels need.
-    """
-    if why := beyond_kernels(workload):
-        return by_inductor_alone(workload, why, tuner, search, kept)
-    if reason := supported(torch.cuda.get_device_capability(workload.device), torch.float8_e4m3fn, vendor()):
-        raise Skip(reason)
-    try:
-        rewritten = Rewritten(workload, tuner, None, search, kept)
-    except UnsupportedError as error:
-        return by_inductor_alone(workload, str(error), tuner, search, kept)
-    return best(rewritten)
-
-
 def fastest_of_both(rewritten: Rewritten, images: int, keep_fp16: str | list[str], budget: Budget) -> Runner:
     """The fastest candidate of those in fp16 and in fp8."""
+    keep_fp16 = outside(keep_fp16, rewritten.workload.model, rewritten.kept)
     named_layers(rewritten.net, keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
     stored: list[dict[str, float]] = [{}]

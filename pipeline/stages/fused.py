@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 
 from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.exported_net import UnsupportedError
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
@@ -14,8 +13,7 @@ from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.net_candidate import tuner_in
-from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone
-from pipeline.stages.common.rewritten_net import Rewritten
+from pipeline.stages.common.rewritten_net import best_form
 from pipeline.stages.common.what_ran import owned_up, with_kept
 
 
@@ -51,11 +49,8 @@ def rewritten_or_not(workload: Workload, tuner: Tuner, search: Search, kept: Seq
 
     On a GPU that no kernel runs on, up-samplings are composed by the library, beside all of it by Inductor.
     """
-    if why := beyond_kernels(workload):
-        return by_inductor_alone(workload, why, tuner, search, kept)
-    reason = supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
-    try:
-        rewritten = Rewritten(workload, tuner, reason, search, kept)
-    except UnsupportedError as error:
-        return by_inductor_alone(workload, str(error), tuner, search, kept)
-    return fastest_or_known(rewritten, without_fp8(rewritten))
+
+    def barred() -> str | None:
+        return supported(torch.cuda.get_device_capability(workload.device), torch.float16, vendor())
+
+    return best_form(workload, tuner, search, kept, barred, lambda net: fastest_or_known(net, without_fp8(net)))

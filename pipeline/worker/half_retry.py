@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pipeline.config.schema import Job
 from pipeline.measure.accuracy import distance
+from pipeline.measure.batch import Batch
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
 from pipeline.protocol import Phase
@@ -89,7 +90,7 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
             return None
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
         batch = bench.rotation.holding(next(broken, 0))
-        if bench.runner.module is None and _is_right(bench, run(*batch), exact(*batch)):
+        if bench.runner.module is None and _is_right(bench, run, exact, batch):
             return None  # what is wrong with the stage isn't its half precision
         sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
         return precision_locator.locate(*sides, precision)
@@ -110,8 +111,9 @@ def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callabl
     return half.net, half
 
 
-def _is_right(bench: Bench, answer: Tensor, exact: Tensor) -> bool:
-    return distance(answer.float(), exact) <= bench.job.stage.tolerance.relative_l2
+def _is_right(bench: Bench, run: Callable[..., Tensor], exact: nn.Module, batch: Batch) -> bool:
+    with torch.inference_mode():
+        return distance(run(*batch).float(), exact(*batch)) <= bench.job.stage.tolerance.relative_l2
 
 
 def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:

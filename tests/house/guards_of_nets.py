@@ -196,7 +196,7 @@ OF_NETS = [
     Guard(
         "half precision blamed for what is wrong without it",
         "pipeline/worker/half_retry.py",
-        "if bench.runner.module is None and _is_right(bench, run(*batch), exact(*batch)):",
+        "if bench.runner.module is None and _is_right(bench, run, exact, batch):",
         "if False:",
         "tests/worker/test_half_retry.py::test_half_precision_is_not_blamed_for_what_is_wrong_without_it",
     ),

@@ -69,22 +69,34 @@ def test_so_they_do_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert distance(stage.run(work.batches[1]), work.model(work.batches[1])) < 0.2
 
 
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the stages ask of it."""
+    for stage in (fused, fp8):
+        monkeypatch.setattr(stage, "is_cuda", lambda _: True)
+        monkeypatch.setattr(stage, "supported", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+
+
 @pytest.mark.parametrize(("stage", "options"), [(fused, {}), (fp8, {"keep_fp16": ["before", "level.0"]})])
 @torch.no_grad()
 def test_a_stage_is_built_with_what_it_keeps(
-    stage: Any, options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Any, options: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_a_gpu: None
 ) -> None:
     """As on a GPU; a module that is to stay in fp16 as well stays in fp32."""
     times(monkeypatch, 2.0, 1.5, 1.0)
-    monkeypatch.setattr(stage, "is_cuda", lambda _: True)
-    monkeypatch.setattr(stage, "supported", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     work, how = workload(Overflowing(), tmp_path), {"inductor_search": "never", "tuning_folder": str(tmp_path)}
     made = stage.build(work, keep_fp32=KEPT, **how, **options)
     assert made.description.endswith("; level.0, level.3 in fp32, products in TF32")
     assert made.execution.instead == ""
     assert distance(made.run(work.batches[1]), work.model(work.batches[1])) < 0.1
+
+
+@pytest.mark.parametrize("stage", [fused, fp8])
+def test_a_stage_refuses_a_name_that_no_module_has(stage: Any, tmp_path: Path, on_a_gpu: None) -> None:
+    with pytest.raises(StageError, match=r"keep_fp32: the net has no module 'hed'; did you mean 'head'\?"):
+        stage.build(workload(Overflowing(), tmp_path), keep_fp32=["hed"], tuning_folder=str(tmp_path))
 
 
 def test_a_stage_names_what_it_keeps() -> None:

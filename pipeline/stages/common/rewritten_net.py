@@ -43,10 +43,11 @@ from pipeline.stages.common.net_candidate import (
     quoted,
     switch_on_the_library,
 )
-from pipeline.stages.common.not_rewritten import uncompiled
+from pipeline.stages.common.not_rewritten import beyond_kernels, by_inductor_alone, uncompiled
 from pipeline.stages.common.precision import half_net
 from pipeline.stages.common.time_limit import TooLongError
 
+Barred = Callable[[], str | None]  # why no kernel runs on this GPU
 COMPOSED = "Inductor of the rewritten net"  # the name of a candidate
 
 
@@ -214,6 +215,25 @@ class Rewritten:
         found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *inputs)
         found.lowered, found.plan, found.details = lowered, plan, {"norms": norms} if norms else {}
         return found
+
+
+def best_form(
+    work: Workload,
+    tuner: Tuner,
+    search: Search,
+    kept: Sequence[str],
+    barred: Barred,
+    best: Callable[[Rewritten], Runner],
+) -> Runner:
+    """The best form of the net, which `best` gives; for one that can't be rewritten, all of it by Inductor."""
+    if why := beyond_kernels(work):
+        return by_inductor_alone(work, why, tuner, search, kept)
+    reason = barred()
+    try:
+        rewritten = Rewritten(work, tuner, reason, search, kept)
+    except UnsupportedError as error:
+        return by_inductor_alone(work, str(error), tuner, search, kept)
+    return best(rewritten)
 
 
 def composed_flops(net: ExportedNet) -> dict[str, float]:
