@@ -1,4 +1,4 @@
-"""Nets of other houses, as their users build them, for the benchmarks: made when asked for, with what is installed."""
+"""Third-party networks for the benchmarks, built with the options that their users choose."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +14,7 @@ from models.library_nets import diffusers_net, monai_net, smp_net
 from models.nnunet_nets import nnunet_net
 from models.torchvision_nets import SegmentationNet
 from models.unet import UNet
-from tests.benchmarks.further_research_nets import GatedUNet, R2UNet, ResUNetA, WarpedUNet
-from tests.benchmarks.research_nets import NAFNet, U2Net, UNet3Plus
+from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, U2Net, UNet3Plus, WarpedUNet
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from pipeline.compiler.artifact import load, save
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.measure.accuracy import distance
-from tests.benchmarks.further_research_nets import GatedUNet, R2UNet, ResUNetA, WarpedUNet
-from tests.benchmarks.research_nets import NAFNet, U2Net, UNet3Plus
+from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, U2Net, UNet3Plus, WarpedUNet
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import rewritten_from
 
