@@ -12,7 +12,7 @@ from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype,
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """Capture on a fixed input; a call replays on the batch where it lies, or copies it there first.
+    """Capture on a fixed input; a call copies the batch there and replays.
 
     Raises:
         Skip: no GPU.
@@ -24,8 +24,8 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     torch.backends.cudnn.benchmark = cudnn_benchmark
     model = half_net(workload, half)
     ran = f"{model.in_words}, one CUDA graph"
-    run = Captured(model, *workload.inputs[0]).without_copies()
+    run = Captured(model, *workload.inputs[0])
     execution = eager_execution(short(half), workload.layout, captured=True)
     execution = replace(execution, casts_own_values=model.casts_own_values)
-    details = {"folded_batch_norms": model.folds, "copied_inputs": run.copied}
+    details = {"folded_batch_norms": model.folds}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

@@ -30,15 +30,12 @@ class Replayed:
     def replay(self) -> None:
         self.calls += 1
 
-    def instantiate(self) -> None:
-        """What there is to be replayed is there."""
-
 
 @pytest.fixture
 def replayed(monkeypatch: pytest.MonkeyPatch) -> Replayed:
     """In the place of CUDA graphs, where no GPU is."""
     graph, stream = Replayed(), SimpleNamespace(wait_stream=lambda _: None)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda **_: graph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
     monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
     for name in ("graph", "stream"):

@@ -33,10 +33,6 @@ class Called:
     def __init__(self, model: Callable[..., Tensor], *_: Tensor) -> None:
         self.model = model
         self.graph = self
-        self.copied: dict[str, str] = {}
-
-    def without_copies(self) -> "Called":
-        return self
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad():

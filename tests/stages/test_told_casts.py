@@ -16,7 +16,7 @@ def test_a_half_net_tells_whether_it_casts_what_the_net_makes(
     stage: ModuleType, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With stand-ins for the compiler and the graph."""
-    graph = SimpleNamespace(without_copies=lambda: SimpleNamespace(copied=""))
+    graph = SimpleNamespace()
     monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
     monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)
     monkeypatch.setattr(cuda_graph, "is_cuda", lambda _: True)

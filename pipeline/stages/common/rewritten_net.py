@@ -274,7 +274,7 @@ def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
 
 def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, float]) -> Runner:
     """The candidate that was the fastest, with the milliseconds of all."""
-    run, measured = best.captured.without_copies(), rewritten.tuner.measured
+    run, measured = best.captured, rewritten.tuner.measured
     details = best.details | {
         "candidates_ms": dict(candidates_ms),
         "refused": rewritten.refused,
@@ -283,7 +283,6 @@ def as_stage(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, 
         "kernels_barred": rewritten.barred or reaching_views_barred() or "",
         "choices_unkept": rewritten.tuner.unkept,
         "kernels_failed": dict(best.plan.failed),
-        "copied_inputs": run.copied,
     }
     lowered, inputs = best.lowered, rewritten.workload.inputs[0]
     return Runner(
