@@ -13,32 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from enum import StrEnum
 
 import msgspec
 
 from pipeline.records.error_line import first_line
+from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
-
-
-class Phase(StrEnum):
-    """What a worker is at; each phase has a time limit in `pipeline.config.plan.Plan.limits`."""
-
-    START = "start"  # imports, the net and its images
-    MEASURED_PEAKS = "measured_peaks"
-    REFERENCE = "reference"
-    BUILD = "build"
-    VERIFY = "verify"
-    WARMUP = "warmup"
-    SAMPLING = "sampling"  # the limit is for one sample
-    CHECK = "check"
-    LATENCIES = "latencies"  # with memory and energy
-    HOST_PATH = "host path"
-    PROFILE = "profile"
-    OBSERVE = "observe"
-    EXPLAIN = "explain"
-    EXPORT = "export"
-
 
 # A stage that was right and measured stays so whatever these come to.
 AFTER_CHECK = frozenset({Phase.LATENCIES, Phase.HOST_PATH, Phase.PROFILE, Phase.OBSERVE, Phase.EXPLAIN, Phase.EXPORT})

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pipeline.config.plan import Plan
 from pipeline.orchestrate.interleave import interleave
+from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Accuracy, Block, Pair, Sample

@@ -11,18 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.plan import Plan
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import (
-    Entered,
-    Nonsense,
-    Phase,
-    SampleTaken,
-    StageReport,
-    close_to_others,
-    decoded,
-    encoded,
-)
+from pipeline.protocol import Entered, Nonsense, SampleTaken, StageReport, close_to_others, decoded, encoded
+from pipeline.records.plan import Phase, Plan
 from pipeline.records.samples import Sample, WarmUp
 from tests.worker.jobs import EAGER, job
 

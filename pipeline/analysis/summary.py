@@ -18,9 +18,9 @@ from pipeline.analysis.objectives import Choice, choice_of, order_under
 from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, break_even, change_overs
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import Roofline, roofline_of
-from pipeline.config.plan import Plan
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stats.drift import drifts_of, is_unfair

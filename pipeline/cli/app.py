@@ -37,10 +37,8 @@ from pipeline.config import load
 from pipeline.config.chosen_stages import with_chosen_stages
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
-from pipeline.config.plan import for_every_device
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec, RunConfig
 from pipeline.config.threads_request import omp_note
 from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
@@ -52,6 +50,7 @@ from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.elsewhere import elsewhere
 from pipeline.records.masking import masked, values_to_hide
+from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
 from pipeline.report.formatting import visible
@@ -170,7 +169,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     load.check_keys(plain(config, resolve=False), groups=())
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     load.check_keys(values)
-    values["measure"] = for_every_device(values["measure"], typed)
+    values["measure"] = load.for_every_device(values["measure"], typed)
     values["data"] = meant_everywhere(values["data"], values["preset"], typed)
     device = choose_device(values["device"], accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}

@@ -2,44 +2,14 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from msgspec import Meta
+
 from pipeline.config.request_error import RequestError, nearest
 
-
-@dataclass(frozen=True)
-class AtLeast:
-    """In an annotation: the smallest number admitted."""
-
-    least: int
-
-    def admits(self, value: float) -> bool:
-        """Whether a number is large enough."""
-        return value >= self.least
-
-    def __str__(self) -> str:
-        return f"≥ {self.least}"
-
-
-@dataclass(frozen=True)
-class AtMost:
-    """In an annotation: the largest number admitted."""
-
-    most: int
-
-    def admits(self, value: float) -> bool:
-        """Whether a number is small enough."""
-        return value <= self.most
-
-    def __str__(self) -> str:
-        return f"≤ {self.most}"
-
-
-PositiveInt = Annotated[int, AtLeast(1)]
-NonNegativeInt = Annotated[int, AtLeast(0)]
-NonNegativeFloat = Annotated[float, AtLeast(0)]
+NonNegativeFloat = Annotated[float, Meta(ge=0)]
 
 LONGEST_SHOWN = 120  # characters of a value in a line
 INTEGERS = 2**63  # from here on a record's JSON and torch's seeds take none
@@ -84,7 +54,7 @@ def admits(kind: object, value: object) -> bool:
     """Whether a value is of one kind, which is no union; an integer is also a float, a bool is neither."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return admits(arguments[0], value) and all(bound.admits(value) for bound in arguments[1:])
+        return admits(arguments[0], value) and all(within(bound, value) for bound in arguments[1:])
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if (origin or kind) in (list, tuple, dict):
@@ -94,6 +64,16 @@ def admits(kind: object, value: object) -> bool:
     if kind is int:
         return type(value) is int and abs(value) < INTEGERS
     return kind is Any or type(value) is kind
+
+
+def within(bounds: Meta, value: Any) -> bool:
+    """Return whether a number keeps the bounds of an annotation."""
+    return (bounds.ge is None or value >= bounds.ge) and (bounds.le is None or value <= bounds.le)
+
+
+def bounds_text(bounds: Meta) -> str:
+    """Return the bounds of an annotation as text, such as "≥ 1 and ≤ 10"."""
+    return " and ".join(f"{sign} {bound}" for sign, bound in (("≥", bounds.ge), ("≤", bounds.le)) if bound is not None)
 
 
 def _admits_container(kind: object, arguments: tuple[object, ...], value: object) -> bool:
@@ -127,7 +107,7 @@ def _described(kind: object) -> str:
     """One kind, in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return f"{_described(arguments[0])} {' and '.join(map(str, arguments[1:]))}"
+        return f"{_described(arguments[0])} {' and '.join(map(bounds_text, arguments[1:]))}"
     if origin is Literal:
         return " or ".join(map(shown, arguments))
     if kind is dict or origin is dict:

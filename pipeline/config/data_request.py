@@ -9,14 +9,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
 from models.input_contract import NAMED, InputContract, LabelRules
-from pipeline.config.checks import AtLeast, NonNegativeInt, PositiveInt, shown
+from pipeline.config.checks import shown
 from pipeline.config.ct_figures import measured
 from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.records.data_words import Words, words_for
+from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
 OWN_IMAGES = ("samples", "stain")  # that bring their labels
 TENSORS, VOLUME = "tensors", "volume"
@@ -38,7 +40,7 @@ class DataKnobs:
     labels: str | None
     size: PositiveInt | None
     batch_size: PositiveInt
-    batches: Annotated[int, AtLeast(3)]
+    batches: Annotated[int, Meta(ge=3)]
     channels: PositiveInt = 3
     normalize: Literal["centred", "unit", "imagenet", "zscore", "ct"] = "centred"
     mean: float | tuple[float, ...] | None = None
@@ -47,7 +49,7 @@ class DataKnobs:
     high: float | tuple[float, ...] | None = None
     scale: float | None = None
     positive: NonNegativeInt | None = None
-    ignore: Annotated[int, AtLeast(LEAST_LABEL)] | None = 255
+    ignore: Annotated[int, Meta(ge=LEAST_LABEL)] | None = 255
     colors: list[Any] | None = None
     label_pattern: str = "*.png"
     inputs: list[str] | None = None

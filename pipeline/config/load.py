@@ -13,14 +13,14 @@ from pipeline.config.data_request import OWN_IMAGES, read_data
 from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.groups import mapping, read_group
 from pipeline.config.net_request import check_net
-from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.config.stage_options import BUILD, Signature, lacks, signature_of, signature_of_net
 from pipeline.config.task_request import read_task
 from pipeline.config.threads_request import check_threads
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.codec import STAGE_NAME
+from pipeline.records.plan import BY_DEVICE, Plan
+from pipeline.records.request import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import AUTOCAST, EAGER, Tolerance
 
 REPORT_KEYS = ("gpu_hour_price", "target_images_per_second", "target_p99_ms")
@@ -69,13 +69,37 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         accuracy=accuracy,
         task=task,
         goal=read_goal(config["objective"], config["subject_to"], price),
-        plan=read_group(Plan, "measure", group["measure"]).on(device),
+        plan=read_plan(group["measure"]).on(device),
         device=device,
         launcher=launcher,
         baseline=baseline,
         eager=eager,
         **top_level(config),
     )
+
+
+def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:
+    """The knobs of `measure` with what was typed for one of `BY_DEVICE` on a GPU too: it means the same everywhere.
+
+    Args:
+        measure: every knob's value.
+        typed: the words of the command line, such as "measure.sampling_seconds=4".
+    """
+    names = {word.lstrip("+").partition("=")[0] for word in typed}
+    meant = [name for name in BY_DEVICE if f"measure.{name}" in names and f"measure.gpu_{name}" not in names]
+    return {**measure, **{f"gpu_{name}": measure[name] for name in meant}}
+
+
+def read_plan(measure: Mapping[str, object]) -> Plan:
+    """Return the measurement's knobs.
+
+    Raises:
+        RequestError: a value isn't admitted.
+    """
+    try:
+        return read_group(Plan, "measure", measure)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
 
 
 def top_level(config: Mapping[str, object]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from models import weights_file
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.own_packages import hidden
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec, ModelSpec
+from pipeline.records.request import DataSpec, ModelSpec
 
 CUSTOM = "custom"  # the preset of a net of the user's
 OWN_NETS = "models."  # whose options are known

@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.config.checks import shown
 from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
+from pipeline.records.request import RunConfig
 
 PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"
 SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore", "RGBTo01Normalization": "unit"}

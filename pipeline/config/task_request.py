@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pipeline.config.checks import AtLeast, AtMost
+from msgspec import Meta
+
 from pipeline.config.data_request import TENSORS
 from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec
+from pipeline.records.request import DataSpec
 from pipeline.records.tasks import Prediction, Schedule, Task, TaskName
 
 MOST_STEPS = 1000  # that the schedule of noise has
@@ -20,7 +21,7 @@ class TaskKnobs:
 
     name: TaskName
     data_range: float | None = None
-    steps: Annotated[int, AtLeast(1), AtMost(MOST_STEPS)] = 10
+    steps: Annotated[int, Meta(ge=1, le=MOST_STEPS)] = 10
     timestep: str = "timestep"
     schedule: Schedule = "scaled_linear"
     prediction: Prediction = "epsilon"

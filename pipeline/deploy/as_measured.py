@@ -14,11 +14,11 @@ from torch import nn
 from models.datasets import middle_plane
 from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch
 from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records.content_digest import data_digest
+from pipeline.records.request import REFERENCE_FIRST
 from pipeline.records.run_record import RunRecord
 from pipeline.report.gallery import mask_of
 

@@ -15,9 +15,7 @@ from torch import Tensor
 from models.datasets import window
 from models.input_contract import InputContract
 from pipeline.config.data_request import words_for_kind
-from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.deploy.as_measured import check_batch, check_net, data_has_changed
 from pipeline.deploy.recorded_choice import check_options, check_task, named_or_winner, no_winner
 from pipeline.deploy.recorded_stage import check_weights
@@ -27,6 +25,8 @@ from pipeline.devices.host import memory_bytes
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.data_words import Words, words_for
+from pipeline.records.plan import Plan
+from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 

@@ -11,7 +11,6 @@ from models.checkpoint import digest
 from models.datasets import load_dataset, to_batch, window
 from models.errors import InputError
 from pipeline.config.data_request import TENSORS
-from pipeline.config.schema import StageSpec
 from pipeline.deploy.as_measured import check_net
 from pipeline.deploy.export_request import Ends, ExportError
 from pipeline.deploy.moved_ends import with_ends
@@ -19,6 +18,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.measure.batch import IMAGE, Batch
 from pipeline.records.bundle_kinds import KIND_OF, Kind
 from pipeline.records.content_digest import file_digest
+from pipeline.records.request import StageSpec
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import SHORT

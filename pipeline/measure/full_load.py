@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from pipeline.config.plan import Plan
 from pipeline.measure.sampling import calls_per_sample
+from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 
 # Of the power limit, from which the device is at its cap: a limit is met on average, readings vary by some per cent.

@@ -8,11 +8,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pipeline.config.plan import Plan
 from pipeline.measure.batch import Batch
 from pipeline.measure.clock import Clock
 from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
+from pipeline.records.plan import Plan
 
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
 MOST_CALLS = 1_000_000  # of a window, which its seconds end

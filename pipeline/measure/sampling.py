@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from pipeline.config.plan import Plan
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
 from pipeline.measure.timers import time_and_keep
+from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 
 Batch = TypeVar("Batch")

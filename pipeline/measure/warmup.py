@@ -4,9 +4,9 @@ from collections.abc import Callable
 from statistics import median
 from typing import TypeVar
 
-from pipeline.config.plan import Plan
 from pipeline.measure.clock import Clock
 from pipeline.measure.sampling import no_guards, undisturbed
+from pipeline.records.plan import Plan
 from pipeline.records.samples import WarmUp
 
 WINDOWS = 3  # whose medians must agree

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.audit import Doubt, audited, claim_of
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.interleaved_pair import InterleavedWorker, interleaved
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.records.request import StageSpec
 from pipeline.records.samples import Pair
 
 Sampled = tuple[Pair, Doubt | None]  # of a stage, and what stands against it

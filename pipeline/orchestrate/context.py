@@ -10,9 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pipeline.config.plan import Plan
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, REFERENCE_MODULES, SCRATCH, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
@@ -24,11 +22,13 @@ from pipeline.orchestrate.named_variables import named_variables
 from pipeline.orchestrate.processor_use import Use, taken_share
 from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import Done, Entered, Phase, Progress, ReadyToSample
+from pipeline.protocol import Done, Entered, Progress, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.elsewhere import elsewhere
 from pipeline.records.error_line import first_line
 from pipeline.records.file_mark import FileMark
+from pipeline.records.plan import Phase, Plan
+from pipeline.records.request import REFERENCE_LOGITS, REFERENCE_MODULES, SCRATCH, RunConfig, StageSpec
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt

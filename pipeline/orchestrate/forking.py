@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:  # this module is imported before all that takes long
-    from pipeline.config.schema import RunConfig
+    from pipeline.records.request import RunConfig
 
 # What a worker imports before it builds its stage. The first module's `main` is the worker; the server's first copy,
 # which looks at the net or computes the reference, has no more than that module.

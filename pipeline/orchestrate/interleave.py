@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from pipeline.config.plan import Plan
+from pipeline.records.plan import Plan
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
 

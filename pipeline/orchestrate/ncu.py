@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.config.schema import SCRATCH, StageSpec, job_document
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.interruption import waiting
 from pipeline.orchestrate.ncu_log import CountersError
 from pipeline.records.diagnostics import CountedBytes, Note
+from pipeline.records.request import SCRATCH, StageSpec, job_document
 from pipeline.records.run_record import StageRecord
 
 PHASE = "counters"

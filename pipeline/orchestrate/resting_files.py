@@ -10,9 +10,9 @@ from pathlib import Path
 from models import weights_file
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
 from pipeline.records.content_digest import PACKAGE, code_digest, data_digest, file_digest, files_in
 from pipeline.records.file_mark import FileMark, mark_of
+from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord, RunWarning
 
 MOST_FILES = 10_000  # of a folder that are looked at

@@ -14,9 +14,9 @@ from pipeline.analysis.run_comparison import (
     variable_differences,
 )
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import SCRATCH, ResumeDespite, RunConfig, StageSpec
 from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
+from pipeline.records.request import SCRATCH, ResumeDespite, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 
 ON_DEVICE = {"device name", "cpu name", "cpu threads"}

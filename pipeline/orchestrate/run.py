@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.checks import shown
-from pipeline.config.schema import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.config.threads_request import quota_warning
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
@@ -29,6 +28,7 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, close_to_others
 from pipeline.records.file_mark import mark_of
 from pipeline.records.machine import Environment
+from pipeline.records.request import REFERENCE_LOGITS, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import drift
 from pipeline.stats.intervals import samples_of

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from models import weights_file
-from pipeline.config.schema import REFERENCE_LOGITS, REFERENCE_MODULES, RunConfig
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
 from pipeline.orchestrate.resting_files import Marks, files_of, first_changed, marks
 from pipeline.records.content_digest import code_digest, data_digest, file_digest
 from pipeline.records.file_mark import mark_of
+from pipeline.records.request import REFERENCE_LOGITS, REFERENCE_MODULES, RunConfig
 
 FOLDER = "references"  # within a sweep's
 OF_ONE_JOB = {"log.txt", REFERENCE_MODULES.name}  # files that no other job needs

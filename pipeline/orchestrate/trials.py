@@ -10,7 +10,6 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.schema import StageSpec
 from pipeline.orchestrate import processor_use
 from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited_apart, claim_of, questions
 from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances, warn_of_another_look
@@ -26,9 +25,11 @@ from pipeline.orchestrate.interleaved_pair import (
 )
 from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import AFTER_CHECK, Audit, Done, Phase, ReadyToSample
+from pipeline.protocol import AFTER_CHECK, Audit, Done, ReadyToSample
 from pipeline.records.accuracy_check import judge
 from pipeline.records.error_line import shortened
+from pipeline.records.plan import Phase
+from pipeline.records.request import StageSpec
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.plausibility import within_physics

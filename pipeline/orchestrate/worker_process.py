@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pipeline.config.schema import Job, job_document
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import offspring
 from pipeline.orchestrate.audit import Audited
@@ -29,7 +28,6 @@ from pipeline.protocol import (
     Entered,
     Message,
     Nonsense,
-    Phase,
     ReadyToSample,
     Refused,
     RunReport,
@@ -40,6 +38,8 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.codec import fields_from_json, impossible
+from pipeline.records.plan import Phase
+from pipeline.records.request import Job, job_document
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 

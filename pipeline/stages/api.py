@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from models.input_contract import InputContract
-from pipeline.config.schema import SCRATCH
 from pipeline.measure.batch import IMAGE, Batch, of_batches
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
+from pipeline.records.request import SCRATCH
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind, Order
 from pipeline.records.samples import Calibration, ImageSet
 

@@ -5,9 +5,10 @@ import traceback
 from importlib import import_module
 
 from models.errors import InputError
-from pipeline.config.schema import Job
-from pipeline.protocol import Phase, PipeReporter, close_to_others, die_with_the_parent
+from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
 from pipeline.records.codec import from_json
+from pipeline.records.plan import Phase
+from pipeline.records.request import Job
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
 from pipeline.worker.failures import ENDINGS

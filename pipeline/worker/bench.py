@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.batch import Batch, of_batches
@@ -23,6 +22,7 @@ from pipeline.profiling.collect import explain
 from pipeline.protocol import Audit
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
+from pipeline.records.request import Job
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload

@@ -10,9 +10,9 @@ from torch import nn
 from models.datasets import to_batch
 from models.errors import InputError
 from pipeline.config.data_request import TENSORS, VOLUME
-from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.torch_device import open_device
+from pipeline.records.request import Job
 from pipeline.worker import workload
 from pipeline.worker.answer_checks import check_answer
 from pipeline.worker.net_call import Net, called

@@ -8,14 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.schema import Job
 from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
-from pipeline.protocol import Phase
 from pipeline.records.diagnostics import PrecisionFault
+from pipeline.records.plan import Phase
 from pipeline.records.precision_text import fault_text
+from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import StageError
 from pipeline.stages.common.folding import folded

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from models.datasets import normaliser
-from pipeline.config.plan import Plan
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import Clock
 from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
+from pipeline.records.plan import Plan
 from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
 

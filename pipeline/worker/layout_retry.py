@@ -21,7 +21,7 @@ from pipeline.measure.batch import Batch
 from pipeline.measure.fp32_switches import without_tf32
 from pipeline.measure.memory_formats import laid_out, net_laid_out
 from pipeline.measure.trial_call import trial
-from pipeline.protocol import Phase
+from pipeline.records.plan import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError
 from pipeline.worker.bench import Bench

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from pipeline.config.schema import Job
 from pipeline.records.codec import from_json
+from pipeline.records.request import Job
 from pipeline.stages.api import silent
 from pipeline.worker.layout_retry import built
 from pipeline.worker.run_stage import prepare

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from models.datasets import load_dataset, to_batch, window
 from models.tensor_files import file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import TENSORS
-from pipeline.config.schema import DataSpec
 from pipeline.measure.batch import IMAGE
+from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.rotation_size import batches_of

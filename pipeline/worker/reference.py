@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from models.checkpoint import digest, stored_as
 from models.errors import ModelError
 from models.stain import WORD
-from pipeline.config.schema import Job
 from pipeline.measure.batch import Batch
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.layer_scopes import hooked
@@ -22,6 +21,7 @@ from pipeline.profiling.layer_time import layer_work
 from pipeline.profiling.operator_bytes import size
 from pipeline.profiling.operator_flops import net_flops
 from pipeline.records.error_line import typed_line
+from pipeline.records.request import Job
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches

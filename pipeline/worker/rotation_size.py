@@ -2,7 +2,7 @@
 
 import math
 
-from pipeline.config.schema import DataSpec
+from pipeline.records.request import DataSpec
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
 MOST_BATCHES = 64  # of a rotation, however large the cache

@@ -11,7 +11,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipeline.config.schema import REFERENCE_FIRST, REFERENCE_MODULES, Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.accuracy import classes
@@ -19,7 +18,9 @@ from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
 from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
-from pipeline.protocol import Audit, Phase, TakeSample
+from pipeline.protocol import Audit, TakeSample
+from pipeline.records.plan import Phase
+from pipeline.records.request import REFERENCE_FIRST, REFERENCE_MODULES, Job
 from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from pipeline.config.schema import Job
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_use import host_peak_bytes
 from pipeline.records.error_line import text_of, type_of
+from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage
 from pipeline.worker.failures import failure_of

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 
 from models.targets import borrowed, refusal
-from pipeline.config.schema import StageSpec
+from pipeline.records.request import StageSpec
 from pipeline.stages.api import Runner, StageError
 
 

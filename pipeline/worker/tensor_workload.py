@@ -13,9 +13,9 @@ from models.errors import TensorError
 from models.stain import UNLABELLED
 from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import GIB
-from pipeline.config.schema import DataSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch
+from pipeline.records.request import DataSpec
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.calibration_share import share_of
 from pipeline.worker.rotation_size import batches_of

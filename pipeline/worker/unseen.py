@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.config.schema import Job
 from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
 from pipeline.measure.rotation import Rotation
+from pipeline.records.request import Job
 from pipeline.stages.api import Workload
 from pipeline.worker.reference import load_logits
 

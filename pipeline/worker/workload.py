@@ -25,10 +25,10 @@ from pipeline.config.data_request import (
     VOLUME,
     words_for_kind,
 )
-from pipeline.config.schema import DataSpec, Job, ModelSpec
 from pipeline.devices.host import memory_bytes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
+from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.calibration_share import share_of

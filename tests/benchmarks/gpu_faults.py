@@ -23,8 +23,6 @@ from pathlib import Path
 
 import torch
 
-from pipeline.config.plan import Plan
-from pipeline.config.schema import DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import offspring
@@ -33,6 +31,8 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
+from pipeline.records.plan import Plan
+from pipeline.records.request import DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, Tolerance
 
 ROOT = Path(__file__).resolve().parents[2]

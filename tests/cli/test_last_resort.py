@@ -20,9 +20,9 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import RunConfig
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
+from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings
 from pipeline.report import comparison

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from pipeline.config.load import read
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.config.schema import RunConfig
+from pipeline.records.request import RunConfig
 from pipeline.records.run_settings import settings_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -12,7 +12,7 @@ import pytest
 from models.errors import CheckpointError
 from pipeline.config.net_request import check_net
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec, ModelSpec
+from pipeline.records.request import DataSpec, ModelSpec
 
 IMAGES = DataSpec("samples", None, None, size=64, batch_size=2, batches=3)
 FLOATS = {"dtype": "F32", "shape": [2, 1, 1, 1], "data_offsets": [0, 8]}

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from pipeline.config.groups import read_group
-from pipeline.config.plan import Limit, Plan, for_every_device
+from pipeline.config.load import for_every_device, read_plan
 from pipeline.config.request_error import RequestError
+from pipeline.records.plan import Limit, Plan
 from tests.config.test_load import composed
 
 FOLDER = Path(__file__).parents[2] / "conf" / "measure"
@@ -24,7 +25,7 @@ def test_each_file_gives_exactly_the_knobs_of_a_plan(path: Path) -> None:
     """A knob that is missing from a composed file, or that no Plan has, is an error."""
     knobs = composed("stage=eager", f"measure={path.stem}")["measure"]
     assert list(knobs) == [knob.name for knob in fields(Plan)]
-    assert read_group(Plan, "measure", knobs).limits.keys() >= {
+    assert read_plan(knobs).limits.keys() >= {
         "start",
         "build",
         "verify",
@@ -86,13 +87,13 @@ def test_on_a_gpu_its_own_numbers_stand() -> None:
 @pytest.mark.parametrize(("knob", "seconds"), [("gpu_sample_seconds", 0.5), ("gpu_run_in_seconds", 0.2)])
 def test_shorter_samples_or_run_ins_are_not_called_full_load(knob: str, seconds: float) -> None:
     """Half a second is half a swing of a GPU's pace at its power limit."""
-    assert not read_group(Plan, "measure", {knob: seconds}).sustained("cuda")
+    assert not read_plan({knob: seconds}).sustained("cuda")
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "smoke"], ids=lambda path: path.stem)
 def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
     """Six blocks are the least that bound a ratio; a block is four samples with their run-ins."""
-    plan = read_group(Plan, "measure", composed("stage=eager", f"measure={path.stem}")["measure"]).on("cuda")
+    plan = read_plan(composed("stage=eager", f"measure={path.stem}")["measure"]).on("cuda")
     block = 4 * (plan.gpu_sample_seconds + plan.gpu_run_in_seconds)
     assert plan.sustained("cuda")
     assert plan.interim_analyses[0] >= 6
@@ -107,7 +108,7 @@ def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
 def test_interim_analyses_come_one_after_the_other(blocks: list[int]) -> None:
     """Those that don't grow are never reached."""
     with pytest.raises(RequestError, match=r"interim_analyses=\[.*\]: expected numbers of blocks that grow"):
-        Plan(interim_analyses=tuple(blocks))
+        read_plan({**composed("stage=eager")["measure"], "interim_analyses": blocks})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: float) 
     """A list of so many calls takes all memory, and no clock waits so long."""
     knobs = composed("stage=eager")["measure"]
     with pytest.raises(RequestError, match=f"measure.{knob}=.* ≤ 1000000"):
-        read_group(Plan, "measure", {**knobs, knob: value})
+        read_plan({**knobs, knob: value})
 
 
 @pytest.mark.parametrize("name", [knob.name for knob in fields(Plan) if knob.type is Limit])

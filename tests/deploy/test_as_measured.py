@@ -14,12 +14,12 @@ from models.checkpoint import digest
 from models.datasets import to_batch
 from models.image_files import read_image
 from models.unet import UNet
-from pipeline.config.schema import REFERENCE_FIRST
 from pipeline.deploy import export_command, predict_command
 from pipeline.deploy.as_measured import other_values
 from pipeline.measure.accuracy import classes
 from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records import codec
+from pipeline.records.request import REFERENCE_FIRST
 from pipeline.worker.mask_images import save_masks
 from pipeline.worker.recorded_run import recorded_net
 from pipeline.worker.reference import load_first, save_first, some_values

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from pipeline.config.schema import Job
 from pipeline.deploy import bundle_predictor, predictor
 from pipeline.deploy.predict_command import main
 from pipeline.records import codec
 from pipeline.records.bundle_kinds import Kind
+from pipeline.records.request import Job
 from pipeline.records.run_record import RunRecord
 from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
 from tests.deploy.test_predict import write_bundle

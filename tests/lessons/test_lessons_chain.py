@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from pipeline.config.plan import Plan
 from pipeline.lessons.experiments import chain, gelu, many_tensors, precisions
 from pipeline.lessons.launch_counter import counted
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.variant_bench import Bench
+from pipeline.records.plan import Plan
 from tests.lessons.made_up_lessons import timed
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

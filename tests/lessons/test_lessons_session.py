@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.config.plan import Plan
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row, load
 from pipeline.lessons.lessons_command import main
 from pipeline.lessons.runner import run_lesson, run_lessons
 from pipeline.lessons.variant_bench import ROUNDS, Bench, Call
+from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
 
 Capture = pytest.CaptureFixture[str]

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.config.schema import DataSpec, Job, ModelSpec, RunConfig, StageSpec
 from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Audit, Done, Entered, Message, Phase, ReadyToSample
+from pipeline.protocol import Audit, Done, Entered, Message, ReadyToSample
 from pipeline.records.machine import Environment
+from pipeline.records.plan import Phase
+from pipeline.records.request import DataSpec, Job, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import Reference, RunRecord, StageRecord
 from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Sample

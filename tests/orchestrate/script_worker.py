@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.orchestrate import worker_process
 from pipeline.orchestrate.worker_process import WorkerProcess
-from pipeline.protocol import Phase
+from pipeline.records.plan import Phase
 from tests.worker.jobs import EAGER, PLAN, job
 
 LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limits

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.plan import Plan
 from pipeline.orchestrate import context, forking, offspring, run, spawning
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
+from pipeline.records.plan import Plan
 from tests.fork_server import suspended
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 

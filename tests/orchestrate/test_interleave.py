@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from pipeline.config.plan import Plan
 from pipeline.orchestrate.interleave import interleave
+from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 
 

@@ -23,7 +23,8 @@ from pipeline.orchestrate.interleaved_pair import (
     interleaved,
 )
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import Phase, ReadyToSample, SampleTaken, encoded
+from pipeline.protocol import ReadyToSample, SampleTaken, encoded
+from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 from tests.orchestrate.script_worker import LIMITS, Start
 

@@ -12,7 +12,7 @@ from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_ref
 from pipeline.orchestrate.run import last_words
 from pipeline.orchestrate.trials import _gone
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Phase
+from pipeline.records.plan import Phase
 from tests.orchestrate.fake_worker import Watcher, blank, config
 
 REFUSED = {"status": "inaccurate", "failure": "wrong device", "reason": "did no work on the GPU"}

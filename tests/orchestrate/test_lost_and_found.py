@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, RunConfig
 from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
+from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Watcher, blank, config, die, interrupt
 

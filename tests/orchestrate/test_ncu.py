@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.progress import Progress
-from pipeline.config.schema import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
 from pipeline.records.codec import from_json
 from pipeline.records.diagnostics import Diagnostics, Note, Profile
+from pipeline.records.request import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
 from pipeline.records.run_record import RunRecord, StageRecord
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import written

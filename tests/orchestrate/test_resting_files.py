@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import DataSpec, ModelSpec
 from pipeline.orchestrate import context, resting_files
 from pipeline.orchestrate.resting_files import RestingFiles
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.content_digest import data_digest
+from pipeline.records.request import DataSpec, ModelSpec
 from tests.orchestrate.fake_worker import REFERENCE, FakeWorker, Watcher, blank, config
 
 SHIPPED = Path("models/weights/unet_small.safetensors")

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.orchestrate import audit, interleaved_pair, trials
 from pipeline.orchestrate.audit import Doubt
 from pipeline.orchestrate.processor_use import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
+from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.stats.ranking import ranking

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.schema import REFERENCE_LOGITS, REFERENCE_MODULES, RunConfig
 from pipeline.orchestrate import context, shared_reference
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.run import as_now, describe_run, run_ladder
+from pipeline.records.request import REFERENCE_LOGITS, REFERENCE_MODULES, RunConfig
 from pipeline.records.run_record import RunRecord, RunWarning
 from tests.orchestrate.fake_worker import ENVIRONMENT, FakeWorker, Watcher, blank, config
 

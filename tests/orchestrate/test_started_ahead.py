@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pipeline import __main__ as program
-from pipeline.config.schema import Job
 from pipeline.orchestrate import context, forking, run
 from pipeline.orchestrate.forking import fork_server, processor_is_free
-from pipeline.protocol import Phase
+from pipeline.records.plan import Phase
+from pipeline.records.request import Job
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.schema import Job
 from pipeline.orchestrate import audit, context, run, trials
 from pipeline.orchestrate.audit import ROUNDS, Audited
 from pipeline.orchestrate.interleaved_pair import Conditions, conditions_of
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.trials import tail
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Audit, Done, Message, Phase
+from pipeline.protocol import Audit, Done, Message
 from pipeline.records.goals import AccuracyLimits
+from pipeline.records.plan import Phase
+from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY

@@ -16,7 +16,6 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_
 from pipeline.protocol import (
     Done,
     Entered,
-    Phase,
     PipeReporter,
     Progress,
     ReadyToSample,
@@ -27,6 +26,7 @@ from pipeline.protocol import (
     encoded,
 )
 from pipeline.records.codec import impossible
+from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 from tests.orchestrate.script_worker import LIMITS, Start
 

@@ -14,10 +14,10 @@ from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.config.schema import DataSpec, ModelSpec
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.measure.accuracy import distance
 from pipeline.measure.batch import Batch
+from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.tasks import Task
 from pipeline.stages import fp8
 from pipeline.stages.api import Runner, Workload

@@ -18,9 +18,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch._inductor.cpu_vec_isa import VecAVX2
 
-from pipeline.config.schema import STAGE_FIELDS
 from pipeline.config.stage_options import signature_of
 from pipeline.measure import accuracy
+from pipeline.records.request import STAGE_FIELDS
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.config.plan import Plan
+from pipeline.records.plan import Plan
 from pipeline.records.samples import Pair
 from pipeline.stats.intervals import TYPICAL_BETWEEN_RUN_STD, between_run_std, half_width, ratio
 from pipeline.stats.outcomes import Noise, Outcome, minimum_detectable_effect

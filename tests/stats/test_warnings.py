@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.config.plan import Plan
 from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
+from pipeline.records.plan import Plan
 from pipeline.records.run_record import Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from torch import nn
 
-from pipeline.config.plan import Plan
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.protocol import Audit, Phase, TakeSample
+from pipeline.protocol import Audit, TakeSample
+from pipeline.records.plan import Phase, Plan
+from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Sample
 from pipeline.worker import workload

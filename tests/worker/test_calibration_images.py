@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pipeline.config.schema import DataSpec, Job
+from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import Workload
 from pipeline.worker import workload
 from tests.worker.jobs import EAGER, job

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import ImageError, ModelError
-from pipeline.config.schema import DataSpec, Job
+from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError
 from pipeline.worker import run_stage, workload
 from pipeline.worker.first_look import first_look, look_at_the_net

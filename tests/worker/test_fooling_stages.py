@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, StageError, eager
 from pipeline.stages.api import Workload

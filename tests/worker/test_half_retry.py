@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.schema import StageSpec
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
+from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord, Tolerance
 from pipeline.stages.api import StageError
 from pipeline.stages.common.precision import Half

@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from models.datasets import to_batch
-from pipeline.config.schema import DataSpec, Job
 from pipeline.records.goals import AccuracyLimits
+from pipeline.records.request import DataSpec, Job
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages import eager

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.config.schema import DataSpec, Job
 from pipeline.measure import accuracy, own_functions, sampling
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.rotation import Rotation
 from pipeline.records.error_line import first_line, typed_line
 from pipeline.records.file_mark import mark_of
+from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import Workload
 from pipeline.worker import guard, reference, workload
 from pipeline.worker.failures import failure_of

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.schema import StageSpec
+from pipeline.records.request import StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError

@@ -10,8 +10,8 @@ from torch import nn
 
 from models.errors import ModelError
 from models.unet import UNet
-from pipeline.config.schema import ModelSpec
 from pipeline.measure.batch import batched
+from pipeline.records.request import ModelSpec
 from pipeline.worker.reference import copied, fp64_error, save_logits
 from pipeline.worker.workload import net_of_spec
 

@@ -11,7 +11,7 @@ from torch import nn
 from models.errors import ModelError
 from pipeline.config.load import read_model
 from pipeline.config.request_error import RequestError
-from pipeline.config.schema import ModelSpec
+from pipeline.records.request import ModelSpec
 from pipeline.stages.api import Workload
 from pipeline.worker import workload
 from pipeline.worker.net_file import net_of_file

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from pipeline.config.schema import DataSpec
+from pipeline.records.request import DataSpec
 from pipeline.records.run_record import Reference
 from pipeline.records.run_settings import DataSettings, ModelSettings
 from pipeline.stages.api import Workload

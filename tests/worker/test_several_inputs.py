@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from models.errors import TensorError
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime_int8

@@ -12,7 +12,7 @@ import torch
 
 from models.errors import ModelError
 from models.input_contract import InputContract, LabelRules
-from pipeline.config.schema import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import onnxruntime_int8
 from pipeline.stages.api import Skip
 from pipeline.stages.common import not_rewritten

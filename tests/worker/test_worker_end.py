@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.schema import job_document
-from pipeline.protocol import Phase
+from pipeline.records.plan import Phase
+from pipeline.records.request import job_document
 from pipeline.stages import Skip, StageError
 from pipeline.worker import __main__ as worker
 from tests.worker.jobs import EAGER, Recorder, job

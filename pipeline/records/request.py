@@ -1,16 +1,19 @@
-"""What a run is asked to do: frozen dataclasses, whose annotations are also the check of the config's values."""
+"""The request of a run as typed values; the constraints of the annotations are checked in `pipeline.config`."""
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from models.input_contract import InputContract, LabelRules
-from pipeline.config.checks import NonNegativeInt, PositiveInt
-from pipeline.config.plan import Plan
 from pipeline.records.goals import AccuracyLimits, Goal
+from pipeline.records.plan import Plan
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import SEGMENTATION, Task
 
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 REFERENCE_MODULES = REFERENCE_LOGITS.with_name("modules.txt")  # the files of what the net's process had imported
 REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the net's first answer

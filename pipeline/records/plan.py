@@ -1,14 +1,13 @@
 """How long and how often to measure: the knobs of conf/measure, where thorough.yaml documents each."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated
 
-from pipeline.config.checks import AtLeast, AtMost
-from pipeline.config.request_error import RequestError
+from msgspec import Meta
+
 from pipeline.devices.kinds import is_cuda
-from pipeline.protocol import Phase
 
 # Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later: half a
 # second sees half a swing, and was up to 2.3 % faster than a loop (docs/h100, pace.json). The cap comes some 75 ms
@@ -16,24 +15,31 @@ from pipeline.protocol import Phase
 # cap, 2 s at full load were 2.5 % slower than samples after 0.3 s.
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 1.0, 0.3
 MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
-Count = Annotated[int, AtLeast(1), AtMost(MOST)]
-CountOrNone = Annotated[int, AtLeast(0), AtMost(MOST)]
-Number = Annotated[float, AtLeast(0), AtMost(LONGEST)]  # of seconds, or a share
-Limit = Annotated[float, AtLeast(1), AtMost(LONGEST)]  # seconds of a phase: in less, no process starts
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+CountOrNone = Annotated[int, Meta(ge=0, le=MOST)]
+Number = Annotated[float, Meta(ge=0, le=LONGEST)]  # of seconds, or a share
+Limit = Annotated[float, Meta(ge=1, le=LONGEST)]  # seconds of a phase: in less, no process starts
 # Knobs of which a GPU has its own, gpu_ before it.
 BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks", "head_to_head")
 
 
-def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:
-    """The knobs of `measure` with what was typed for one of `BY_DEVICE` on a GPU too: it means the same everywhere.
+class Phase(StrEnum):
+    """A worker's current step; each has a time limit in `Plan.limits`."""
 
-    Args:
-        measure: every knob's value.
-        typed: the words of the command line, such as "measure.sampling_seconds=4".
-    """
-    names = {word.lstrip("+").partition("=")[0] for word in typed}
-    meant = [name for name in BY_DEVICE if f"measure.{name}" in names and f"measure.gpu_{name}" not in names]
-    return {**measure, **{f"gpu_{name}": measure[name] for name in meant}}
+    START = "start"  # imports, the net and its images
+    MEASURED_PEAKS = "measured_peaks"
+    REFERENCE = "reference"
+    BUILD = "build"
+    VERIFY = "verify"
+    WARMUP = "warmup"
+    SAMPLING = "sampling"  # the limit is for one sample
+    CHECK = "check"
+    LATENCIES = "latencies"  # with memory and energy
+    HOST_PATH = "host path"
+    PROFILE = "profile"
+    OBSERVE = "observe"
+    EXPLAIN = "explain"
+    EXPORT = "export"
 
 
 @dataclass(frozen=True)
@@ -84,15 +90,11 @@ class Plan:
     counters_limit_seconds: Limit = 600.0
 
     def __post_init__(self) -> None:
-        """Check what no annotation says.
-
-        Raises:
-            RequestError: interim analyses whose numbers of blocks don't grow.
-        """
+        """Raise ValueError if the block counts of the interim analyses do not increase."""
         for name in ("interim_analyses", "gpu_interim_analyses"):
             analyses = getattr(self, name)
             if any(later <= earlier for earlier, later in pairwise(analyses)):
-                raise RequestError(
+                raise ValueError(
                     f"measure.{name}={list(analyses)}: expected numbers of blocks that grow, such as [30, 60]"
                 )
 
