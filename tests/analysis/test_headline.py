@@ -1,18 +1,14 @@
 """What the headline ratio is to, and where it is from, in new records and in old ones."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from pipeline.analysis.headline import headline_baseline
 from pipeline.analysis.summary import summarize
-from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.report import made_up_run as made_up
-
-RECORDED = Path(__file__).parents[2] / "docs" / "h200" / "counters" / "rungs"
 
 
 def loaded(**ratios: float) -> RunRecord:
@@ -52,36 +48,6 @@ def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
 def test_a_baseline_that_is_no_stage_has_its_own_calls_from_host_to_host() -> None:
     (only,) = summarize(replace(loaded(fused=2.5), baseline_host_latencies=[0.3, 0.1, 0.2])).stages
     assert only.host_ratio == pytest.approx(0.2 / (0.1 / 2.5))
-
-
-def test_an_old_record_of_a_gpu_is_about_autocast_by_its_stretches_at_full_load() -> None:
-    """As the recorded energy readings give them: 1.49562 ms an image by 0.95323."""
-    found = summarize(codec.load(RECORDED))
-    compiled = found.stage("compile")
-    assert compiled is not None
-    assert (found.run.baseline, found.baseline) == ("eager", "amp")
-    assert compiled.ratio is not None
-    assert compiled.eager_ratio is not None
-    assert compiled.ratio.value == pytest.approx(1.569, abs=0.001)
-    assert compiled.eager_ratio.value == pytest.approx(21.595, abs=0.001)
-    assert (compiled.ratio.blocks, compiled.ratio.bounded, compiled.compared.outcome) == (0, False, "faster")
-    assert compiled.host_ratio == pytest.approx(1.599, abs=0.001)
-    assert compiled.sustained_seconds == pytest.approx(7.626e-3, abs=1e-6)
-    assert [name for name, _ in found.change_overs][-1:] == ["compile"]
-
-
-def test_an_old_outcome_that_full_load_contradicts_is_not_resolved() -> None:
-    """Faster when interleaved, slower at full load: neither is said."""
-    run = codec.load(RECORDED)
-    stages = [
-        replace(stage, energy=replace(stage.energy, seconds=10 * stage.energy.seconds))
-        if stage.name == "compile" and stage.energy
-        else stage
-        for stage in run.stages
-    ]
-    compiled = summarize(replace(run, stages=stages)).stage("compile")
-    assert compiled is not None
-    assert compiled.compared.outcome == "not resolved"
 
 
 def test_a_cpus_record_is_about_eager() -> None:

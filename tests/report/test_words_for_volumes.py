@@ -140,10 +140,10 @@ def test_runs_of_both_kinds_have_words_for_both() -> None:
     assert words_for_all([IMAGES, VOLUMES]) is MIXED
 
 
-@pytest.mark.parametrize(("net", "dims"), [("nnunet_3d", 3), ("monai_3d", 3), ("nnunet", 2)])
+@pytest.mark.parametrize(("net", "dims"), [("nnunet_3d", 3), ("classic", 2)])
 def test_a_record_made_before_the_rank_was_kept_has_it_by_its_data(net: str, dims: int) -> None:
     """Of tensors, whose shapes it doesn't hold, it stays unknown."""
-    record = codec.load(ROOT / "docs/h200/nets" / net)
+    record = codec.load(ROOT / "docs/h200" / net)
     assert record.reference is not None
     assert record.reference.spatial_dims == dims
 
