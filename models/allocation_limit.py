@@ -7,7 +7,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.errors import ModelError
+from pipeline.errors import ModelError
 
 GIB = 2**30
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from models.checkpoint import load_into, without_plain_values
-from models.errors import ModelError
 from models.model_output import with_output
 from models.named_code import maker_of_net, with_classes
+from pipeline.errors import ModelError
 
 
 def build_model(

@@ -16,9 +16,9 @@ from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from models.errors import CheckpointError
-from models.one_line import tell
-from models.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of
+from pipeline.command_line import tell
+from pipeline.errors import CheckpointError
+from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of
 
 NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
 INFLATES_TO = 2  # times its size; a rest for the names of very small weights

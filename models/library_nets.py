@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.errors import InputError, ModelError
+from pipeline.errors import InputError, ModelError
 
 MOST_NAMED = 12  # nets or encoders in a line
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's nets that must be told; the strides between them are 2

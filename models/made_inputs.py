@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from models.errors import InputError, TensorError
-from models.one_line import REFUSED, Parser, guarded, seed_of, show, tell
+from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
+from pipeline.errors import InputError, TensorError
 
 FARTHEST = 2**53  # from 0 that a double holds to the digit; no range goes further
 # By torch's names the least and the most of a range.

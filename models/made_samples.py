@@ -8,8 +8,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.errors import TensorError
 from models.made_inputs import BOOL, FLOATING, MadeInput
+from pipeline.errors import TensorError
 
 
 def samples(of: MadeInput, count: int, generator: torch.Generator) -> Tensor:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from torch import Tensor, nn
 
-from models.errors import ModelError
+from pipeline.errors import ModelError
 
 
 def with_output(model: nn.Module, output: int | str | None) -> nn.Module:

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 from torch import nn
 
-from models.errors import ModelError
-from models.targets import CLASS, LAYERS, borrowed, is_own_code, refusal, refusal_of_class
+from pipeline.errors import ModelError
+from pipeline.inputs.targets import CLASS, LAYERS, borrowed, is_own_code, refusal, refusal_of_class
 
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
@@ -21,8 +21,8 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
     of installed packages do besides, such as reading files, is not for a configuration to say.
 
     Raises:
-        ModelError: the name may not be imported (`models.targets`), there is no such module, class or function, or it
-            is neither.
+        ModelError: the name may not be imported (`pipeline.inputs.targets`), there is no such module, class or
+            function, or it is neither.
     """
     module_name, _, name = target.rpartition(".")
     if why := refusal(target) if module_name else "it has no package":

@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from models.errors import TensorError
 from models.named_inputs import DOT, argument_of, inputs_taken, with_inputs
+from pipeline.errors import TensorError
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width

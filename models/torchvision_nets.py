@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models import segmentation
 
-from models.errors import ModelError
+from pipeline.errors import ModelError
 
 NETS: dict[str, Callable[..., Any]] = {
     "fcn_resnet50": segmentation.fcn_resnet50,

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from models.errors import InputError, UnsavedError
-from models.one_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
+from pipeline.command_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
+from pipeline.errors import InputError, UnsavedError
 
 MOST_MINUTES = 7 * 24 * 60
 

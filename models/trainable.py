@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from models.errors import ModelError
 from models.model_output import described, tensors_of
+from pipeline.errors import ModelError
 
 GREY, COLOUR = 1, 3  # channels in which the demo's image can be had
 CLASSES = 2  # of the demo's labels

@@ -1,7 +1,7 @@
 """The training of a net for the demo's labels.
 
-The labels are a classical threshold (`models.stain`); one quarter of the one image is held out and never seen. A net of
-one channel is trained on the image's luminance, which is what the program gives such a net of its own images.
+The labels are a classical threshold (`pipeline.inputs.stain`); one quarter of the one image is held out and never seen.
+A net of one channel is trained on the image's luminance, which is what the program gives such a net of its own images.
 """
 
 import argparse
@@ -21,13 +21,14 @@ from torch.nn import functional
 
 from models import checkpoint
 from models.build import build_model
-from models.datasets import SAMPLE_FOLDER, SAMPLES, demo, to_batch
-from models.errors import UnsavedError
-from models.image_files import read_image
-from models.one_line import per_cent, show
-from models.stain import HELD_OUT, WORD, stain_mask
+from models.image_batches import to_batch
 from models.trainable import BATCH, CROPS, channels_read, check_answers, crop_of
-from models.windows import Named
+from pipeline.command_line import show
+from pipeline.errors import UnsavedError, per_cent
+from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, demo
+from pipeline.inputs.image_files import read_image
+from pipeline.inputs.stain import HELD_OUT, WORD, stain_mask
+from pipeline.inputs.windows import Named
 
 # Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
 # what fp16 can hold.

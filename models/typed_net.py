@@ -9,7 +9,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from models.errors import ModelError
+from pipeline.errors import ModelError
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 

@@ -5,6 +5,6 @@ import sys
 from pipeline.config.importing import undisturbed
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.deploy.verification"):
-        from pipeline.deploy.verification import main
+    with undisturbed("pipeline.export.verification"):
+        from pipeline.export.verification import main
     sys.exit(main())

@@ -33,7 +33,7 @@ TORCH_ALONE = ".torch"  # ends the address of the server that has imported nothi
 PRELOADED = (
     "matplotlib.backends.backend_svg",  # of every report
     "torch._dynamo",  # which torch imports at a net's first convolution, in seconds
-    "models.datasets",
+    "pipeline.inputs.datasets",
     "models.unet",
     "pipeline.cli.app",
     "pipeline.cli.sweep_callback",
@@ -211,7 +211,7 @@ def read_samples() -> None:
     """Read the program's own pictures before the first fork, which else every worker does."""
     import pytest
 
-    from models.datasets import load_dataset
+    from pipeline.inputs.datasets import load_dataset
     from tests import samples_once
 
     samples_once.install(pytest.MonkeyPatch())

@@ -6,14 +6,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from models import datasets, windows
-from models.windows import Named
+from pipeline.inputs import datasets, windows
+from pipeline.inputs.windows import Named
 
 Cut = Callable[..., list[Named]]
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Have `models.datasets` remember its pictures, and their windows of each size; nobody can write into them."""
+    """Have `datasets` remember its pictures, and their windows of each size; nobody can write into them."""
     for name, read in datasets.DEMOS.items():
         patch.setitem(datasets.DEMOS, name, cache(locked(read)))
     patch.setattr(datasets, "cut", once(windows.cut))

@@ -19,8 +19,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.errors import InputError
-from models.one_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, unforeseen
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
@@ -33,6 +31,7 @@ from pipeline.cli.resumed import job_of, resumed_words
 from pipeline.cli.run_folder import claim, stages_in, withdraw
 from pipeline.cli.sweep_size import check_sweep
 from pipeline.cli.ways_on import UnderWay, drawn_elsewhere, end_at_once, interrupted
+from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, unforeseen
 from pipeline.config import load
 from pipeline.config.chosen_stages import with_chosen_stages
 from pipeline.config.data_request import TENSORS, meant_everywhere
@@ -44,6 +43,7 @@ from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
+from pipeline.errors import InputError
 from pipeline.orchestrate import interruption
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec

@@ -11,9 +11,9 @@ from hydra.errors import OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.errors import InputError
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
+from pipeline.errors import InputError
 from pipeline.records.error_line import first_line, shortened
 from pipeline.records.renamed import FILES, of_today
 

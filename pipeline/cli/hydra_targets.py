@@ -8,10 +8,10 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from models.targets import refusal
 from pipeline.cli.preset import overrides_in
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError
+from pipeline.inputs.targets import refusal
 
 TARGET, SEARCH_PATH = "_target_", "hydra.searchpath"
 HYDRAS_OWN = ("hydra_plugins.", "hydra._internal.core_plugins.", "hydra.experimental.callbacks.")

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from models.typed_words import given_twice, mistaken_flag
+from pipeline.command_line import given_twice, mistaken_flag
 from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.kinds import is_cuda

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from models.one_line import tell
+from pipeline.command_line import tell
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, elapsed, visible

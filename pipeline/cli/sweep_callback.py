@@ -5,10 +5,10 @@ from pathlib import Path
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from models.one_line import FAILED, show, unforeseen
 from pipeline.cli.app import NOT_OK
 from pipeline.cli.late_reports import end_of_sweep
 from pipeline.cli.progress import print_error
+from pipeline.command_line import FAILED, show, unforeseen
 from pipeline.records import codec
 from pipeline.report.formatting import visible
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from models.one_line import leave_unread
+from pipeline.command_line import leave_unread
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.elsewhere import elsewhere

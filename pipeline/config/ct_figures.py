@@ -1,15 +1,15 @@
-"""The figures of nnU-Net's normalisation for CT, measured of a folder of volumes (`models.input_contract`)."""
+"""The figures of nnU-Net's normalisation for CT, measured of a folder of volumes (`pipeline.inputs.input_contract`)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from models.errors import ImageError
-from models.input_contract import InputContract, LabelRules
-from models.stain import UNLABELLED
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.stain import UNLABELLED
 
 PERCENTILES = (0.5, 99.5)
 GIB = 2**30
@@ -44,9 +44,9 @@ def check_memory(path: str | None) -> None:
 
     Raises:
         RequestError: they don't; the line gives the figure.
-        ImageError: as `models.volume_files.volume_files`.
+        ImageError: as `pipeline.inputs.volume_files.volume_files`.
     """
-    from models.volume_files import values_in_volumes
+    from pipeline.inputs.volume_files import values_in_volumes
 
     needed, memory = BYTES_OF_A_VALUE * values_in_volumes(path), memory_bytes()
     if needed > memory:
@@ -60,9 +60,9 @@ def foreground(
     """The foreground's values [voxels, channels] of each volume of a folder; all, where none has a label above 0.
 
     Raises:
-        ImageError: as `models.volume_files.folder_volumes`.
+        ImageError: as `pipeline.inputs.volume_files.folder_volumes`.
     """
-    from models.volume_files import folder_volumes
+    from pipeline.inputs.volume_files import folder_volumes
 
     named, _ = folder_volumes(path, labels, contract, rules)
     masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from models.input_contract import NAMED, InputContract, LabelRules
 from pipeline.config.checks import shown
 from pipeline.config.ct_figures import measured
 from pipeline.config.groups import read_group
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
+from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 

@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
-from models.targets import CLASS, classes_named_in, refusal, refusal_of_class
 from pipeline.config.checks import NonNegativeFloat, checked, shown
 from pipeline.config.data_request import OWN_IMAGES, read_data
 from pipeline.config.goal_request import read_accuracy, read_goal
@@ -18,6 +17,7 @@ from pipeline.config.stage_options import BUILD, Signature, lacks, signature_of,
 from pipeline.config.task_request import read_task
 from pipeline.config.threads_request import check_threads
 from pipeline.devices.kinds import is_cuda
+from pipeline.inputs.targets import CLASS, classes_named_in, refusal, refusal_of_class
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.plan import BY_DEVICE, Plan
 from pipeline.records.request import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
@@ -209,7 +209,7 @@ def check_target(key: str, target: object, example: str) -> None:
     """Refuse a name that may not be imported, before anything is.
 
     Raises:
-        RequestError: as `models.targets.refusal` says.
+        RequestError: as `pipeline.inputs.targets.refusal` says.
     """
     if isinstance(target, str) and (why := refusal(target)):
         raise RequestError(f"{key}={target}: {why}; name {example}")

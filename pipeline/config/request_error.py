@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from models.one_line import OneLineError
+from pipeline.errors import OneLineError
 
 
 class RequestError(OneLineError):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from models.errors import InputError
 from pipeline.devices.accelerator import Accelerator
 from pipeline.devices.kinds import RUNS_ON, Kind, is_cuda
+from pipeline.errors import InputError
 
 CHOICES = ("auto", *RUNS_ON)
 UNUSED_BY_AUTO = ("rocm", "xpu")  # an Apple GPU is part of the laptop's processor, on which "auto" means the CPU

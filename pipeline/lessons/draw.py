@@ -5,7 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from models.one_line import plural
+from pipeline.errors import plural
 from pipeline.lessons.claims import Claim, Judged, judged_all
 from pipeline.lessons.contents import EXPERIMENTS
 from pipeline.lessons.contents import lesson_of as known_lesson

@@ -6,12 +6,12 @@ Exit codes: 0 all well, 1 a lesson failed, 2 the request was wrong, 130 interrup
 import argparse
 from pathlib import Path
 
-from models.errors import InputError
-from models.one_line import INTERRUPTED, REFUSED, Parser, guarded, show
 from pipeline.cli.progress import print_error
+from pipeline.command_line import INTERRUPTED, REFUSED, Parser, guarded, show
 from pipeline.config.request_error import RequestError
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
+from pipeline.errors import InputError
 from pipeline.lessons.contents import chosen
 from pipeline.lessons.lesson_records import load
 from pipeline.records.codec import RecordError

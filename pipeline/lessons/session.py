@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from models.one_line import FAILED, show
 from pipeline.cli.progress import Progress
+from pipeline.command_line import FAILED, show
 from pipeline.lessons.contents import lesson_of
 from pipeline.lessons.draw import draw
 from pipeline.lessons.runner import run_lessons

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from models.one_line import INTERRUPTED
+from pipeline.command_line import INTERRUPTED
 from pipeline.config.request_error import RequestError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.checkpoint import difference
-from models.targets import refusal
 from pipeline.config.chosen_stages import LADDER, stage_words
 from pipeline.config.request_error import RequestError, nearest
+from pipeline.inputs.targets import refusal
 from pipeline.notebook.commands import ROOT, command
 from pipeline.notebook.finished_run import Run, load_run
 from pipeline.records import codec

@@ -7,9 +7,9 @@ measured by another. So may whoever trains on, or edits a checkout, meanwhile.
 from collections.abc import Iterable
 from pathlib import Path
 
-from models import weights_file
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import RequestError
+from pipeline.inputs import weights_file
 from pipeline.records.content_digest import PACKAGE, code_digest, data_digest, file_digest, files_in
 from pipeline.records.file_mark import FileMark, mark_of
 from pipeline.records.request import RunConfig

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from models import weights_file
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
+from pipeline.inputs import weights_file
 from pipeline.orchestrate.resting_files import Marks, files_of, first_changed, marks
 from pipeline.records.content_digest import code_digest, data_digest, file_digest
 from pipeline.records.file_mark import mark_of

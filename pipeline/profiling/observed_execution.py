@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from models.one_line import per_cent
+from pipeline.errors import per_cent
 from pipeline.measure.batch import of_batches
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from models.one_line import OneLineError
+from pipeline.errors import OneLineError
 from pipeline.records.atomic_json import json_text, write_text
 from pipeline.records.cross_checks import check_command, check_figures, check_settings
 from pipeline.records.error_line import first_line, shortened

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from models.input_contract import NAMED
+from pipeline.inputs.input_contract import NAMED
 from pipeline.records.accuracy_check import judge
 from pipeline.records.renamed import of_today
 from pipeline.records.run_record import RunRecord, StageRecord

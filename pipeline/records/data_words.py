@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from models.one_line import plural
+from pipeline.errors import plural
 
 REPEATED = "tensors"  # the kind of data whose samples come again as they are where they are too few
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from models.input_contract import InputContract, LabelRules
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Tolerance

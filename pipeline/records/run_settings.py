@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.input_contract import InputContract, LabelRules
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.tasks import Task
 

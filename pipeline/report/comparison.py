@@ -6,7 +6,6 @@ Exit codes: 0 no regression, 1 a regression, 2 a bad request.
 from collections.abc import Sequence
 from pathlib import Path
 
-from models.one_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.analysis.run_comparison import (
     Change,
     Difference,
@@ -17,6 +16,7 @@ from pipeline.analysis.run_comparison import (
     incomparable,
     regressed,
 )
+from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.records import codec
 from pipeline.report.formatting import clean, interval, listed, seconds, times
 from pipeline.report.markdown import escape, table

@@ -4,7 +4,7 @@ import math
 import re
 from unicodedata import category
 
-from models.one_line import plural
+from pipeline.errors import plural
 from pipeline.stats.intervals import Ratio
 from pipeline.stats.outcomes import Unresolved
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord
 
 IMAGES = 8  # of the run, at most, among which the one that differs most is shown

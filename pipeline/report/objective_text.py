@@ -2,9 +2,9 @@
 
 import math
 
-from models.one_line import plural
 from pipeline.analysis.objectives import FIGURE_OF, Check, equal_within
 from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
 from pipeline.records.data_words import Words
 from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure
 from pipeline.records.run_record import EAGER, StageRecord

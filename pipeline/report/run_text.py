@@ -4,10 +4,10 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, words_for_kind
 from pipeline.devices.kinds import is_cuda
+from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
     clean,

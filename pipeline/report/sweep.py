@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from models.one_line import per_cent, plural
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.sweep_jobs import KNEE_SHARE, Axis, Curve, Job, curves
 from pipeline.analysis.sweep_jobs import Figure as Measure
 from pipeline.analysis.sweep_lead import Lead, Rate, lead_of
+from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import Words, words_for_all
 from pipeline.report import csv_table
 from pipeline.report.charts.curves import lines as lines_chart

@@ -5,8 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, large_numbers, run_text
 from pipeline.report.formatting import clean, interval, listed, prose, seconds, times

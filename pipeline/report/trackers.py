@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from models.one_line import REFUSED, Parser, guarded, show, tell
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.command_line import REFUSED, Parser, guarded, show, tell
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.records.error_line import shortened, text_of, type_of

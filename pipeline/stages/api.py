@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.input_contract import InputContract
+from pipeline.inputs.input_contract import InputContract
 from pipeline.measure.batch import IMAGE, Batch, of_batches
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount

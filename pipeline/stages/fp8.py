@@ -8,13 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from models.errors import InputError
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
 from pipeline.devices.kinds import is_cuda
+from pipeline.errors import InputError
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.batch import Batch
 from pipeline.measure.net_layers import WHOLE, layers

@@ -1,6 +1,6 @@
 """A stage that takes longer called without a pause than its headline says."""
 
-from models.one_line import per_cent
+from pipeline.errors import per_cent
 from pipeline.records.run_record import RunWarning, StageRecord, WarningCode
 from pipeline.stats.intervals import seconds_per_call
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from statistics import median
 
-from models.one_line import per_cent
 from pipeline.devices.kinds import is_cuda
+from pipeline.errors import per_cent
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode

@@ -4,7 +4,7 @@ import sys
 import traceback
 from importlib import import_module
 
-from models.errors import InputError
+from pipeline.errors import InputError
 from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.records.plan import Phase

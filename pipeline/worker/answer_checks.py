@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.errors import ImageError, ModelError, TensorError
 from models.model_output import described, tensors_of
-from models.stain import UNLABELLED
+from pipeline.errors import ImageError, ModelError, TensorError
+from pipeline.inputs.stain import UNLABELLED
 from pipeline.measure.accuracy import distance
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning

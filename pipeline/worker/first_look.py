@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from models.datasets import to_batch
-from models.errors import InputError
+from models.image_batches import to_batch
 from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.errors import InputError
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.torch_device import open_device
 from pipeline.records.request import Job

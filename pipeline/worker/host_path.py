@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.datasets import normaliser
+from models.image_batches import normaliser
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch, batched

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from models.datasets import middle_plane, viewable
+from pipeline.inputs.datasets import middle_plane, viewable
 
 # Of class 0, 1, 2, ...: dark ground, then colours that the colour-blind can tell apart (Okabe and Ito).
 PALETTE = [(24, 24, 27), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from models.build import ends_the_program
-from models.errors import InputError, ModelError
+from pipeline.errors import InputError, ModelError
 from pipeline.measure.batch import Batch
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.tasks import SEGMENTATION, Task

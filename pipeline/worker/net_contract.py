@@ -9,11 +9,10 @@ import inspect
 import torch
 from torch import nn
 
-from models.errors import ModelError
-from models.one_line import per_cent
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
+from pipeline.errors import ModelError, per_cent
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.observed_execution import Seen, contradiction

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, fx, nn
 
-from models.errors import ModelError
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.compiler.exported_net import without_checks
 from pipeline.compiler.fx_graph import is_call
+from pipeline.errors import ModelError
 from pipeline.records.error_line import typed_line
 
 GIB = 2**30

@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
-from models.datasets import sample_images
-from models.errors import InputError
+from pipeline.errors import InputError
+from pipeline.inputs.datasets import sample_images
 
 with suppress(InputError, OSError):  # a worker that needs them says what is wrong with them
     sample_images()

@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from models.datasets import load_dataset, to_batch, window
+from models.image_batches import to_batch
 from models.tensor_files import file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import TENSORS
+from pipeline.inputs.datasets import load_dataset, window
 from pipeline.measure.batch import IMAGE
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord
@@ -32,7 +33,7 @@ def recorded_inputs(run: RunRecord, net: nn.Module, device: torch.device, batche
     tensors whatever they hold; on the device.
 
     Raises:
-        models.errors.InputError: a file is not what it was; one line.
+        pipeline.errors.InputError: a file is not what it was; one line.
     """
     data, size = run.settings.data, run.batch_size
     if data.name == TENSORS:
@@ -61,7 +62,7 @@ def recorded_workload(run: RunRecord, net: nn.Module, device: torch.device, fold
         folder: for what a stage writes.
 
     Raises:
-        models.errors.InputError: a file is not what it was; one line.
+        pipeline.errors.InputError: a file is not what it was; one line.
     """
     data, seed = data_spec(run), run.config.get("seed")
     one = recorded_inputs(run, net, device, 1)

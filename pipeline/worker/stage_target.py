@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 
-from models.targets import borrowed, refusal
+from pipeline.inputs.targets import borrowed, refusal
 from pipeline.records.request import StageSpec
 from pipeline.stages.api import Runner, StageError
 
@@ -12,7 +12,7 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
     """The `build` of a stage's module.
 
     Raises:
-        StageError: the module may not be imported (`models.targets`), or has no `build` of its own.
+        StageError: the module may not be imported (`pipeline.inputs.targets`), or has no `build` of its own.
     """
     if why := refusal(spec.target):
         raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.errors import TensorError
-from models.stain import UNLABELLED
 from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import TensorError
+from pipeline.inputs.stain import UNLABELLED
 from pipeline.measure.batch import Batch
 from pipeline.records.request import DataSpec
 from pipeline.stages.api import CalibrationImages, Workload
@@ -27,7 +27,7 @@ def workload_of_tensors(
     """The user's tensors and the net, which is on the device; arguments as of `pipeline.worker.workload.workload_on`.
 
     Raises:
-        models.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
+        pipeline.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
     """
     path, labels = file_at(data.path), data.labels
     found = headers(path)

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
-from models.datasets import CALIBRATED_ON, Dataset, load_dataset, to_batch, values_in, window
-from models.errors import ImageError, ModelError
+from models.image_batches import to_batch
 from models.model_output import with_output
-from models.volume_files import values_in_volumes
 from pipeline.config.data_request import (
     BYTES_OF_A_VALUE,
     BYTES_OF_A_VOXEL,
@@ -26,6 +24,9 @@ from pipeline.config.data_request import (
     words_for_kind,
 )
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import ImageError, ModelError
+from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
+from pipeline.inputs.volume_files import values_in_volumes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.records.request import DataSpec, Job, ModelSpec
@@ -49,7 +50,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         look: is given the net before any image is read.
 
     Raises:
-        models.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
+        pipeline.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
     """
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)

@@ -9,9 +9,9 @@ import torch
 
 from models.build import build_model
 from models.checkpoint import read
-from models.errors import CheckpointError, InputError
 from pipeline.cli.config_errors import one_line
 from pipeline.config.request_error import RequestError
+from pipeline.errors import CheckpointError, InputError
 from tests.cli.conftest import ROOT, Ask
 from tests.config.test_load import asked, composed
 

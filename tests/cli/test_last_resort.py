@@ -15,10 +15,10 @@ import pytest
 from hydra.errors import HydraException
 
 from models import train
-from models.one_line import unforeseen
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
+from pipeline.command_line import unforeseen
 from pipeline.config.request_error import RequestError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
@@ -211,7 +211,7 @@ def test_an_error_whose_log_no_disk_takes_is_still_a_line(tmp_path: Path, monkey
     )
 
 
-WRITES = "import sys; from models.one_line import guarded; sys.exit(guarded(lambda: print('± ' * 99999) or 0))"
+WRITES = "import sys; from pipeline.command_line import guarded; sys.exit(guarded(lambda: print('± ' * 99999) or 0))"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ for room in {ROOMS}:
     for name in [name for name in sys.modules if name.split(".")[0] in ("pipeline", "models", "conf")]:
         del sys.modules[name]
     importlib.import_module(f"pipeline.{{room}}")
-    import models.errors, conf, mine
+    import models, conf, mine
     print(room, *models.__path__, *conf.__path__)
 from hydra import compose, initialize_config_module
 with initialize_config_module("conf", version_base="1.3"):
@@ -56,9 +56,9 @@ def test_the_users_own_models_may_come_first(tmp_path: Path) -> None:
     (tmp_path / "models" / "__init__.py").write_text("from models.nets import Tiny")
     (tmp_path / "models" / "nets.py").write_text("class Tiny: pass")
     (tmp_path / "models" / "more.py").write_text("from . import nets")
-    code = "from models import Tiny; import pipeline.notebook, models.errors, models.more as more"
-    done = in_a_notebook(tmp_path, f"{code}; print(models.errors.__file__); assert more.nets.Tiny is Tiny")
-    assert (done.stdout.strip(), done.stderr) == (str(ROOT / "models" / "errors.py"), "")
+    code = "from models import Tiny; import pipeline.notebook, models.unet, models.more as more"
+    done = in_a_notebook(tmp_path, f"{code}; print(models.unet.__file__); assert more.nets.Tiny is Tiny")
+    assert (done.stdout.strip(), done.stderr) == (str(ROOT / "models" / "unet.py"), "")
 
 
 THEIRS = {"unet.py": "from models.unet import UNet", "../models.py": "import models"}

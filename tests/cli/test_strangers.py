@@ -7,12 +7,12 @@ import pytest
 import yaml
 from hydra.errors import ConfigCompositionException, HydraException, OverrideParseException
 
-from models.one_line import Parser
 from pipeline.cli.app import refused_before_it_began
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.hydra_targets import check_targets
 from pipeline.cli.preset import check_flags, config_folders
 from pipeline.cli.sweep_size import check_sweep
+from pipeline.command_line import Parser
 from pipeline.config.request_error import RequestError
 from tests.cli.conftest import ROOT
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from models import train
-from models.one_line import Parser
-from models.typed_words import given_twice
 from pipeline.cli.config_errors import known_keys
 from pipeline.cli.preset import check_typed
+from pipeline.command_line import Parser, given_twice
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import predict_command
+from pipeline.predict import predict_command
 from pipeline.report import redraw_command as report
 from tests.cli.conftest import ROOT, Ask
 

@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 
-from models.one_line import INTERRUPTED
+from pipeline.command_line import INTERRUPTED
 from tests import terminal_signals
 from tests.cli.conftest import ROOT
 
 UNREAD = """
 import sys
-from models.one_line import guarded
+from pipeline.command_line import guarded
 def program():
     print("begins", file=sys.stderr, flush=True)
     print("x" * 10**6, flush=True)

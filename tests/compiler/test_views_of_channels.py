@@ -14,8 +14,8 @@ from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
-from pipeline.deploy.artefacts import check_alone
-from pipeline.deploy.export_request import ExportError
+from pipeline.export.artefacts import check_alone
+from pipeline.export.export_request import ExportError
 from pipeline.measure.accuracy import distance
 from tests.compiler.rewriting import own_calls, rewrite_all
 

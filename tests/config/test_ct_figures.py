@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from models.datasets import to_batch
-from models.input_contract import InputContract
+from models.image_batches import to_batch
 from pipeline.config import ct_figures
 from pipeline.config.data_request import read_data
 from pipeline.config.request_error import RequestError
-from pipeline.deploy.export_request import Ends
-from pipeline.deploy.moved_ends import with_ends
+from pipeline.export.export_request import Ends
+from pipeline.export.moved_ends import with_ends
+from pipeline.inputs.input_contract import InputContract
 from tests.config.test_data_request import knobs
 from tests.deploy.test_loaders import loader_in
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from models.input_contract import InputContract, LabelRules
 from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere, read_data
 from pipeline.config.request_error import RequestError
 from pipeline.config.task_request import read_task
 from pipeline.devices.host import memory_bytes
+from pipeline.inputs.input_contract import InputContract, LabelRules
 
 
 def knobs(folder: Path | None = None, **typed: object) -> dict[str, Any]:

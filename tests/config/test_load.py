@@ -142,7 +142,7 @@ WRONG = [
         {"relative_l2": 1.0, "flipped_share": 0.0, "reason": ""},
         "stage.tolerance.relative_l2=1.0: zeros are 1 off; expected less than 1",
     ),
-    ("stage", "target", "models.errors", "stage.target=models.errors: the module has no function build"),
+    ("stage", "target", "models.unet", "stage.target=models.unet: the module has no function build"),
     ("stage", "devices", 5, "stage.devices=5: expected a list"),
     ("stage", "summary", ["a"], "stage.summary=['a']: expected text"),
     ("stage", "name", "reference", "stage.name=reference: the run has a file or folder of that name"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from models.errors import CheckpointError
 from pipeline.config.net_request import check_net
 from pipeline.config.request_error import RequestError
+from pipeline.errors import CheckpointError
 from pipeline.records.request import DataSpec, ModelSpec
 
 IMAGES = DataSpec("samples", None, None, size=64, batch_size=2, batches=3)

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.input_contract import InputContract
-from models.volume_files import read_labels
-from pipeline.deploy.image_cases import Outcome, cases_in
-from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predicting import Prediction
-from pipeline.deploy.predictor import Predictor
+from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.volume_files import read_labels
+from pipeline.predict.image_cases import Outcome, cases_in
+from pipeline.predict.image_windows import Cut
+from pipeline.predict.predicting import Prediction
+from pipeline.predict.predictor import Predictor
 
 Run = Callable[[Tensor], Tensor]
 ZSCORE = InputContract(2, "zscore", (), (), 1.0)

@@ -10,8 +10,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from models.checkpoint import digest
-from models.input_contract import InputContract
 from models.unet import UNet
+from pipeline.inputs.input_contract import InputContract
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.run_record import RunRecord, StageRecord

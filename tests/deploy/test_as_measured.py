@@ -11,13 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from models.checkpoint import digest
-from models.datasets import to_batch
-from models.image_files import read_image
+from models.image_batches import to_batch
 from models.unet import UNet
-from pipeline.deploy import export_command, predict_command
-from pipeline.deploy.as_measured import other_values
+from pipeline.export import export_command
+from pipeline.export.as_measured import other_values
+from pipeline.inputs.image_files import read_image
 from pipeline.measure.accuracy import classes
 from pipeline.measure.fp32_switches import without_tf32
+from pipeline.predict import predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
 from pipeline.worker.mask_images import save_masks

@@ -12,21 +12,21 @@ import torch
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
-from models.datasets import to_batch
-from models.input_contract import InputContract
-from models.volume_files import read_labels, values_of
+from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import assembled_masks, mask_files
-from pipeline.deploy.assembled_masks import Blended, gaussian
-from pipeline.deploy.image_cases import cases_in
-from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predict_command import main
-from pipeline.deploy.predicting import Prediction, by_whole
+from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.volume_files import read_labels, values_of
+from pipeline.predict import assembled_masks, mask_files
+from pipeline.predict.assembled_masks import Blended, gaussian
+from pipeline.predict.image_cases import cases_in
+from pipeline.predict.image_windows import Cut
+from pipeline.predict.predict_command import main
+from pipeline.predict.predicting import Prediction, by_whole
 from pipeline.records import codec
 from pipeline.records.tasks import Task
 from tests.deploy.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of
 from tests.deploy.made_up_runs import AFFINE, write_volumes_run
-from tests.models.test_volume_files import nifti
+from tests.inputs.test_volume_files import nifti
 
 CLOSE = 1e-5  # two largest means that fp32 may put in another order
 

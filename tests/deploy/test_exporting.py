@@ -13,13 +13,21 @@ import torch
 
 from models.build import build_model
 from models.checkpoint import save as save_weights
-from models.input_contract import InputContract, LabelRules
-from models.one_line import FAILED, REFUSED
 from models.unet import UNet
+from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save as save_net
-from pipeline.deploy import artefacts, bundle_contract, bundle_sums, export_command, exporting, fresh_process
-from pipeline.deploy.bundle_contract import ContractError
-from pipeline.deploy.fresh_process import Said
+from pipeline.export import (
+    artefacts,
+    bundle_contract,
+    bundle_files,
+    bundle_sums,
+    export_command,
+    exporting,
+    fresh_process,
+)
+from pipeline.export.bundle_contract import ContractError
+from pipeline.export.fresh_process import Said
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
@@ -182,7 +190,7 @@ def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("pipeline.deploy.bundle_files.write_golden", full)
+    monkeypatch.setattr(bundle_files, "write_golden", full)
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
     assert refused(capsys).strip() == f"error: --to {tmp_path / 'out'}: can't be written (No space left on device)"

@@ -11,15 +11,15 @@ import torch
 from PIL import Image
 
 from models.build import build_model
-from models.input_contract import LabelRules
-from pipeline.deploy import bundle_contract, judged_answers
-from pipeline.deploy.bundle_contract import GoldenLimits
-from pipeline.deploy.carried import golden_check
-from pipeline.deploy.carried.golden_check import compared
-from pipeline.deploy.fresh_process import BundleFails, Said
-from pipeline.deploy.judged_answers import as_logits, chunk_of, golden_limits
-from pipeline.deploy.moved_ends import classes
-from pipeline.deploy.recorded_stage import opened
+from pipeline.export import bundle_contract, judged_answers
+from pipeline.export.bundle_contract import GoldenLimits
+from pipeline.export.carried import golden_check
+from pipeline.export.carried.golden_check import compared
+from pipeline.export.fresh_process import BundleFails, Said
+from pipeline.export.judged_answers import as_logits, chunk_of, golden_limits
+from pipeline.export.moved_ends import classes
+from pipeline.export.recorded_stage import opened
+from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import Tolerance

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.deploy.artefacts import eager_form
-from pipeline.deploy.recorded_stage import RecordedStage
+from pipeline.export.artefacts import eager_form
+from pipeline.export.recorded_stage import RecordedStage
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Workload
 from tests.fake_machine import run_record, stage_record

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from models.datasets import to_batch
-from models.input_contract import NAMED, InputContract
-from pipeline.deploy import artefacts, bundle_files, recorded_stage
+from models.image_batches import to_batch
+from pipeline.export import artefacts, bundle_files, recorded_stage
+from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records import codec
 from pipeline.records.run_record import Execution
 from pipeline.stages import torchscript

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from models.datasets import to_batch
-from models.input_contract import NAMED, InputContract
-from models.one_line import REFUSED
-from pipeline.deploy import artefacts, bundle_contract, export_request, exporting, recorded_stage
-from pipeline.deploy.assembled_masks import class_indices
-from pipeline.deploy.export_request import Ends
-from pipeline.deploy.moved_ends import classes, with_ends
-from pipeline.deploy.predicting import batch_of
-from pipeline.deploy.predictor import Predictor
+from models.image_batches import to_batch
+from pipeline.command_line import REFUSED
+from pipeline.export import artefacts, bundle_contract, export_request, exporting, recorded_stage
+from pipeline.export.export_request import Ends
+from pipeline.export.moved_ends import classes, with_ends
+from pipeline.inputs.input_contract import NAMED, InputContract
+from pipeline.predict.assembled_masks import class_indices
+from pipeline.predict.predicting import batch_of
+from pipeline.predict.predictor import Predictor
 from pipeline.records import codec
 from tests.deploy.recorded import SIDE, run_folder, stage
 from tests.deploy.test_exporting import asked, refused, small

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from pipeline.deploy import bundle_predictor, predictor
-from pipeline.deploy.predict_command import main
+from pipeline.predict import bundle_predictor, predictor
+from pipeline.predict.predict_command import main
 from pipeline.records import codec
 from pipeline.records.bundle_kinds import Kind
 from pipeline.records.request import Job
@@ -161,7 +161,7 @@ def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
     assert predict(*asked)[:2] == (0, True)
     code = (
-        "import sys; from pipeline.deploy.predict_command import main; code = main(sys.argv[1:]); "
+        "import sys; from pipeline.predict.predict_command import main; code = main(sys.argv[1:]); "
         f"print(code, [name for name in {COMPILERS} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, timeout=120, check=True)

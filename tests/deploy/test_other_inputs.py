@@ -13,19 +13,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models.build import build_model
-from models.input_contract import InputContract
 from pipeline.compiler.artifact import save
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import bundle_contract, bundle_files, export_command, exporting, fresh_process, predict_command
-from pipeline.deploy.bundle_predictor import of_bundle
-from pipeline.deploy.fresh_process import Said
-from pipeline.deploy.predictor import Wanted
-from pipeline.deploy.recorded_choice import check_task
-from pipeline.deploy.verification import answer_lines
+from pipeline.export import bundle_contract, bundle_files, export_command, exporting, fresh_process
+from pipeline.export.fresh_process import Said
+from pipeline.export.recorded_choice import check_task
+from pipeline.export.verification import answer_lines
+from pipeline.inputs.input_contract import InputContract
 from pipeline.measure.batch import Batch
+from pipeline.predict import predict_command
+from pipeline.predict.bundle_predictor import of_bundle
+from pipeline.predict.predictor import Wanted
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, ModelSettings

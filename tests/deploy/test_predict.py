@@ -10,20 +10,21 @@ import torch
 from PIL import Image
 
 from models.build import build_model
-from models.datasets import to_batch
-from models.image_files import read_image
-from models.input_contract import InputContract
+from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import assembled_masks, bundle_contract, mask_files
-from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.deploy.bundle_sums import write_sums
-from pipeline.deploy.image_cases import cases_in
-from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predict_command import main
-from pipeline.deploy.predicted_folder import alone_in
-from pipeline.deploy.predicting import Prediction
-from pipeline.deploy.predictor import Predictor
+from pipeline.export import bundle_contract
+from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.export.bundle_sums import write_sums
+from pipeline.inputs.image_files import read_image
+from pipeline.inputs.input_contract import InputContract
 from pipeline.measure.accuracy import classes
+from pipeline.predict import assembled_masks, mask_files
+from pipeline.predict.image_cases import cases_in
+from pipeline.predict.image_windows import Cut
+from pipeline.predict.predict_command import main
+from pipeline.predict.predicted_folder import alone_in
+from pipeline.predict.predicting import Prediction
+from pipeline.predict.predictor import Predictor
 from pipeline.records import codec
 from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
 

@@ -12,22 +12,23 @@ import tifffile
 import torch
 
 from models.build import build_model
-from models.datasets import to_batch
-from models.input_contract import InputContract
-from models.volume_files import read_labels, read_volume, values_of
+from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
-from pipeline.deploy import assembled_masks, bundle_contract, mask_files
-from pipeline.deploy.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.deploy.bundle_sums import write_sums
-from pipeline.deploy.image_cases import cases_in
-from pipeline.deploy.image_windows import Cut
-from pipeline.deploy.predict_command import main, takes_volumes
-from pipeline.deploy.predicting import Prediction
-from pipeline.deploy.predictor import Predictor
+from pipeline.export import bundle_contract
+from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
+from pipeline.export.bundle_sums import write_sums
+from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.volume_files import read_labels, read_volume, values_of
 from pipeline.measure.accuracy import classes
+from pipeline.predict import assembled_masks, mask_files
+from pipeline.predict.image_cases import cases_in
+from pipeline.predict.image_windows import Cut
+from pipeline.predict.predict_command import main, takes_volumes
+from pipeline.predict.predicting import Prediction
+from pipeline.predict.predictor import Predictor
 from pipeline.records import codec
 from tests.deploy.made_up_runs import AFFINE, write_image, write_volumes_run
-from tests.models.test_volume_files import nifti, nifti2
+from tests.inputs.test_volume_files import nifti, nifti2
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 

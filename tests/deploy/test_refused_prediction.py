@@ -8,9 +8,9 @@ import pytest
 from models.checkpoint import save
 from models.unet import UNet
 from pipeline.config.request_error import RequestError
-from pipeline.deploy.bundle_files import GOLDEN, write_golden
-from pipeline.deploy.predict_command import main, resolved
-from pipeline.deploy.predicted_folder import LOCK, MANIFEST, alone_in
+from pipeline.export.bundle_files import GOLDEN, write_golden
+from pipeline.predict.predict_command import main, resolved
+from pipeline.predict.predicted_folder import LOCK, MANIFEST, alone_in
 from tests.deploy.made_up_runs import SIZE, write_image, write_run
 
 

@@ -6,12 +6,12 @@ from typing import Unpack
 
 import pytest
 
-from models.input_contract import InputContract
-from models.one_line import REFUSED
-from pipeline.deploy import bundle_contract, bundle_files, verification
-from pipeline.deploy.bundle_contract import Contract, Measured, TensorRule
-from pipeline.deploy.fresh_process import BundleFails, Said
-from pipeline.deploy.verification import Machine, main
+from pipeline.command_line import REFUSED
+from pipeline.export import bundle_contract, bundle_files, verification
+from pipeline.export.bundle_contract import Contract, Measured, TensorRule
+from pipeline.export.fresh_process import BundleFails, Said
+from pipeline.export.verification import Machine, main
+from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate.processor_use import Use
 from pipeline.records.run_record import Tolerance
 

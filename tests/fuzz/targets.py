@@ -28,11 +28,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor, fx, nn
 
 from models import checkpoint
-from models.datasets import folder_images
-from models.errors import InputError
-from models.input_contract import InputContract, LabelRules
 from models.tensor_files import headers, read_tensors
-from models.volume_files import read_volume, voxels
 from pipeline.cli.app import CONF, plain
 from pipeline.cli.config_errors import one_line
 from pipeline.cli.preset import preset_for
@@ -41,7 +37,11 @@ from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, save
 from pipeline.compiler.checked_archive import CONFIGS, GRAPH
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
-from pipeline.deploy.volume_masks import content, stamp_in
+from pipeline.errors import InputError
+from pipeline.inputs.datasets import folder_images
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.volume_files import read_volume, voxels
+from pipeline.predict.volume_masks import content, stamp_in
 from pipeline.records import codec
 from pipeline.report import redraw_command as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text

@@ -11,11 +11,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models import checkpoint, weights_file
+from models import checkpoint
 from models.allocation_limit import AllocationLimit
 from models.build import build_model
-from models.errors import CheckpointError, ModelError
 from models.unet import UNet
+from pipeline.errors import CheckpointError, ModelError
+from pipeline.inputs import weights_file
 
 SHIPPED = "models/weights/unet_small.safetensors"
 
@@ -229,7 +230,7 @@ def test_a_bad_file_is_one_line_that_names_it(
         ("..unet.UNet", {}, "no net's class"),
         ("no_such_package.Net", {}, "can't be imported"),
         ("models.unet.Unet", {}, "did you mean UNet"),
-        ("models.datasets.load_dataset", {}, "a function, and no such class of a net"),
+        ("models.image_batches.to_batch", {}, "a function, and no such class of a net"),
         ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
     ],
 )

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from models import made_inputs
-from models.errors import TensorError
 from models.made_inputs import FLOATING, TYPES, WHOLE, MadeInput, check, input_of
 from models.made_samples import made
-from models.one_line import REFUSED
 from models.tensor_files import headers, read_tensors
+from pipeline.command_line import REFUSED
+from pipeline.errors import TensorError
 
 WORDS = ["sample=4x8x8", "timestep=int64:0..999", "mask=1x8x8:bool", "grey=3x4:float16:-1..1"]
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.errors import ModelError
 from models.model_output import tensors_of, with_output
+from pipeline.errors import ModelError
 
 
 class Pair(NamedTuple):

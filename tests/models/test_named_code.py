@@ -9,11 +9,11 @@ import pytest
 from torch import nn
 
 from models.build import build_model
-from models.errors import ModelError
 from models.named_code import maker_of_net
-from models.targets import classes_named_in, is_own_code, refusal_of_class
 from pipeline.config.load import read_model
 from pipeline.config.request_error import RequestError
+from pipeline.errors import ModelError
+from pipeline.inputs.targets import classes_named_in, is_own_code, refusal_of_class
 
 MINE = """
 from torch import nn
@@ -60,7 +60,11 @@ def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, said: str
 
 @pytest.mark.parametrize(
     "target",
-    ["torchvision.models.get_model", "torchvision.datasets.utils.download_url", "models.datasets.load_dataset"],
+    [
+        "torchvision.models.get_model",
+        "torchvision.datasets.utils.download_url",
+        "models.image_batches.to_batch",
+    ],
 )
 def test_functions_of_packages_are_no_nets(target: str) -> None:
     """Some read files or the network; this program's own are taken if they return a net."""

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from models import checkpoint
-from models.errors import CheckpointError, ModelError
 from models.nnunet_nets import ARCHITECTURES, defaults, described_sizes, nnunet_net, planned
+from pipeline.errors import CheckpointError, ModelError
 
 NUMBERS = {"n_stages": 2, "features_per_stage": [4, 8], "kernel_sizes": [[3, 3], [3, 3]], "strides": [[1, 1], [2, 2]]}
 OF_2_4 = {

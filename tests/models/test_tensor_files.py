@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from models.errors import TensorError
 from models.tensor_files import file_at, headers, in_order, inputs_of, read_tensors, repeated
+from pipeline.errors import TensorError
 from tests.input_nets import Conditioned
 
 NAMES = ["sample", "timestep", "encoder_hidden_states"]

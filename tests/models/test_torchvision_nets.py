@@ -8,8 +8,8 @@ from torchvision.models import segmentation
 
 from models import checkpoint
 from models.build import build_model
-from models.errors import CheckpointError, ModelError
 from models.torchvision_nets import NETS, SegmentationNet
+from pipeline.errors import CheckpointError, ModelError
 from pipeline.stages import channels_last
 from pipeline.stages.api import Workload
 from tests.process_state import own_switches

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from models import checkpoint, train, training
-from models.datasets import LUMINANCE
-from models.errors import ModelError
 from models.trainable import crop_of
 from models.typed_net import typed_net
 from models.unet import UNet
+from pipeline.errors import ModelError
+from pipeline.inputs.datasets import LUMINANCE
 
 SMALL = ["model=unet", "model.options.base=2", "model.options.depth=1"]
 

@@ -14,10 +14,11 @@ from torch import nn
 
 import pipeline
 import pipeline.measure.accuracy
-from models.datasets import folder_images, to_batch
-from models.input_contract import InputContract, LabelRules
+from models.image_batches import to_batch
 from models.unet import UNet
 from pipeline.config.request_error import RequestError
+from pipeline.inputs.datasets import folder_images
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended
 from pipeline.records import codec

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.input_contract import InputContract
+from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate import check_script
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from models.build import build_model
-from models.datasets import load_dataset, to_batch
+from models.image_batches import to_batch
+from pipeline.inputs.datasets import load_dataset
 from pipeline.stages.api import Workload
 from tests.process_state import own_switches
 from tests.quick_interpreter import quick_interpreter

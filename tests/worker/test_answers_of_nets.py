@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from models.build import build_model
-from models.errors import ModelError
 from pipeline.compiler.exported_net import Entry
+from pipeline.errors import ModelError
 from pipeline.stages.common.precision import AsItLies
 from pipeline.worker.net_contract import check
 from tests.worker.test_net_contract import IMAGES, Head, work

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.errors import ImageError, ModelError
+from pipeline.errors import ImageError, ModelError
 from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError
 from pipeline.worker import run_stage, workload

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.datasets import to_batch
-from models.input_contract import NAMED, InputContract
+from models.image_batches import to_batch
+from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.measure.accuracy import classes
 from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import TorchClock

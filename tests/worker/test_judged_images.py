@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from models.datasets import to_batch
+from models.image_batches import to_batch
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.request import DataSpec, Job
 from pipeline.records.samples import Calibration, ImageSet

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from models.errors import ModelError
 from models.unet import UNet
+from pipeline.errors import ModelError
 from pipeline.measure.batch import batched
 from pipeline.records.request import ModelSpec
 from pipeline.worker.reference import copied, fp64_error, save_logits

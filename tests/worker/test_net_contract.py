@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.errors import ImageError, ModelError
 from models.model_output import with_output
+from pipeline.errors import ImageError, ModelError
 from pipeline.measure.batch import batched
 from pipeline.stages.api import Workload
 from pipeline.worker.net_call import Net, called

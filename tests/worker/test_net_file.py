@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from models.errors import ModelError
 from pipeline.config.load import read_model
 from pipeline.config.request_error import RequestError
+from pipeline.errors import ModelError
 from pipeline.records.request import ModelSpec
 from pipeline.stages.api import Workload
 from pipeline.worker import workload

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from models.errors import TensorError
+from pipeline.errors import TensorError
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import Task

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from models.errors import ModelError
-from models.input_contract import InputContract, LabelRules
+from pipeline.errors import ModelError
+from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import onnxruntime_int8
 from pipeline.stages.api import Skip

@@ -6,7 +6,6 @@ for what a stage does (`StageRecord.execution`), never for its name, so that the
 
 from collections.abc import Callable
 
-from models.input_contract import NAMED, InputContract
 from pipeline.analysis.attribution import by_class, launches_by_class, seen_share
 from pipeline.analysis.bottleneck import SEEN_SHARE, growth_slope
 from pipeline.analysis.path_shares import moves
@@ -17,6 +16,7 @@ from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.config.data_request import TENSORS
+from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records.data_words import VOLUMES
 from pipeline.records.run_record import INDUCTOR
 

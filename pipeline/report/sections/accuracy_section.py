@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.precision_text import fault_text
 from pipeline.records.run_record import StageRecord

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from models.one_line import plural
 from pipeline.analysis import fusion as figures
 from pipeline.analysis.attribution import hides_all
 from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
 from pipeline.analysis.summary import RunSummary, StageSummary
 from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source
+from pipeline.errors import plural
 from pipeline.records.diagnostics import FusedKernel
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.report.charts.bars import stacked

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from models.one_line import plural
 from pipeline.analysis import memory as figures
 from pipeline.analysis.memory import (
     NEAR,
@@ -17,6 +16,7 @@ from pipeline.analysis.memory import (
     with_workspace,
 )
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.errors import plural
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.charts.curves import timeline as timeline_chart

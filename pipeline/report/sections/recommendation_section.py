@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.one_line import plural
 from pipeline.analysis.recommendations.recommendation import Code, Recommendation
 from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import LayerWork
 from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant, way_to_resolve

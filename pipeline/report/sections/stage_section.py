@@ -3,8 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from models.one_line import plural
 from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report import detail_lines, objective_text, run_text
 from pipeline.report.formatting import clean, interval, seconds, significant, spoken, times

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from models.one_line import per_cent
 from pipeline.compiler.budget import Budget, Run, keep_within, spent
 from pipeline.config.request_error import nearest
+from pipeline.errors import per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import StageError, Workload

@@ -1,0 +1,51 @@
+"""Images as read from files, as the tensors that networks take."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.inputs.input_contract import InputContract
+
+AS_TODAY = InputContract()
+
+
+def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
+    """Images [n, height, width, channels] as the nets take them: [n, channels, height, width], fp32, normalised.
+
+    Volumes have a depth before the height, here as there.
+    """
+    return normaliser(contract, images.dtype, images.ndim, torch.device("cpu"))(
+        torch.from_numpy(images.astype(np.float32))
+    )
+
+
+def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """What makes of images [n, height, width, channels], fp32, on the device, what the nets take, as `to_batch`.
+
+    Args:
+        contract: how.
+        kind: the type of the files' values, which says what they are divided by where the contract doesn't.
+        axes: of the images: 4, or 5 of volumes.
+        device: where its figures are kept.
+    """
+    space, ones = tuple(range(2, axes)), [1] * (axes - 2)
+    scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
+    low, high, mean, std = (
+        torch.tensor(part, dtype=torch.float32, device=device).reshape(-1, *ones)
+        for part in (contract.low, contract.high, contract.mean, contract.std)
+    )
+
+    def normalised(images: Tensor) -> Tensor:
+        planes = images.movedim(-1, 1) / scale
+        if contract.normalize == "ct":
+            planes = planes.clamp(low, high)
+        if contract.normalize != "zscore":
+            return ((planes - mean) / std).contiguous()
+        own_mean, own_std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
+        plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
+        own_std = torch.where(plain, torch.ones_like(own_std), own_std)  # a plane of one value becomes 0
+        return ((planes - own_mean) / own_std).contiguous()
+
+    return normalised

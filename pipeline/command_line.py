@@ -1,0 +1,236 @@
+"""The last resort of every program here: an error that nobody foresaw is one line, and its traceback is in a file."""
+
+import argparse
+import os
+import select
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+MOST_CHARACTERS = 300  # of an error's text
+LOG = "traceback.txt"
+VALUE = "VALUE"  # where the user gave none
+ALIKE = 0.8  # of difflib's ratio: one letter of six is another, or lacks
+OPEN = "model.options"  # takes what the net's arguments are called, which stands in no file
+
+
+def guarded(program: Callable[[], int | None]) -> int:
+    """Run a program and return its exit code; no error, closed terminal or odd encoding ends it worse.
+
+    Args:
+        program: returns its exit code, None for 0.
+    """
+    prepare_streams()
+    try:
+        code = program() or 0
+    except KeyboardInterrupt:
+        leave_unread()
+        tell("error: interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = 0  # whoever read the output has seen enough
+    except Exception as error:  # noqa: BLE001 - whatever nobody foresaw
+        tell(f"error: {unforeseen(error)}")
+        code = FAILED
+    finally:
+        settle_streams()
+    return code
+
+
+class Parser(argparse.ArgumentParser):
+    """A command line whose errors are one line, with the nearest flag.
+
+    Attributes:
+        keys: that the program reads as key=value beside its flags.
+    """
+
+    keys: Collection[str] = ()
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but that a flag that isn't there is told before an argument that is missing."""
+        self._check(sys.argv[1:] if args is None else args)
+        return super().parse_args(args, namespace)
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Likewise."""
+        self._check(sys.argv[1:] if args is None else args)
+        return super().parse_intermixed_args(args, namespace)
+
+    def _check(self, words: Sequence[str]) -> None:
+        """Tell of a flag that isn't there, and of what is given twice, of which argparse takes the last in silence."""
+        known = {name: action for action in self._actions for name in action.option_strings}
+        flags = list(takewhile(lambda word: word != "--", map(str, words)))
+        given: set[argparse.Action] = set()
+        if clause := mistaken_flag(flags, known, self.keys) or given_twice(flags):
+            self.error(clause)
+        for flag in (word.partition("=")[0] for word in flags if word.startswith("--")):
+            meant = {known[name] for name in ([flag] if flag in known else known) if name.startswith(flag)}
+            if not meant:
+                near = get_close_matches(flag, known, n=1)
+                self.error(f"{flag}: no such flag" + (f"; did you mean {near[0]}?" if near else ""))
+            for action in meant if len(meant) == 1 else ():
+                if action in given and isinstance(action, argparse._StoreAction):
+                    self.error(f"{flag}: given twice; leave one out")
+                given.add(action)
+
+    def error(self, message: str) -> NoReturn:
+        """Tell it and leave with 2."""
+        tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help says what there is")
+        raise SystemExit(REFUSED)
+
+
+def seed_of(text: str) -> int:
+    """A flag's text as a seed that torch takes.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        seed = int(text)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**63:
+        raise argparse.ArgumentTypeError(f"{text[:40]}: expected an integer from 0 to 2^63 - 1")
+    return seed
+
+
+def unforeseen(error: BaseException, folder: Path | None = None) -> str:
+    """An error that nobody foresaw as one line, after its traceback was written into the folder, or a temporary one."""
+    text = "".join(traceback.format_exception(error))
+    for place in (folder, None):
+        with suppress(OSError):
+            log = place / LOG if place else Path(tempfile.mkdtemp(prefix="unet-ladder-"), LOG)
+            with log.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            return f"{_told(error)}; the traceback is in {log}"
+    return f"{_told(error)}; no disk takes its traceback"
+
+
+def _told(error: BaseException) -> str:
+    """What the error says, in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception:  # noqa: BLE001 - the error's text may itself fail
+        lines = []
+    return ": ".join([type(error).__name__, *lines[:1]])[:MOST_CHARACTERS]
+
+
+def tell(line: str) -> None:
+    """Write a line to stderr, where it still is one."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def show(text: str) -> None:
+    """Write to stdout. What a full disk doesn't take is dropped: the work is done, and the exit code tells of it.
+
+    Raises:
+        BrokenPipeError: nobody reads it any more.
+    """
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError):
+        leave_unwritten(sys.stdout)
+
+
+def prepare_streams() -> None:
+    """Give every stream a place, and every character one in its encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before the program began
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole program
+        elif hasattr(stream, "reconfigure"):
+            with suppress(OSError):  # it writes out what is waiting
+                stream.reconfigure(errors="backslashreplace")
+
+
+def leave_unread() -> None:
+    """Write no more to a stream whose reader takes nothing now: a full pipe holds up whoever was told to end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            if not select.select([], [stream.fileno()], [], 0)[1]:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def settle_streams() -> None:
+    """Write out what is waiting; where nobody reads any more, drop it in silence, as the interpreter would complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            leave_unwritten(stream)
+
+
+def leave_unwritten(stream: TextIO) -> None:
+    """Have what a stream still gets go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def as_key(flag: str, following: str, keys: Collection[str]) -> str:
+    """What a flag was meant as, such as "preset=smoke" of --preset or --prest; empty where its word is like no key.
+
+    Args:
+        flag: as it was typed, with its value where "=" joins them.
+        following: the word behind it; empty where there is none.
+        keys: such as "data.batch_size", which is also found by its last part where no other key ends in it.
+    """
+    name, _, value = flag.removeprefix("--").partition("=")
+    name = name.replace("-", "_")
+    last = [key for key in keys if f".{key}".endswith(f".{name}")]
+    alike = get_close_matches(tail(name), {tail(key) for key in keys}, n=len(keys) or 1, cutoff=ALIKE)
+    near = get_close_matches(name, [key for key in keys if tail(key) in alike], n=1, cutoff=ALIKE)
+    within = next((key for key in keys if "." in key and name.startswith(f"{key}.")), "")
+    inner = f"+{name}" if within == OPEN else name if within else ""
+    guesses = [name] if name in keys else last if len(last) == 1 else [inner] if within == OPEN else [*near, inner]
+    key = guesses[0]
+    behind = "" if following.startswith("-") or "=" in following else following
+    given = value or behind
+    return f"{key}={given if given.isprintable() and given else VALUE}" if key else ""
+
+
+def tail(key: str) -> str:
+    """The last part of a key."""
+    return key.rpartition(".")[2]
+
+
+def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[str]) -> str:
+    """A clause on the first flag of a command line whose word is a key; empty where none is.
+
+    Args:
+        words: the command line.
+        flags: that the program knows, whose beginnings it takes for them.
+        keys: that it reads as key=value.
+    """
+    known = tuple(flags)
+    for word, following in pairwise([*words, ""]):
+        flag = word.partition("=")[0]
+        unknown = flag.startswith("--") and not any(name.startswith(flag) for name in known)
+        if unknown and (meant := as_key(word, following, keys)):
+            return f"{flag}: no such flag; write {meant}"
+    return ""
+
+
+def given_twice(words: Iterable[str]) -> str:
+    """A clause on the first key of key=value that a command line gives two values; empty where none has two."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        key = key.lstrip("+")
+        if not equals or word.startswith(("-", "~")) or os.sep in key:  # a path, such as a job's folder
+            continue
+        if found.setdefault(key, value) != value:
+            return f"{key}: given twice, {found[key]!r} and {value!r}; leave one out"
+    return ""

@@ -1,0 +1,5 @@
+"""Bundles: a recorded stage as a folder that runs without this project, and the check of such a folder."""
+
+from pipeline.config.own_packages import claim
+
+claim()

@@ -1,0 +1,266 @@
+"""The file that a bundle is about, in each of its forms: as the run kept it, or built again."""
+
+import copy
+import inspect
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from zipfile import ZipFile
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.allowed_operations import LIBRARIES
+from pipeline.compiler.artifact import ABOUT, NET, archive_of
+from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.devices.kinds import is_cuda
+from pipeline.export.bundle_contract import Dynamic
+from pipeline.export.carried_kernels import carry
+from pipeline.export.export_request import ExportError
+from pipeline.export.recorded_stage import RecordedStage
+from pipeline.measure.memory_formats import laid_out, net_laid_out
+from pipeline.records.bundle_kinds import Kind
+from pipeline.records.error_line import first_line
+from pipeline.stages import onnxruntime, torchscript
+from pipeline.stages.api import IMAGE_RANK
+from pipeline.stages.common.aot_package import build_package
+from pipeline.stages.common.cpp_compiler import package_compiler
+from pipeline.stages.common.kept_fp32 import named_modules
+from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.precision import half_net
+
+AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
+MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"
+PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
+
+
+@dataclass
+class Made:
+    """The artefact in the bundle's folder.
+
+    Attributes:
+        kind: its form.
+        path: within the folder.
+        loader: options of the loader.
+        notes: how it differs from what was measured.
+    """
+
+    kind: Kind
+    path: str
+    loader: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
+    """Write the artefact of a stage.
+
+    Args:
+        recorded: the stage.
+        dynamic: the axes of which other lengths are to be taken; of ONNX alone.
+        folder: the bundle's.
+
+    Raises:
+        ExportError: it has no such form.
+        Skip, StageError: it had to be built again, and can't be.
+    """
+    kind = recorded.kind
+    if dynamic and recorded.stage.target != onnxruntime.__name__:
+        name = recorded.stage.name
+        raise ExportError(f"--dynamic: {name} leaves a net of one shape; --stage onnxruntime takes other lengths")
+    if dynamic and recorded.ends.flags:
+        raise ExportError(f"--dynamic: not together with {' and '.join(recorded.ends.flags)}; leave one out")
+    if kind == "onnx":
+        made = as_onnx(recorded, dynamic, folder)
+        return noted(made, recorded)
+    made = MAKERS[kind](recorded, folder)
+    on_gpu = is_cuda(recorded.workload.device.type)
+    fp32 = recorded.stage.target == "pipeline.stages.eager"
+    made.loader |= {
+        "tf32": str(int(on_gpu and not fp32)),
+        "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
+    }
+    return noted(made, recorded)
+
+
+def noted(made: Made, recorded: RecordedStage) -> Made:
+    """The artefact, with a note of the ends that were moved into its graph."""
+    if recorded.ends.flags:
+        moved = {"the normalisation": recorded.ends.images_in, "the choice of classes": recorded.ends.classes_out}
+        named = " and ".join(name for name, there in moved.items() if there)
+        verb = "are" if named.count(" and ") else "is"
+        made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the net alone")
+    return made
+
+
+def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
+    """That axes are dynamic of a net that takes images alone, and answers with masks.
+
+    Raises:
+        ExportError: it doesn't.
+    """
+    work = recorded.workload
+    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.settings.task.has_masks
+    if dynamic and beyond:
+        raise ExportError(f"--dynamic {dynamic[0]}: it is there for nets of images; leave it out")
+
+
+def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
+    """The model that the run kept, or one of the same precision with dynamic axes."""
+    made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
+    if recorded.ends.flags:
+        if recorded.stage.target != onnxruntime.__name__:
+            raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its model as it is; {MOVABLE}")
+        model, path, inputs = recorded.workload.model, folder / made.path, recorded.inputs
+        export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends, inputs=inputs)
+        return made
+    if not dynamic:
+        copy_all(recorded, made.path, folder)
+        return made
+    axes, batch = [axis for name in dynamic for axis in AXES[name]], recorded.batch
+    if "batch" in dynamic and len(batch) == 1:
+        batch = torch.cat([batch, batch])  # an axis of length 1 would be taken for a constant
+    export(recorded.workload.model, recorded.dtype, batch, folder / made.path, axes)
+    (given,) = onnx.load(str(folder / made.path), load_external_data=False).graph.input
+    fixed = [axis for axis in axes if not given.type.tensor_type.shape.dim[axis].dim_param]
+    if fixed:
+        names = [name for name in dynamic if set(AXES[name]) & set(fixed)]
+        raise ExportError(f"--dynamic {names[0]}: the net's graph holds for this length alone")
+    made.notes.append(f"exported again with a dynamic {' and '.join(dynamic)}; the speed is that of the fixed shape")
+    return made
+
+
+def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
+    """The CUDA provider's options as the stage set them; none on a CPU. A CUDA graph has one shape."""
+    if not is_cuda(recorded.workload.device.type):
+        return {}
+    defaults = {name: part.default for name, part in inspect.signature(onnxruntime.build).parameters.items()}
+    asked = defaults | recorded.stage.options
+    switches = onnxruntime.cuda_switches(asked["nhwc"], asked["tf32"], asked["cuda_graph"], asked["fuse_conv_bias"])
+    switches["enable_cuda_graph"] &= not dynamic
+    return {name: str(int(on)) for name, on in switches.items()} | {"cudnn_conv_algo_search": asked["algo_search"]}
+
+
+def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
+    """Copy the stage's files whose names begin with `name`, built again where the run keeps them no more.
+
+    Raises:
+        ExportError: neither has a file `name`.
+    """
+    names = [Path(part.path).name for part in recorded.stage.artefacts]
+    found = {part: recorded.kept(part) for part in names if part.startswith(name)}
+    files = [path for path in found.values() if path]
+    if len(files) < len(found) or name not in found:
+        files = [path for path in recorded.built_again() if path.name.startswith(name)]
+    if name not in [path.name for path in files]:
+        raise ExportError(f"--stage {recorded.stage.name}: it leaves no {name}")
+    for path in files:
+        shutil.copyfile(path, folder / path.name)
+
+
+def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
+    """The frozen program of the run, to be optimised as there; written anew where ends are moved into it."""
+    how = recorded.stage.execution
+    loader = {"optimised": str(int(how is None or not how.instead))}
+    if recorded.ends.flags:
+        net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
+        with torchscript.deprecations_filtered(), torch.inference_mode():
+            torch.jit.save(torch.jit.freeze(torchscript.traced(net, *recorded.given)), folder / "model.pt")
+        return Made("torchscript", "model.pt", loader)
+    copy_all(recorded, "model.pt", folder)
+    return Made("torchscript", "model.pt", loader)
+
+
+def as_program(recorded: RecordedStage, folder: Path) -> Made:
+    """A program of torch.export with its weights, in an archive without a pickle.
+
+    Raises:
+        ExportError: torch.export can't take the net, or it calls what a saved net may not.
+    """
+    try:
+        content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
+    except ArchiveError as error:
+        raise ExportError(f"this net can't be saved without its source: {error}") from None
+    except Exception as error:  # torch.export raises many kinds, the net's own among them
+        raise ExportError(f"torch.export can't take the net: {first_line(error)}") from error
+    (folder / PROGRAM).write_bytes(content.getvalue())
+    check_alone(folder / PROGRAM, recorded.stage.name)
+    return Made("exported", PROGRAM)
+
+
+def check_alone(path: Path, stage: str) -> None:
+    """Check that a saved net calls no library's operation: the process that loads a bundle has torch alone.
+
+    Raises:
+        ExportError: it does.
+    """
+    with ZipFile(path) as archive:
+        text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
+    if found := next((name for name in LIBRARIES if name.encode() in text), None):
+        raise ExportError(f"--stage {stage}: the net calls {found} of {LIBRARIES[found]}, which no bundle carries")
+
+
+def eager_form(recorded: RecordedStage) -> nn.Module:
+    """The net as the eager stages run it."""
+    target, model = recorded.stage.target.rpartition(".")[2], recorded.workload.model
+    if target == "half":
+        return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.options.get("keep_fp32")))
+    return InChannelsLast(model).eval() if target == "channels_last" else model
+
+
+class InChannelsLast(nn.Module):
+    """The net in NHWC; it lays out the user's batch itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.net = net_laid_out(copy.deepcopy(model))
+
+    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
+        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width], and further inputs."""
+        logits: Tensor = self.net(*map(laid_out, (batch, *others)))
+        return logits
+
+
+def as_package(recorded: RecordedStage, folder: Path) -> Made:
+    """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
+    stage, on_gpu = recorded.stage, is_cuda(recorded.workload.device.type)
+    if stage.target == "pipeline.stages.aot_inductor" and not recorded.ends.flags:
+        copy_all(recorded, PACKAGE, folder)
+        return Made("aot_inductor", PACKAGE)
+    tuned = str(stage.options.get("mode", "")).startswith("max-autotune")
+    torch.backends.cudnn.benchmark = on_gpu
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
+    try:
+        net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
+        build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
+    except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
+        raise ExportError(f"no package of this net: {first_line(error)}") from error
+    notes = [f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"]
+    if (compiler := package_compiler()).passed_over:
+        notes.append(f"linked by {compiler.used}, as {compiler.passed_over} would put a C++ library of its own into it")
+    return Made("aot_inductor", PACKAGE, notes=notes)
+
+
+def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
+    """The rewritten graph, its tiles and the sources of its kernels; a package where the stage chose Inductor."""
+    if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
+        return as_package(recorded, folder)
+    if recorded.ends.flags:
+        raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its graph as it is; {MOVABLE}")
+    (folder / GRAPH).mkdir()
+    for name in (NET, ABOUT):
+        if (path := recorded.kept(name)) is None:
+            raise ExportError(f"{recorded.folder}: {name} is gone; measure again: {recorded.run.command}")
+        shutil.copyfile(path, folder / GRAPH / name)
+    check_alone(folder / GRAPH / NET, recorded.stage.name)
+    count = carry(folder)
+    return Made("own_kernels", GRAPH, notes=[f"carries {count} files of unet-ladder, and needs torch and triton only"])
+
+
+MAKERS: dict[Kind, Callable[[RecordedStage, Path], Made]] = {
+    "torchscript": as_torchscript,
+    "exported": as_program,
+    "aot_inductor": as_package,
+    "own_kernels": as_own_kernels,
+}

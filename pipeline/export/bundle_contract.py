@@ -1,0 +1,228 @@
+"""What a deployed net takes, gives and was measured to do; free of torch."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.config.request_error import RequestError
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.records import codec
+from pipeline.records.atomic_json import write_json
+from pipeline.records.bundle_kinds import Kind
+from pipeline.records.data_words import Words, words_for
+from pipeline.records.error_line import first_line
+from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.tasks import TaskName
+from pipeline.stats.intervals import seconds_per_call
+
+FILE, LOADER = "contract.json", "load.py"
+FORMAT = 1
+IMAGE_AXES = 4  # batch, channels, height, width
+Dynamic = Literal["batch", "size"]
+
+
+class ContractError(Exception):
+    """A folder without a contract that this version reads, or a stage that has none; one line."""
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """A tensor that the net takes or gives.
+
+    Attributes:
+        name: within the artefact.
+        shape: of the golden batch: batch, channels or classes, height, width; other where ends were moved.
+        dtype: such as "float32".
+        dynamic: the axes of which other lengths are taken; none but these.
+    """
+
+    name: str
+    shape: list[int]
+    dtype: str
+    dynamic: list[Dynamic] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The speed that the run measured, and on what."""
+
+    ms_per_call: float | None  # of the golden batch's size; None where the record has no samples of the stage
+    device: str  # "cuda" or "cpu"
+    device_name: str
+    driver: str | None
+    cuda: str | None
+    threads: int | None  # torch's, of a CPU run
+    packages: dict[str, str] = field(default_factory=dict)  # name to version
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How far the bundle's own answers are from the fp32 net's, over what the run judged the stage on."""
+
+    images: int
+    relative_l2: float | None  # of the logits, or values; None where the graph gives classes
+    flipped_share: float | None  # of the pixels; None of answers that are values
+
+
+@dataclass(frozen=True)
+class GoldenLimits:
+    """How far the answer to the golden batch alone may be from the fp32 net's."""
+
+    relative_l2: float
+    flipped_share: float
+
+
+@dataclass(frozen=True)
+class Contract:
+    """All that a loader, or a program that feeds it, must know.
+
+    Attributes:
+        stage: its name in the run.
+        target: import path of the module that built it.
+        kind: of the artefact.
+        artefact: its path within the bundle, or within the run's folder; empty where the run keeps none.
+        input: the normalised batch, unless `images_in`.
+        others: the net's further inputs, in the order in which it takes them after the first.
+        task: what the answer is.
+        takes_images: whether the first input is made of images, or volumes, by `normalisation`; else it is taken as is.
+        output: the logits, or values, unless `classes_out`.
+        normalisation: how an image becomes the input.
+        tolerance: how far the logits may be from those of the net in fp32, over all that the run judged the stage on.
+        judged: how far they are; None in a bundle of an earlier version.
+        golden: how far those of the golden batch may be, a sample that alone may lie beyond the tolerance; likewise.
+        masks_judged: False with random weights, whose masks mean nothing.
+        measured: milliseconds, and the machine.
+        weights_sha256: of the checkpoint; None with random weights.
+        command: of the run that measured it.
+        rebuild: the command that makes the bundle again.
+        deterministic: another process gave the same bits; None where nobody tried.
+        loader: what the loader needs besides, such as a session's options.
+        images_in: the input is the images as their files hold them, [batch, height, width, channels], uint8.
+        classes_out: the output is classes, [batch, height, width].
+        classes: of a mask; None of answers that are values.
+        labels: which values of the run's files of labels meant which class; None without such files.
+        notes: for a reader, such as that another form than the one that was measured is in the bundle.
+    """
+
+    stage: str
+    target: str
+    kind: Kind
+    artefact: str
+    input: TensorRule
+    output: TensorRule
+    normalisation: InputContract
+    tolerance: Tolerance
+    masks_judged: bool
+    measured: Measured
+    weights_sha256: str | None
+    command: str
+    rebuild: str = ""
+    deterministic: bool | None = None
+    loader: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    images_in: bool = False
+    classes_out: bool = False
+    format: int = FORMAT
+    others: list[TensorRule] = field(default_factory=list)
+    task: TaskName = "segmentation"
+    takes_images: bool = True
+    classes: int | None = None
+    labels: LabelRules | None = None
+    judged: Judged | None = None
+    golden: GoldenLimits | None = None
+
+    @property
+    def golden_limits(self) -> GoldenLimits:
+        """How far the golden batch's answer may be from the fp32 net's; of an earlier version, the tolerance."""
+        return self.golden or GoldenLimits(self.tolerance.relative_l2, self.tolerance.flipped_share)
+
+    @property
+    def makes_masks(self) -> bool:
+        """Whether masks of images, or of volumes, are made of it, and of nothing else."""
+        return self.takes_images and not self.others and self.task == "segmentation"
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether `predict` writes its answers: masks, or of volumes also the values of a regression."""
+        of_values = self.task == "regression" and self.takes_volumes and not self.others
+        return self.makes_masks or of_values
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Batch, channels, height and width; of volumes a depth before the height."""
+        batch, *rest = self.input.shape
+        return (batch, rest[-1], *rest[:-1]) if self.images_in else (batch, *rest)
+
+    @property
+    def words(self) -> Words:
+        """What its data are called: images, or volumes."""
+        return words_for(len(self.batch_shape) - 2)
+
+    @property
+    def takes_volumes(self) -> bool:
+        """Whether its images have a depth."""
+        return self.takes_images and len(self.input.shape) > IMAGE_AXES
+
+
+def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
+    """The speed and the machine of a stage's record.
+
+    Raises:
+        ContractError: the record doesn't describe its machine.
+    """
+    there = run.environment
+    if there is None:
+        raise ContractError("the run's record doesn't describe its machine: the run never started")
+    took = seconds_per_call(stage.pairs).value * 1e3 if stage.pairs else None
+    threads = there.cpu_threads if there.device == "cpu" else None
+    return Measured(took, there.device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
+
+
+def save(contract: Contract, folder: Path) -> Path:
+    """Write contract.json; its path."""
+    path = folder / FILE
+    write_json(codec.to_json(contract), path)
+    return path
+
+
+def load(folder: Path) -> Contract:
+    """The contract of a bundle.
+
+    Raises:
+        ContractError: there is none, it is of another format, or a value isn't what a contract holds.
+    """
+    path = folder / FILE
+    if path.exists() and not path.is_file():
+        raise ContractError(f"{path}: no regular file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value.get("format") != FORMAT:
+            raise ContractError(f"{path}: format {value.get('format')!r}, this version reads {FORMAT}")
+        return codec.from_json(Contract, value)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ContractError(f"{path}: no such file; name a folder that pipeline.export wrote") from None
+    except (OSError, RecursionError, TypeError, AttributeError, KeyError, ValueError) as error:
+        raise ContractError(f"{path}: no contract ({first_line(error)})") from None
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether pipeline.export wrote the folder."""
+    return (folder / FILE).is_file()
+
+
+def predicted_contract(folder: Path) -> Contract:
+    """The contract of a bundle whose net makes masks, or values of volumes.
+
+    Raises:
+        ContractError: it can't be read.
+        RequestError: the net takes or gives something else.
+    """
+    contract = load(folder)
+    if not contract.is_predicted:
+        takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
+        raise RequestError(
+            f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
+            "call its load.py"
+        )
+    return contract

@@ -1,0 +1,123 @@
+"""What stands in a bundle around its artefact: loader, golden answers, requirements, README, digests."""
+
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from models.named_inputs import DOT
+from pipeline.export import bundle_contract, carried
+from pipeline.export.bundle_contract import LOADER, Contract
+from pipeline.export.bundle_sums import write_sums
+from pipeline.records.atomic_json import write_text
+from pipeline.records.bundle_kinds import PACKAGES, Kind
+from pipeline.stages.common import aot_loading, input_forms
+
+GOLDEN = "golden.safetensors"
+SUPPORT, CHECK, SHAPE = "support.py", "golden_check.py", "image_shape.py"
+LOADING, FORMS = "aot_loading.py", "input_forms.py"
+CARRIED = Path(carried.__file__).parent
+README = """# {stage}, exported by unet-ladder
+
+`load.py` loads `{artefact}` ({kind}) with the packages of requirements.txt alone:
+
+    import load  # from within this folder
+    net = load.load()
+    {use}
+
+A batch is {shape}, {dynamic}, on {device}. {speed}
+`python -I load.py --check` compares the net with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
+With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well{windows}.
+{notes}"""
+
+WINDOWS = """,
+and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of other sizes into windows"""
+
+
+def write_loader(kind: Kind, folder: Path) -> None:
+    """Copy load.py for this form, what it needs, and what checks the golden answers."""
+    library = "onnx" if kind == "onnx" else "torch"
+    shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
+    shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
+    for name in (CHECK, SHAPE):
+        shutil.copyfile(CARRIED / name, folder / name)
+    if kind == "aot_inductor":
+        shutil.copyfile(aot_loading.__file__, folder / LOADING)
+        shutil.copyfile(input_forms.__file__, folder / FORMS)
+
+
+def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:
+    """Keep a batch and its answers.
+
+    Args:
+        tensors: "batch" as the artefact takes it, "reference", the fp32 net's logits [batch, classes, height, width],
+            and, once it is known, "logits", the artefact's own answer.
+        images: of the batch before normalisation, [batch, height, width, channels]; None of what is taken as it is.
+        folder: the bundle's.
+    """
+    parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
+    if images is not None:
+        parts["images"] = torch.from_numpy(np.array(images, order="C"))
+    (folder / GOLDEN).write_bytes(save(parts))  # save_file makes a file that its user alone may read
+
+
+def write_requirements(kind: Kind, folder: Path) -> None:
+    """Names and versions of the packages that the loader imports, without a build's suffix such as +cu130."""
+    lines = []
+    for name in PACKAGES[kind]:
+        try:
+            lines.append(f"{name}=={metadata.version(name).partition('+')[0]}")
+        except metadata.PackageNotFoundError:
+            continue
+    write_text("".join(f"{line}\n" for line in lines), folder / "requirements.txt")
+
+
+def write_readme(contract: Contract, folder: Path) -> None:
+    """Ten lines for whoever finds the folder."""
+    took, rule = contract.measured, contract.input
+    known = took.ms_per_call is not None
+    speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
+    text = README.format(
+        use=how_to_use(contract),
+        windows=windows_of(contract),
+        stage=contract.stage,
+        artefact=contract.artefact,
+        kind=contract.kind.replace("_", " "),
+        shape=" × ".join(map(str, rule.shape)),
+        dynamic=f"of any {' and '.join(rule.dynamic)}" if rule.dynamic else "of this shape alone",
+        device=took.device_name,
+        speed=speed,
+        notes="".join(f"Note: {note}.\n" for note in contract.notes),
+    )
+    write_text(text, folder / "README.md")
+
+
+def windows_of(contract: Contract) -> str:
+    """What `predict` does for the bundle, in a clause; empty where it writes none of its answers."""
+    answers = "masks" if contract.makes_masks else "answers"
+    return WINDOWS.format(files=contract.words.samples, answers=answers) if contract.is_predicted else ""
+
+
+def how_to_use(contract: Contract) -> str:
+    """The line that calls the net."""
+    names = [contract.input.name, *(rule.name for rule in contract.others)]
+    if contract.makes_masks:
+        batch, channels, *sides = contract.batch_shape
+        shape = ", ".join(map(str, (batch, *sides, channels)))
+        return f"masks = load.masks(net, images)  # [{shape}], channels last, as files hold them; load.py normalises"
+    if len(names) == 1 and contract.takes_images:
+        return 'answer = net(load.SUPPORT["prepare"](images))  # [n, height, width, channels] as the files hold them'
+    words = [name.replace(DOT, "_") for name in names]
+    return f"answer = net({', '.join(words)})  # as contract.json describes each"
+
+
+def write_contract(contract: Contract, folder: Path) -> None:
+    """The contract, what is said of it, and digests of it all."""
+    bundle_contract.save(contract, folder)
+    write_readme(contract, folder)
+    write_sums(folder)

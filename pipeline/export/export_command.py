@@ -1,0 +1,65 @@
+"""The winner of a run, or another stage, as a folder that runs without this project: `python -m pipeline.export`.
+
+Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
+"""
+
+from pathlib import Path
+from typing import get_args
+
+from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
+from pipeline.config.request_error import RequestError
+from pipeline.errors import InputError
+from pipeline.export.bundle_contract import Contract, ContractError, Dynamic
+from pipeline.export.export_request import Asked, Ends, ExportError, recorded
+from pipeline.export.fresh_process import BundleFails
+from pipeline.export.steps import steps
+from pipeline.records import codec
+from pipeline.report.formatting import clean
+
+REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordError, OSError)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Export; the bundle's folder on stdout, notes and the one line of an error on stderr."""
+    return guarded(lambda: exported(arguments))
+
+
+def exported(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
+    asked = asked_by(arguments)
+    try:
+        contract = bundle(asked)
+    except REFUSALS as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    except BundleFails as error:
+        tell(f"error: no bundle was made: {clean(error)}")
+        return FAILED
+    for note in contract.notes:
+        tell(f"note: {note}")
+    show(f"{asked.to}\n")
+    return 0
+
+
+def asked_by(arguments: list[str] | None) -> Asked:
+    """What the words of a command line ask for."""
+    parser = Parser(prog="python -m pipeline.export", description="A stage that runs without us.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
+    parser.add_argument("--stage", metavar="NAME", help="another stage than the winner")
+    parser.add_argument(
+        "--dynamic", action="append", default=[], choices=get_args(Dynamic), help="of an ONNX model: take others"
+    )
+    parser.add_argument("--uint8-in", action="store_true", help="the graph takes uint8 images and normalises them")
+    parser.add_argument("--classes-out", action="store_true", help="the graph gives the class of every pixel")
+    typed = parser.parse_args(arguments)
+    ends = Ends(typed.uint8_in, typed.classes_out)
+    return Asked(typed.run, typed.to, typed.stage, tuple(dict.fromkeys(typed.dynamic)), ends)
+
+
+def bundle(asked: Asked) -> Contract:
+    """Write the bundle; errors as of `recorded` and `export`."""
+    run, stage = recorded(asked)
+    from pipeline.export.exporting import export  # and so torch, for which no refused request waits
+
+    return export(asked, run, stage, steps())

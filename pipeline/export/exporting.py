@@ -1,0 +1,199 @@
+"""A stage of a run as a folder that runs without this project, checked before it takes its name."""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.export import bundle_files
+from pipeline.export.artefacts import AXES, Made, check_dynamic, make
+from pipeline.export.bundle_contract import Contract, Dynamic, TensorRule, measured_of
+from pipeline.export.carried.golden_check import FURTHER
+from pipeline.export.export_request import Asked, ExportError
+from pipeline.export.fresh_process import BundleFails, Said, ask
+from pipeline.export.judged_answers import golden_limits, judged
+from pipeline.export.moved_ends import classes
+from pipeline.export.recorded_stage import RecordedStage, check_weights, opened
+from pipeline.export.steps import Say
+from pipeline.measure.fp32_switches import allow_tf32
+from pipeline.records.error_line import typed_line
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stages.api import Skip, StageError, silent
+from pipeline.stages.common.onnx_export import OUTPUT
+
+ANSWER = "answer.bin"  # gone before the bundle is done
+
+
+def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
+    """Write the bundle, and have a fresh process check it before it takes its name; what fails leaves no folder.
+
+    Args:
+        asked: of the command.
+        run: the run's record.
+        stage: of the run.
+        step: is told what it is at.
+
+    Raises:
+        ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
+        BundleFails: the stage had to be built again and can't be here, or the bundle doesn't answer as it did.
+    """
+    weights = check_weights(run)
+    try:
+        asked.to.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{asked.to.name}.", dir=asked.to.parent))
+    except OSError as error:
+        raise ExportError(f"--to {asked.to}: no folder can be made there: {error.strerror}") from None
+    try:
+        folder = scratch / "bundle"
+        folder.mkdir()
+        step(f"opening {stage.name} of {asked.run}: its net and its {run.words.samples}")
+        recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
+        check_ends(recorded)
+        contract = written(recorded, asked, weights, folder, step)
+        folder.rename(asked.to)
+    except (Skip, StageError) as error:
+        raise BundleFails(str(error)) from error
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise ExportError(f"--to {asked.to}: can't be written ({error.strerror or error})") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return contract
+
+
+def check_ends(recorded: RecordedStage) -> None:
+    """That the ends can be moved, and the bundle that has them be checked.
+
+    Raises:
+        ExportError: they can't; the line names the flag.
+    """
+    ends, images, settings = recorded.ends, recorded.images, recorded.run.settings
+    if ends.flags and recorded.workload.others:
+        raise ExportError(f"{ends.flags[0]}: it is there for nets of images alone; leave it out")
+    if ends.images_in and (images is None or images.dtype != np.uint8):
+        raise ExportError(
+            f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
+        )
+    if ends.classes_out and not settings.task.has_masks:
+        raise ExportError(f"--classes-out: the net answers with no classes: task={settings.task.name}; leave it out")
+    if ends.classes_out and not settings.model.trained:
+        raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
+
+
+def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path, step: Say) -> Contract:
+    """The bundle in a folder, checked; errors as of `export`."""
+    check_dynamic(recorded, asked.dynamic)
+    golden = references(recorded, asked.dynamic)
+    step(f"writing the bundle's net, as {recorded.kind}")
+    made = make(recorded, asked.dynamic, folder)
+    contract = contract_of(recorded, made, asked, weights, golden["reference"])
+    bundle_files.write_loader(made.kind, folder)
+    bundle_files.write_requirements(made.kind, folder)
+    bundle_files.write_golden(golden, recorded.images, folder)
+    bundle_files.write_contract(contract, folder)
+    step("asking the bundle for an answer, in a process without this program")
+    answer = ask(folder, "--answer", str(folder.parent / ANSWER))
+    if answer["shape"] != contract.output.shape:
+        raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
+    logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
+    contract = replace(
+        contract,
+        output=replace(contract.output, dtype=answer["dtype"]),
+        judged=judged(recorded, folder, folder.parent, ask, step),  # of the files that its digests name
+        golden=golden_limits(
+            torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.settings.task
+        ),
+    )
+    bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
+    bundle_files.write_contract(contract, folder)
+    step("asking it once more, for the golden batch")
+    found = ask(folder, "--check")
+    if not found["right"]:
+        raise BundleFails(wrong(found, contract))
+    contract = replace(contract, deterministic=bool(found["same_bits"]))
+    bundle_files.write_contract(contract, folder)
+    return contract
+
+
+def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str, Tensor]:
+    """What the artefact takes, and the fp32 net's logits, [batch, classes, height, width].
+
+    With dynamic axes there is a second batch, of other lengths.
+
+    Raises:
+        ExportError: the net itself takes no such batch.
+    """
+    allow_tf32(False)
+    batches = {"": recorded.batch}  # what the fp32 net takes
+    if dynamic:
+        other = torch.cat([recorded.batch, recorded.batch[:1]]) if "batch" in dynamic else recorded.batch
+        if "size" in dynamic:
+            other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
+        batches["other_"] = other.contiguous()
+    found: dict[str, Tensor] = {}
+    others = recorded.inputs.tensors[1:]
+    for name, batch in batches.items():
+        try:
+            with torch.inference_mode():
+                found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+        except Exception as error:
+            if not name:
+                raise
+            shape, axes = "×".join(map(str, batch.shape)), " and ".join(dynamic)
+            raise ExportError(f"--dynamic {axes}: the net takes no {shape}: {typed_line(error)}") from error
+    further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
+    return found | {"batch": recorded.given[0]} | further
+
+
+def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
+    """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
+    run, stage, ends = recorded.run, recorded.stage, recorded.ends
+    answer = classes(reference) if ends.classes_out else reference
+    data, has_masks = run.settings.data, run.settings.task.has_masks
+    return Contract(
+        stage=stage.name,
+        target=stage.target,
+        kind=made.kind,
+        artefact=made.path,
+        input=TensorRule(recorded.workload.name, *described(recorded.given[0]), list(asked.dynamic)),
+        others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
+        task=run.settings.task.name,
+        takes_images=recorded.images is not None,
+        output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
+        normalisation=data.contract,
+        classes=max(2, reference.shape[1]) if has_masks else None,
+        labels=data.label_rules if data.labels and recorded.images is not None else None,
+        tolerance=stage.tolerance,
+        masks_judged=run.settings.model.trained and has_masks,
+        measured=measured_of(run, stage),
+        weights_sha256=weights,
+        command=run.command,
+        rebuild=asked.command(stage.name),
+        loader=made.loader,
+        notes=[*recorded.notes, *made.notes],
+        images_in=ends.images_in,
+        classes_out=ends.classes_out,
+    )
+
+
+def described(part: Tensor) -> tuple[list[int], str]:
+    """The shape and the type of a tensor of any shape, as a contract has them."""
+    return list(part.shape), str(part.dtype).removeprefix("torch.")
+
+
+def wrong(found: Said, contract: Contract) -> str:
+    """Why the check of a bundle failed, in a line."""
+    allowed = contract.golden_limits
+    said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
+    if contract.task == "segmentation":
+        most = f"{100 * allowed.flipped_share:g} % allowed"
+        said.append(f"{100 * found['flipped_share']:.3g} % of the {contract.words.points} change their class ({most})")
+    if "normalisation" in found:
+        said.append(f"its normalisation is {found['normalisation']:.2g} off")
+    return ", ".join(said)

@@ -1,0 +1,215 @@
+"""Whether a bundle is here what it was where it was measured: `python -m pipeline.verify BUNDLE`.
+
+Exit codes: 0 all is as asked, 1 something isn't, 2 a bad request.
+"""
+
+import argparse
+import math
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pipeline.command_line import REFUSED, Parser, guarded, show, tell
+from pipeline.devices.discover import cuda_gpus
+from pipeline.devices.host import cpu_name, driver_version
+from pipeline.devices.kinds import is_cuda
+from pipeline.export import bundle_contract
+from pipeline.export.bundle_contract import Contract, ContractError
+from pipeline.export.bundle_sums import changed_files
+from pipeline.export.fresh_process import BundleFails, Said, ask
+from pipeline.orchestrate.processor_use import Use, between, now, taken_share
+from pipeline.records.bundle_kinds import PACKAGES
+from pipeline.report.formatting import clean
+from pipeline.stats.drift import CROWDED
+
+DIFFERS = 1
+SECONDS = 3.0  # of timing
+MARGIN_PERCENT = 25.0  # by which a call may take longer: clocks, neighbours, and another clock's own reading
+AHEAD_OF_TIME = ("aot_inductor", "own_kernels")  # forms that hold for one kind of GPU
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was asked for.
+
+    Attributes:
+        what: it is.
+        asked, found: in words.
+        same: whether that will do.
+        why: what follows where it won't.
+        passing: whether that may be otherwise when other programs rest.
+    """
+
+    what: str
+    asked: str
+    found: str
+    same: bool
+    why: str = ""
+    passing: bool = False
+
+    def text(self) -> str:
+        """As it is printed."""
+        if self.same:
+            return f"ok       {self.what}: {self.found}"
+        return f"differs  {self.what}: asked {self.asked}, found {self.found}{': ' + self.why if self.why else ''}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is here."""
+
+    name: str
+    driver: str | None
+    packages: dict[str, str]
+
+
+def here(contract: Contract) -> Machine:
+    """The device of the contract's kind, its driver, and the versions of what the loader needs."""
+    packages = {}
+    for name in PACKAGES[contract.kind]:
+        try:
+            packages[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if not is_cuda(contract.measured.device):
+        return Machine(cpu_name(), None, packages)
+    return Machine(next((gpu.name for gpu in cuda_gpus()), "no GPU"), driver_version(), packages)
+
+
+def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
+    """GPU or processor, driver and versions."""
+    asked = contract.measured
+    bound = "its code was compiled for that one" if contract.kind in AHEAD_OF_TIME else "its speed is another's"
+    yield Line("device", asked.device_name, machine.name, asked.device_name == machine.name, bound)
+    if asked.driver:
+        same = asked.driver == machine.driver
+        yield Line("driver", asked.driver, machine.driver or "none", same, "it compiles and schedules otherwise")
+    for name in PACKAGES[contract.kind]:
+        if name in asked.packages:
+            found = machine.packages.get(name, "none")
+            same = found == asked.packages[name]
+            yield Line(name, asked.packages[name], found, same, "requirements.txt names the versions")
+
+
+def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
+    """The golden answers: within the tolerance, and bit for bit where that was so when it was exported."""
+    allowed = contract.golden_limits
+    said, asked = f"{found['relative_l2']:.2g} off fp32", f"at most {allowed.relative_l2:g} off fp32"
+    points = contract.words.points
+    if contract.task == "segmentation":
+        said += f", {100 * found['flipped_share']:.3g} % of the {points} differ"
+        asked += f", {100 * allowed.flipped_share:g} % of the {points}"
+    yield Line("answers", asked, said, bool(found["right"]), "other kernels run here, or other weights")
+    if contract.deterministic and contract.task == "segmentation":
+        moved = int(found["masks_moved"])
+        why = "another processor, GPU or library adds in another order"
+        yield Line(
+            "masks", "those that were exported", f"{moved} {points} differ" if moved else "the same", not moved, why
+        )
+
+
+def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line | None:
+    """A call's time against what the run measured; None where it measured none.
+
+    Args:
+        contract: of the bundle.
+        found: what the loader said.
+        margin: percent by which it may take longer.
+        use: of the processors while the loader ran; nothing where nobody counted.
+    """
+    asked = contract.measured.ms_per_call
+    if asked is None:
+        return None
+    took = float(found["milliseconds"])
+    copied = contract.kind == "onnx" and is_cuda(contract.measured.device)
+    said = f"{took:.4g} ms{' with the copies from and to the host' if copied else ''}"
+    why, busy = cause(contract, use)
+    compared = f"the median calls of the run and of {SECONDS:g} s here; {why}"
+    limit = f"{asked:.4g} ms and at most {margin:g} % more"
+    return Line("speed", limit, said, took <= asked * (1 + margin / 100), compared, passing=busy)
+
+
+def cause(contract: Contract, use: Use) -> tuple[str, bool]:
+    """What a call that takes longer is likely due to, and whether that is other programs on the processors."""
+    threads = contract.measured.threads
+    share = None if threads is None else taken_share(use, threads)
+    if share is None:
+        return "a slower machine, one that is throttled, or a busy one", False
+    others = f"other programs used {use.others / use.wall:.1f} of {os.cpu_count()} processors meanwhile"
+    if share >= CROWDED:
+        return f"{others}: run it again when they rest", True
+    return f"a slower machine, or one that is throttled, as {others}", False
+
+
+def verify(
+    folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., Said] | None = None
+) -> list[Line]:
+    """Every line, as far as it goes: a bundle whose files were changed isn't loaded.
+
+    Args:
+        folder: the bundle.
+        margin: percent by which a call may take longer.
+        machine: what is here; found out without.
+        loader: asks the bundle's loader, in a fresh process without.
+
+    Raises:
+        ContractError: it is no bundle.
+    """
+    contract = bundle_contract.load(folder)
+    changed = changed_files(folder)
+    why = "nothing is loaded; copy the bundle again"
+    lines = [Line("files", "those that were exported", ", ".join(changed) or "the same", not changed, why)]
+    lines += machine_lines(contract, machine or here(contract))
+    if changed:
+        return lines
+    before = now([os.getpid()])
+    try:
+        found = (loader or ask)(folder, "--check", "--time", str(SECONDS))
+    except BundleFails as error:
+        return [*lines, Line("answers", "logits of the golden batch", "none", same=False, why=clean(error))]
+    lines += answer_lines(contract, found)
+    speed = speed_line(contract, found, margin, between(before, now([os.getpid()])))
+    return [*lines, speed] if speed else lines
+
+
+def percent(word: str) -> float:
+    """A number of 0 or more, and finite; argparse tells of another."""
+    if not 0 <= (found := float(word)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{word}: expected a number ≥ 0")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a line for each thing that was asked for; where one differs, the command that makes the bundle anew.
+
+    Where a busy machine alone may be why, that which asks again.
+    """
+    return guarded(lambda: verified(arguments))
+
+
+def verified(arguments: list[str] | None) -> int:
+    """The exit code of `main`."""
+    parser = Parser(prog="python -m pipeline.verify", description="Is it here what it was there?")
+    parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
+    parser.add_argument(
+        "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"
+    )
+    asked = parser.parse_args(arguments)
+    try:
+        lines = verify(asked.bundle, asked.margin)
+        rebuild = bundle_contract.load(asked.bundle).rebuild
+    except (ContractError, OSError) as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    show("".join(f"{clean(line.text())}\n" for line in lines))
+    wrong = [line for line in lines if not line.same]
+    if not wrong:
+        return 0
+    if all(line.passing for line in wrong):
+        show(f"when other programs rest: python -m pipeline.verify {clean(shlex.quote(str(asked.bundle)))}\n")
+    else:
+        show(f"to make it for this machine, measure here, then: {clean(rebuild)}\n")
+    return DIFFERS

@@ -1,0 +1,90 @@
+"""Cuts images, or volumes, and their labels into windows of one size."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.errors import ImageError
+from pipeline.inputs.stain import UNLABELLED
+
+MOST_MIRRORED = 2  # times its side that an image is continued to
+
+
+class Named(NamedTuple):
+    """An image with its labels; a volume has a depth before the height."""
+
+    source: str
+    image: np.ndarray  # [height, width, channels]
+    label: np.ndarray | None  # [height, width], uint8, 255 where not labelled; None without labels
+
+
+def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
+    """The image in windows of `size`; a smaller image is mirrored up to the size, to twice its own at most.
+
+    Args:
+        named: the image.
+        size: height and width, or one for each axis; None leaves it as it is.
+        whole: whether each labelled pixel is to be judged, and once: the last windows of a side end at its edge, and
+            what another window or the image itself holds already isn't labelled in them. Else windows lie side by
+            side, and what is left at the right and lower edge belongs to none.
+
+    Raises:
+        ImageError: the labels are of another size than the image, or it is less than half as high or wide as a window.
+    """
+    source, image, label = named
+    if label is not None and label.shape != image.shape[:-1]:
+        shown = ["×".join(map(str, shape)) for shape in (label.shape, image.shape[:-1])]
+        raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}")
+    if size is None:
+        return [named]
+    lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)
+    sides, wanted = image.shape[-3:-1], lengths[-2:]  # a volume may be thin
+    if any(MOST_MIRRORED * side < length for side, length in zip(sides, wanted, strict=True)):
+        pixels = "×".join(map(str, sides))
+        raise ImageError(f"{source}: {pixels} pixels, data.size={size}: most would be mirrored; choose a smaller one")
+    image = _mirrored(image, lengths)
+    if label is not None:
+        label = _unlabelled_up_to(label, lengths) if whole else _mirrored(label, lengths)
+    tiles = []
+    for corner in product(*(_starts(image.shape[axis], length, whole) for axis, length in enumerate(lengths))):
+        window = tuple(slice(at, at + length) for at, length in zip(corner, lengths, strict=True))
+        known = None if label is None else label[window].copy()
+        if known is not None:
+            for axis, (at, length) in enumerate(zip(corner, lengths, strict=True)):
+                np.moveaxis(known, axis, 0)[: -at % length] = UNLABELLED
+        tiles.append(Named(f"{source} at {','.join(map(str, corner))}", image[window], known))
+    return sorted(tiles, key=_unlabelled_share)
+
+
+def _unlabelled_share(tile: Named) -> float:
+    """The share of pixels without a label, 0 to 1."""
+    return 1.0 if tile.label is None else float((tile.label == UNLABELLED).mean())
+
+
+def _starts(length: int, size: int, whole: bool) -> list[int]:
+    """Where windows begin along a side, in pixels."""
+    starts = list(range(0, length - size + 1, size))
+    return [*starts, length - size] if whole and length % size else starts
+
+
+def _mirrored(image: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """An image [h, w, c] or labels [h, w], continued in its mirror image where a side is shorter than its size."""
+    missing = [(0, max(0, size - length)) for size, length in zip(sizes, image.shape, strict=False)]
+    return np.pad(image, missing + [(0, 0)] * (image.ndim - len(sizes)), mode="symmetric")
+
+
+def _unlabelled_up_to(label: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """Labels [h, w], continued without labels where a side is shorter than its size."""
+    missing = [(0, max(0, size - length)) for size, length in zip(sizes, label.shape, strict=True)]
+    return np.pad(label, missing, constant_values=UNLABELLED)
+
+
+def rolled(tile: Named, turn: int) -> Named:
+    """The tile again, moved by 13 pixels a turn, so that no two batches are the same."""
+    source, image, label = tile
+    if not turn:
+        return tile
+    moved = None if label is None else np.roll(label, 13 * turn, axis=1)
+    return Named(f"{source}, rolled by {13 * turn}", np.roll(image, 13 * turn, axis=1), moved)

@@ -1,0 +1,193 @@
+"""The images, or volumes, of a folder as cases: one file each, or by nnU-Net's names one file for each channel."""
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config.request_error import RequestError
+from pipeline.errors import ImageError
+from pipeline.inputs.image_files import SUFFIXES, alike, read_image
+from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.volume_files import SUFFIXES as SUFFIXES_OF_VOLUMES
+from pipeline.inputs.volume_files import ZARR, read_volume, suffix_of
+from pipeline.predict.mask_files import PNG
+from pipeline.predict.volume_masks import suffix_of_mask
+from pipeline.records.data_words import IMAGES, VOLUMES
+
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # of nnU-Net's file names, before the suffix
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one mask is made of.
+
+    Attributes:
+        name: the mask's file name without its suffix.
+        files: of its channels, in order.
+        problem: why it can't be read, known by the names alone; empty where nothing is.
+        suffix: of the mask: a PNG, or of a volume what the volume is.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    problem: str = ""
+    suffix: str = PNG
+
+    @property
+    def mask(self) -> str:
+        """The mask's file name."""
+        return self.name + self.suffix
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is read as a volume."""
+        return self.suffix != PNG
+
+    def stamp(self, by: str) -> str:
+        """What its mask says of itself, made by a predictor of that identity; errors as of `digest`."""
+        return f"{by} {self.digest}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the files' names, sizes and times of change; other files have another one.
+
+        Raises:
+            OSError: a file is gone.
+        """
+        files = [part for file in self.files for part in (sorted(file.rglob("*")) if file.is_dir() else [file])]
+        seen = [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
+        return hashlib.sha256(repr(seen).encode()).hexdigest()
+
+
+@dataclass
+class Outcome:
+    """What has become of every case.
+
+    Attributes:
+        what: is made: a mask, or an answer in values.
+        of: what a case is.
+        made: masks that were written.
+        kept: masks that an earlier start had written.
+        failed: of each case without a mask the reason, in one line.
+    """
+
+    what: str = "mask"
+    of: str = "image"
+    made: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """How many cases are settled."""
+        return len(self.made) + len(self.kept) + len(self.failed)
+
+
+def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], list[str]]:
+    """The cases of a folder in the order of names, and the files that are no images; hidden ones are passed over.
+
+    Args:
+        folder: of the images.
+        nnunet: whether case_0000.png is the first channel of `case`.
+        volumes: whether volumes are wanted, in place of images.
+
+    Raises:
+        RequestError: there is no such folder, no image in it, or two images of one mask.
+    """
+    words, suffixes = (VOLUMES, SUFFIXES_OF_VOLUMES) if volumes else (IMAGES, sorted(SUFFIXES))
+    if not folder.is_dir():
+        raise RequestError(f"{folder}: no such folder of {words.samples}")
+    seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    files = [*filter(is_volume if volumes else is_image, seen)]
+    if not files:
+        raise RequestError(f"{folder}: no {words.sample} in it; {', '.join(suffixes)} are read")
+    one_each = [case_of((file,), stem(file, volumes), volumes) for file in files]
+    cases = by_channels(files, volumes) if nnunet else one_each
+    if twice := [name for name, number in Counter(case.name for case in cases).items() if number > 1]:
+        same = [case for case in cases if case.name == twice[0]]
+        names = ", ".join(file.name for case in same for file in case.files)
+        raise RequestError(f"{folder}: {names} would share the mask {same[0].mask}; give each a name of its own")
+    return cases, [file.name for file in seen if file not in files]
+
+
+def is_image(file: Path) -> bool:
+    """Whether a folder's entry is an image, by its name; a link that leads nowhere is one that can't be read."""
+    return (file.is_file() or (file.is_symlink() and not file.exists())) and file.suffix.lower() in SUFFIXES
+
+
+def is_volume(entry: Path) -> bool:
+    """Whether a folder's entry is a volume, by its name; a .zarr is a folder."""
+    return bool(suffix_of(entry)) and entry.is_dir() == (suffix_of(entry) in ZARR)
+
+
+def case_of(files: tuple[Path, ...], name: str, volumes: bool, problem: str = "") -> Case:
+    """The case of these files, with the mask that is made of such."""
+    return Case(name, files, problem, suffix_of_mask(files[0]) if volumes else PNG)
+
+
+def stem(file: Path, volumes: bool) -> str:
+    """A file's name without what says how it is read, such as .nii.gz."""
+    return file.name[: -len(suffix_of(file))] if volumes else file.stem
+
+
+def by_channels(files: list[Path], volumes: bool) -> list[Case]:
+    """nnU-Net's cases; one whose channels don't count from 0000 on, or that names none, has a problem."""
+    found: dict[str, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    nameless = []
+    for file in files:
+        name = stem(file, volumes)
+        if match := CHANNEL.fullmatch(name):
+            found[match["case"]][int(match["number"])].append(file)
+        else:
+            wanted = f"{name}_0000{file.name.removeprefix(name)}"
+            nameless.append(case_of((file,), name, volumes, f"{file}: no channel in its name; {wanted}"))
+    cases = [_of_channels(*part, volumes) for part in found.items()]
+    return sorted([*nameless, *cases], key=lambda case: case.name)
+
+
+def _of_channels(name: str, channels: dict[int, list[Path]], volumes: bool) -> Case:
+    """The case of these channels."""
+    files = tuple(file for number in sorted(channels) for file in channels[number])
+    if sorted(channels) == list(range(len(files))):
+        return case_of(files, name, volumes)
+    names = ", ".join(file.name for file in files[:MOST_NAMED])
+    problem = f"{files[0].parent / name}: channels {names}; one file of each from _0000 on is wanted"
+    return case_of(files, name, volumes, problem)
+
+
+def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
+    """The case's image [height, width, channels], uint8, uint16 or fp32, by the rules of docs/inputs.md.
+
+    Volumes have a depth before the height.
+
+    Args:
+        case: which.
+        contract: of the net's input.
+        kind: the type of the run's own images, which `contract.scale` was chosen for; None where nobody knows.
+
+    Raises:
+        ImageError: a file can't be read, or isn't what the net takes; one line.
+    """
+    if case.problem:
+        raise ImageError(case.problem)
+    each, rest = divmod(contract.channels, len(case.files))
+    if rest:
+        raise ImageError(f"{case.files[0]}: {len(case.files)} files of channels, the net takes {contract.channels}")
+    names = [str(file) for file in case.files]
+    read = read_volume if case.is_volume else read_image
+    parts = alike([read(file, each) for file in case.files], names, contract.scale)
+    if len({part.shape for part in parts}) > 1:
+        sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
+        raise ImageError(f"{case.files[0]}: the channels' files are of several sizes: {sizes}")
+    image = np.concatenate(parts, axis=-1)
+    if contract.scale is not None and kind is not None and image.dtype != kind:
+        raise ImageError(
+            f"{names[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}; give {kind} that are "
+            "scaled as the run's images, or measure with a folder of such images"
+        )
+    return image

@@ -1,0 +1,137 @@
+"""The masks of a folder of images or volumes, by a stage of a run or by a bundle; given again, the command goes on."""
+
+import argparse
+import os
+from pathlib import Path
+
+from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
+from pipeline.config.data_request import VOLUME
+from pipeline.config.request_error import RequestError
+from pipeline.errors import InputError, plural
+from pipeline.export.bundle_contract import ContractError, is_bundle, predicted_contract
+from pipeline.export.export_request import ExportError
+from pipeline.export.recorded_choice import check_task
+from pipeline.predict.image_cases import Outcome, cases_in
+from pipeline.predict.image_windows import STEP
+from pipeline.records import codec
+from pipeline.records.data_words import IMAGES, VOLUMES, Words
+from pipeline.report.formatting import clean, visible
+
+REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    asked = Parser(prog="python -m pipeline.predict", description=__doc__)
+    asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
+    asked.add_argument("images", type=Path, help="the folder of images, or of volumes")
+    asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
+    asked.add_argument("--stage", help="a stage of the run; the winner unless given")
+    asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
+    asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
+    asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
+    asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
+    asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
+    asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
+    return asked
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make the masks; 0, 1 where an image has none, 2 with one line where the request was wrong."""
+    return guarded(lambda: predicted(parser().parse_args(arguments)))
+
+
+def predicted(asked: argparse.Namespace) -> int:
+    """The exit code of `main`."""
+    try:
+        outcome = predict_folder(asked)
+    except BrokenPipeError:
+        raise
+    except REFUSALS as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    for name, reason in outcome.failed.items():
+        tell(f"no {outcome.what} of {visible(name)}: {clean(reason)}")
+    kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
+    failed = f", {plural(len(outcome.failed), outcome.of)} without" if outcome.failed else ""
+    made = f"{plural(len(outcome.made), outcome.what)} made"
+    show(f"{made}{kept}{failed}: {visible(asked.out)}\n")
+    return FAILED if outcome.failed else 0
+
+
+def predict_folder(asked: argparse.Namespace) -> Outcome:
+    """Make the masks that are missing.
+
+    Raises:
+        REFUSALS: the request was wrong, or the disk is full or read-only; one line.
+    """
+    check(asked)
+    volumes = takes_volumes(asked.run)
+    words = VOLUMES if volumes else IMAGES
+    check_kind(asked, volumes, words)
+    cases, others = cases_in(asked.images, asked.nnunet, volumes)
+    if others:
+        named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        tell(f"left out, no {words.samples}: {named}")
+    from pipeline.predict.predicted_folder import predict_cases  # and so torch, for which no wrong word waits
+
+    return predict_cases(cases, asked)
+
+
+def takes_volumes(run: Path) -> bool:
+    """Whether a run's net, or a bundle's, takes volumes.
+
+    Raises:
+        RecordError, ContractError: it is neither.
+        RequestError: the net makes no masks of images or volumes, nor values of volumes.
+    """
+    if is_bundle(run):
+        return predicted_contract(run).takes_volumes
+    record = codec.load(run)
+    check_task(record)
+    return record.settings.data.name == VOLUME
+
+
+def check(asked: argparse.Namespace) -> None:
+    """What can be told before anything is loaded.
+
+    Raises:
+        RequestError: the masks would lie among the run's, or a number is out of range.
+    """
+    if resolved(asked.out).is_relative_to(resolved(asked.run)):
+        raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
+    if asked.batch is not None and asked.batch < 1:
+        raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
+    if asked.overlap is not None and asked.overlap < 0:
+        raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
+    if asked.step is not None and not 0 < asked.step <= 1:
+        raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
+
+
+def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
+    """That what is said of windows is said of those of the run's kind, and that masks don't go among what they are of.
+
+    Raises:
+        RequestError: it is of the other kind's, or of none; or they do.
+    """
+    if resolved(asked.out) == resolved(asked.images):
+        raise RequestError(f"--out {asked.out}: the folder of the {words.samples}; name another one")
+    for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
+        if value is not None and asked.whole:
+            raise RequestError(f"{word} {value}: a whole {words.sample} has no windows; leave it or --whole out")
+    if volumes and asked.overlap is not None:
+        raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
+    if not volumes and asked.step is not None:
+        raise RequestError(f"--step {asked.step}: of volumes alone; images go by --overlap, in pixels")
+
+
+def resolved(folder: Path) -> Path:
+    """The folder without links.
+
+    Raises:
+        RequestError: they lead around in a circle.
+    """
+    real = Path(os.path.realpath(folder))
+    if real.is_symlink():  # the real path of such a link is a link
+        raise RequestError(f"{folder}: its links lead around in a circle")
+    return real

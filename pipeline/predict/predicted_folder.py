@@ -1,0 +1,183 @@
+"""The masks of a folder's cases that are missing, by what was asked for; no other process makes them meanwhile."""
+
+import argparse
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pipeline.command_line import tell
+from pipeline.config.request_error import RequestError
+from pipeline.export.bundle_contract import is_bundle
+from pipeline.predict import mask_files
+from pipeline.predict.bundle_predictor import of_bundle
+from pipeline.predict.image_cases import Case, Outcome
+from pipeline.predict.image_windows import SIDES_OF_AN_IMAGE, STEP, Cut
+from pipeline.predict.predicting import Prediction
+from pipeline.predict.predictor import Planned, Predictor, Wanted, identity, of_run
+from pipeline.records.atomic_json import write_json
+from pipeline.records.private_folder import open_lock
+from pipeline.report.formatting import clean
+
+MANIFEST, LOCK = "predict.json", ".predict.lock"
+FORMAT = 1
+OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
+
+
+def predict_cases(cases: list[Case], asked: argparse.Namespace) -> Outcome:
+    """Make the masks that are missing; errors as of `predict_command.predict_folder`.
+
+    Args:
+        cases: of the folder of images, or of volumes.
+        asked: the words of `predict_command.parser`.
+    """
+    with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
+        for case in cases:
+            mask_files.stamp_of(asked.out / case.mask)
+        wanted = Wanted(asked.stage, asked.device, asked.batch)
+        bundled = is_bundle(asked.run)
+        planned = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
+        if finished := all_kept(planned, cases, asked):
+            return finished
+        predictor = planned.build()
+        mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
+        return make_all(planned, predictor, cases, asked)
+
+
+def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
+    """The outcome where every mask is there, made of the same by the same: no net is built. None where one isn't.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
+        OSError: the disk is full or read-only.
+    """
+    sides = planned.sides or (sides_in(asked.out, planned.made_of) if planned.sides_stay else None)
+    if sides is None and not asked.whole:
+        return None
+    _, said = cut_of(planned, sides or (), asked)
+    made_of = {**planned.made_of, **said}
+    by = identity(made_of)
+    if not all(is_kept(case, asked.out, by) for case in cases):
+        return None
+    what = "answer" if planned.gives_values else "mask"
+    outcome = Outcome(what, planned.words.sample, kept=[case.name for case in cases])
+    tell_notes(planned)
+    tell(f"nothing is left to do: every {outcome.of} has its {what} by {planned.name}, made of the same")
+    mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
+    keep_manifest(asked.out, made_of, outcome, finished=True)
+    return outcome
+
+
+def is_kept(case: Case, folder: Path, by: str) -> bool:
+    """Whether a case's mask is there, made of it by a predictor of that identity; one whose files are gone has none.
+
+    Raises:
+        RequestError: a file of that name is none of ours.
+    """
+    stamp = mask_files.stamp_of(folder / case.mask)
+    with suppress(OSError):
+        return stamp is not None and stamp == case.stamp(by)
+    return False
+
+
+def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None:
+    """The sides of the windows that a folder's masks were made by, as its predict.json has them.
+
+    None where it says nothing of them, or they were made of anything else than `made_of`: another run's windows are
+    none of this one's. Another window gives another identity, so that no mask is taken for what it isn't by them.
+    """
+    try:
+        theirs = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]
+        found, same = theirs["window"], {key: theirs.get(key) for key in made_of} == json.loads(json.dumps(made_of))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if not same:
+        return None
+    known = isinstance(found, list) and found and all(isinstance(side, int) and side > 0 for side in found)
+    return tuple(found) if known else None
+
+
+def tell_notes(planned: Planned) -> None:
+    """What a user must know of the stage."""
+    for note in planned.notes:
+        tell(f"note: {clean(note)}")
+
+
+def make_all(planned: Planned, predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+    """The masks of the cases, with predict.json before and after.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it.
+        OSError: the disk is full or read-only.
+    """
+    cut, said = cut_of(planned, predictor.shape[2:], asked)
+    tell_notes(planned)
+    made_of = {**planned.made_of, **said}
+    prediction = Prediction(predictor, asked.out, identity(made_of), cut)
+    keep_manifest(asked.out, made_of, prediction.outcome, finished=False)
+    outcome = prediction.make(cases, tell)
+    keep_manifest(asked.out, made_of, outcome, finished=True)
+    return outcome
+
+
+def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:
+    """How images become windows of these sides, and what predict.json says of it.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it.
+    """
+    if asked.whole:
+        if not planned.any_size:
+            taken = f"{planned.words.samples} of one size"
+            raise RequestError(f"--whole: {planned.name} is built for {taken}; leave it out for windows")
+        return Cut(whole=True), {"whole": True}
+    if len(sides) > SIDES_OF_AN_IMAGE:
+        step = STEP if asked.step is None else asked.step
+        answers = "of the nearest window" if planned.classes_out else "blended"
+        return Cut(step=step), {"window": list(sides), "step": step, "answers": answers}
+    smaller = min(sides)
+    overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
+    if overlap >= smaller:
+        raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
+    return Cut(overlap=overlap), {"window": list(sides), "overlap": overlap}
+
+
+def keep_manifest(folder: Path, made_of: dict[str, object], outcome: Outcome, finished: bool) -> None:
+    """Write predict.json: what the masks are made by, and which images have none.
+
+    Raises:
+        OSError: the disk is full or read-only.
+    """
+    counts = {"made": len(outcome.made), "kept": len(outcome.kept)}
+    told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": identity(made_of)}
+    write_json({**told, **counts, "failed": outcome.failed}, folder / MANIFEST)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """No other process makes masks in the folder meanwhile. One that isn't there is made, and goes if it stays empty.
+
+    Raises:
+        RequestError: one does, or nothing can be written there.
+    """
+    was_there = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = open_lock(folder / LOCK)
+    except OSError as error:
+        raise RequestError(f"--out {folder}: no masks can be written there: {error.strerror or error}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise RequestError(f"--out {folder}: another process makes masks there; wait for it") from None
+    try:
+        yield
+    finally:
+        if not was_there and [entry.name for entry in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+        os.close(descriptor)

@@ -1,0 +1,300 @@
+"""Files of images by kind: what they become, and which are refused by name."""
+
+import io
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from pipeline.errors import ImageError
+from pipeline.inputs.image_files import alike, each, pixels, read_image
+from pipeline.inputs.volume_files import read_volume
+from tests.inputs.png_bytes import png_of_48_bits
+
+COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+GREY = COLOUR[..., 0]
+DEEP = GREY.astype(np.uint16) * 257
+
+
+def saved(folder: Path, name: str, array: np.ndarray, mode: str = "", **how: object) -> Path:
+    image = Image.fromarray(array)
+    (image.convert(mode) if mode else image).save(folder / name, **how)  # type: ignore[arg-type]
+    return folder / name
+
+
+def test_colour_and_grey_are_read_as_they_are(tmp_path: Path) -> None:
+    """Grey becomes three equal channels, or stays one; three equal channels become one."""
+    assert np.array_equal(read_image(saved(tmp_path, "c.png", COLOUR)), COLOUR)
+    grey = saved(tmp_path, "g.png", GREY)
+    assert np.array_equal(read_image(grey), np.repeat(GREY[..., None], 3, 2))
+    assert np.array_equal(read_image(grey, 1), GREY[..., None])
+    equal = saved(tmp_path, "e.png", np.repeat(GREY[..., None], 3, 2))
+    assert np.array_equal(read_image(equal, 1), GREY[..., None])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "CMYK", "LA", "1"])
+def test_other_modes_become_eight_bits(mode: str, tmp_path: Path) -> None:
+    """Transparency is dropped, a palette's colours are taken, CMYK is converted, two values become 0 and 255."""
+    found = read_image(saved(tmp_path, "a.tif" if mode == "CMYK" else "a.png", COLOUR, mode))
+    assert (found.shape, found.dtype) == ((4, 6, 3), np.uint8)
+    if mode in ("RGBA", "CMYK"):
+        assert np.abs(found.astype(int) - COLOUR).max() <= 1
+    if mode == "1":
+        assert set(np.unique(found)) <= {0, 255}
+
+
+def test_a_hidden_colour_is_what_lies_under_the_transparency(tmp_path: Path) -> None:
+    """It is dropped, not blended with a ground that nobody named."""
+    clear = np.dstack([COLOUR, np.zeros_like(GREY)])
+    assert np.array_equal(read_image(saved(tmp_path, "a.png", clear)), COLOUR)
+
+
+def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
+    """EXIF 6: the picture was taken with the camera turned."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    found = read_image(saved(tmp_path, "a.png", COLOUR, exif=exif))
+    assert np.array_equal(found, np.rot90(COLOUR, -1))
+
+
+@pytest.mark.parametrize("kind", ["png", "tif", "big.tif", "npy", "rgb.tif", "planes.tif"])
+def test_sixteen_bits_stay_sixteen(kind: str, tmp_path: Path) -> None:
+    """Grey PNG and TIFF of either byte order, .npy, and TIFFs of three channels, also one plane after another."""
+    path, colour = tmp_path / f"a.{kind}", COLOUR.astype(np.uint16) * 257
+    writers: dict[str, Callable[[], object]] = {
+        "png": lambda: saved(tmp_path, path.name, DEEP),
+        "tif": lambda: saved(tmp_path, path.name, DEEP),
+        "big.tif": lambda: tifffile.imwrite(path, DEEP, byteorder=">"),
+        "npy": lambda: np.save(path, DEEP.astype(">u2")),
+        "rgb.tif": lambda: tifffile.imwrite(path, colour, photometric="rgb"),
+        "planes.tif": lambda: tifffile.imwrite(path, np.moveaxis(colour, -1, 0), photometric="rgb"),
+    }
+    writers[kind]()
+    found = read_image(path)
+    assert found.dtype == np.uint16
+    expected = colour if kind in ("rgb.tif", "planes.tif") else np.repeat(DEEP[..., None], 3, 2)
+    assert np.array_equal(found, expected)
+
+
+def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) -> None:
+    """Four modalities of an MRI, raw: the fourth is no transparency."""
+    four = np.dstack([COLOUR, GREY])
+    np.save(tmp_path / "a.npy", four.astype(np.float64) / 255)
+    tifffile.imwrite(tmp_path / "a.tif", four, photometric="rgb", extrasamples=["unassalpha"])
+    assert np.allclose(read_image(tmp_path / "a.npy", 4), four / 255)
+    assert np.array_equal(read_image(tmp_path / "a.tif", 4), four)
+    assert np.array_equal(read_image(tmp_path / "a.tif", 3), COLOUR)
+
+
+def write_refused(folder: Path, name: str) -> None:
+    """One file of a kind that no rule covers."""
+    frames = io.BytesIO()
+    Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
+    arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
+              "channels_first.npy": np.zeros((3, 4, 6)), "two.npy": np.zeros((4, 6)),
+              "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.zeros((4, 6), np.int64),
+              "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
+    if name in arrays:
+        np.save(folder / name, arrays[name], allow_pickle=True)
+        with (folder / name).open("ab") as file:
+            file.write(bytes(104) if name == "two.npy" else b"")
+    elif name == "pages.tif":
+        tifffile.imwrite(folder / name, np.zeros((3, 4, 6), np.uint8), photometric="minisblack")
+    elif name == "deep_pages.tif":
+        tifffile.imwrite(folder / name, np.zeros((3, 4, 6, 3), np.uint16), photometric="rgb")
+    elif name == "frames.png":
+        (folder / name).write_bytes(frames.getvalue())
+    elif name == "deep.png":
+        (folder / name).write_bytes(png_of_48_bits(COLOUR.astype(">u2")))
+    elif name == "lab.tif":
+        saved(folder, name, COLOUR, "LAB")
+    else:
+        contents = {
+            "text.png": b"no picture", "cut.png": frames.getvalue()[:60],
+            "broken.png": saved(folder, "whole.png", COLOUR).read_bytes()[:-30],
+            "pointer.png": b"version https://git-lfs.github.com/spec/v1\n", "page.jpg": b"\n<!DOCTYPE html><html>",
+        }  # fmt: skip
+        (folder / name).write_bytes(contents[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("volume.npy", "an array of shape [2, 3, 4, 5]"),
+        ("empty.npy", "an array of shape [0, 3]"),
+        ("five.npy", "5 channels, data.channels=3"),
+        ("channels_first.npy", "data.channels=3; an array [3, 4, 6] is read as [height, width, channels]"),
+        ("nan.npy", "NaN or infinite"),
+        ("integers.npy", "values of type int64"),
+        ("objects.npy", "not an image that can be read (ValueError: Array can't be memory-mapped: "),
+        ("two.npy", "not an image that can be read (ValueError: 104 bytes follow the array; a file holds one)"),
+        ("broken.png", "not an image that can be read (OSError: "),
+        ("pointer.png", "a pointer of Git LFS in the file's place; git lfs pull fetches it"),
+        ("page.jpg", "a page of HTML in the file's place; download it again"),
+        ("pages.tif", "3 pages or frames"),
+        ("deep_pages.tif", "3 pages"),
+        ("frames.png", "2 pages or frames"),
+        ("deep.png", "a PNG of several channels of 16 bits"),
+        ("lab.tif", "an image of mode LAB"),
+        ("text.png", "not an image that can be read"),
+        ("cut.png", "not an image that can be read"),
+    ],
+)
+def test_what_no_rule_covers_is_refused_by_name(name: str, said: str, tmp_path: Path) -> None:
+    write_refused(tmp_path, name)
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "shape", "kind"),
+    [
+        ("palette", (4, 6), np.uint16),
+        ("cielab", (4, 6, 3), np.uint16),
+        ("ycbcr", (4, 6, 3), np.uint16),
+        ("separated", (4, 6, 4), np.uint16),
+        ("cfa", (4, 6), np.uint8),
+        ("mask", (4, 6), np.uint8),
+        ("linear_raw", (4, 6, 3), np.uint16),
+    ],
+)
+def test_a_tiff_of_other_colours_than_grey_and_rgb_is_refused(
+    meaning: str, shape: tuple[int, ...], kind: type[np.generic], tmp_path: Path
+) -> None:
+    """Where Pillow doesn't convert it: its numbers look like grey or RGB, and are neither."""
+    palette: dict[str, Any] = {"colormap": np.zeros((3, 65536), np.uint16)} if meaning == "palette" else {}
+    tifffile.imwrite(tmp_path / "a.tif", np.ones(shape, kind), photometric=meaning, **palette)
+    with pytest.raises(ImageError, match=f"a TIFF whose values mean {meaning.upper()}; save it as grey or RGB"):
+        read_image(tmp_path / "a.tif", shape[2] if shape[2:] == (3,) else 3)
+    if shape[2:] == (4,):
+        assert read_image(tmp_path / "a.tif", 4).shape == shape  # raw, as data.channels=4 asks
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_numbers_below_zero_are_not_taken_for_large_ones(bits: int, tmp_path: Path) -> None:
+    """Pillow reads -100 of 8 bits as 156."""
+    tifffile.imwrite(tmp_path / "a.tif", np.full((4, 6), -100, f"int{bits}"))
+    with pytest.raises(ImageError, match=f"values of type int{bits}"):
+        read_image(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-1, 4, 3)", f"({2**63 - 1}, 3)", f"({10**30}, 3)", f"({'-' * 9000}1, 3)", f"{'(' * 5000}{')' * 4000}"]
+)
+@pytest.mark.parametrize("read", [read_image, lambda path: read_volume(path, 1)], ids=["image", "volume"])
+def test_an_array_s_header_that_is_none_is_told(
+    read: Callable[[Path], object], shape: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Whatever numpy raises, which reads it as Python: of size, depth or grammar; and it warns of nothing."""
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(99))
+    with pytest.raises(ImageError, match=r"a\.npy: not an? \w+ that can be read \(ValueError: "):
+        read(tmp_path / "a.npy")
+    assert pixels(tmp_path / "a.npy") == 0
+    assert not recwarn.list
+
+
+def test_colour_is_not_turned_into_grey_unasked(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"3 channels, data\.channels=1; colour is not turned into grey unasked"):
+        read_image(saved(tmp_path, "a.png", COLOUR), 1)
+
+
+def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
+    """The first five, and how many more; the good ones are no reason to go on. A reason of many stands there once."""
+    files = [tmp_path / f"{number}.png" for number in range(8)]
+    for file in files[1:]:
+        file.write_text("no picture")
+    saved(tmp_path, "0.png", COLOUR)
+    with pytest.raises(ImageError) as caught:
+        each(files, read_image)
+    assert [f"{number}.png" in str(caught.value) for number in range(8)] == [False, *[True] * 5, False, False]
+    assert str(caught.value).endswith("5.png and 2 more: not an image that can be read (UnidentifiedImageError)")
+    files[0] = saved(tmp_path, "0.png", COLOUR).rename(tmp_path / "grey.png")
+    with pytest.raises(ImageError) as caught:
+        each(files, lambda file: read_image(file, 1))
+    assert str(caught.value).endswith("UnidentifiedImageError); and 1 more")
+
+
+def test_files_of_several_types_mean_the_same() -> None:
+    """Eight bits become sixteen exactly, and a share of what their type holds beside floats."""
+    eight, sixteen = np.array([[[0], [255]]], np.uint8), np.array([[[0], [65535]]], np.uint16)
+    share = np.array([[[0], [1]]], np.float32)
+    mixed: list[list[np.ndarray]] = [[eight, sixteen], [eight, sixteen, share], [eight, eight]]
+    for images in mixed:
+        found = alike(images, ["a", "b", "c"][: len(images)], None)
+        assert len({image.dtype for image in found}) == 1
+        assert all(np.array_equal(image, found[-1]) for image in found)
+    assert alike([eight, sixteen], ["a", "b"], None)[0].dtype == np.uint16
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1])
+def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
+    """4095 may be 12 bits, or may be Hounsfield units: nobody guesses."""
+    image = np.array([[[0.5], [value]]], np.float32)
+    with pytest.raises(ImageError, match=r"^a\.npy: floats from .*set data\.scale"):
+        alike([image], ["a.npy"], None)
+    assert alike([image], ["a.npy"], 2.0)[0] is image
+    with pytest.raises(ImageError, match="several types"):
+        alike([image, image.astype(np.uint8)], ["a", "b"], 2.0)
+
+
+def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
+    """Width, height and channels; nothing where it can't."""
+    assert pixels(saved(tmp_path, "a.png", COLOUR)) == 4 * 6 * 3
+    np.save(tmp_path / "a.npy", DEEP)
+    assert pixels(tmp_path / "a.npy") == 4 * 6
+    (tmp_path / "b.png").write_text("no picture")
+    assert pixels(tmp_path / "b.png") == 0
+
+
+def test_a_spoilt_tiff_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """tifffile would tell of it on stderr as well, and of each of its tags."""
+    (tmp_path / "a.tif").write_bytes(b"II*\0\xff\xff\xff\x7f")
+    with pytest.raises(ImageError, match=r"a\.tif"):
+        read_image(tmp_path / "a.tif")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", ["gif", "ico", "eps"])
+def test_a_file_of_another_format_under_a_read_suffix_is_refused(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow looks at the contents alone, and gives PostScript to a program outside."""
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_: pytest.fail("Ghostscript was called"))
+    saved(tmp_path, f"a.{kind}", np.resize(COLOUR, (16, 16, 3))).rename(tmp_path / "a.png")
+    with pytest.raises(ImageError, match=r"a\.png: not an image that can be read"):
+        read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_tiff_in_which_0_is_white_is_turned_round(bits: int, tmp_path: Path) -> None:
+    """Of 16 bits as of 8, where Pillow does so itself; floats have no black."""
+    values = GREY if bits == 8 else DEEP
+    tifffile.imwrite(tmp_path / "w.tif", values, photometric="miniswhite")
+    assert np.array_equal(read_image(tmp_path / "w.tif", 1)[..., 0], np.iinfo(values.dtype).max - values)
+    tifffile.imwrite(tmp_path / "f.tif", values.astype(np.float32), photometric="miniswhite")
+    with pytest.raises(ImageError, match="0 is white"):
+        read_image(tmp_path / "f.tif", 1)
+
+
+def test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others(tmp_path: Path) -> None:
+    """By its header, before they are unpacked; and they count where a folder's images are added up."""
+    path = tmp_path / "five.tif"
+    tifffile.imwrite(path, np.zeros((4, 6, 5), np.uint8), photometric="minisblack", planarconfig="contig")
+    assert pixels(path) == 4 * 6 * 5
+    content = bytearray(path.read_bytes())
+    with tifffile.TiffFile(path) as file:
+        entries = [file.pages.first.tags[name].offset for name in ("ImageWidth", "ImageLength", "RowsPerStrip")]
+    for entry in entries:  # tag, type (4: of 32 bits), count, value
+        content[entry + 2 : entry + 4], content[entry + 8 : entry + 12] = struct.pack("<H", 4), struct.pack("<I", 60000)
+    path.write_bytes(content)
+    assert pixels(path) == 60000 * 60000 * 5
+    with pytest.raises(ImageError, match=r"five\.tif: 3,600,000,000 pixels; at most 178,956,970"):
+        read_image(path, 5)

@@ -1,0 +1,245 @@
+"""Real images, their labels, and folders that hold something else."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from models import checkpoint
+from models.build import build_model
+from models.image_batches import to_batch
+from models.training import Tissue, crops, score
+from pipeline.errors import ImageError
+from pipeline.inputs import weights_file
+from pipeline.inputs.datasets import load_dataset, values_in, viewable
+from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.stain import HELD_OUT, UNLABELLED
+from tests.models.test_checkpoint import SHIPPED
+
+
+def picture(path: Path, size: tuple[int, int] = (40, 60), mode: str = "RGB") -> None:
+    """A file with noise, `size` as (width, height)."""
+    noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise).convert(mode).save(path)
+
+
+@pytest.mark.parametrize("size", [64, 256, 512, 600])
+def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
+    """Larger images are cut, smaller ones mirrored up; no two of a rotation are equal."""
+    dataset = load_dataset("samples", None, None, size, 24)
+    assert dataset.images.shape == (24, size, size, 3)
+    assert len({image.tobytes() for image in dataset.images}) == 24
+    assert dataset.labels is not None
+    assert (dataset.labels[0] != UNLABELLED).any()
+
+
+def test_more_images_than_windows_are_moved_copies() -> None:
+    """At 512 there are fewer windows than 64: they come again, never as they were."""
+    dataset = load_dataset("samples", None, None, 512, 64)
+    assert len({image.tobytes() for image in dataset.images}) == 64
+    assert any("rolled" in source for source in dataset.sources)
+
+
+def test_moved_and_mirrored_copies_are_of_one_picture() -> None:
+    """However many windows there are, they count as the picture that they are cut from."""
+    stain = load_dataset("stain", None, None, 512, 5)
+    assert (len(stain.images), set(stain.pictures), stain.windows) == (5, {"scikit-image ihc.png, held-out quarter"}, 1)
+    samples = load_dataset("samples", None, None, 256, 3)
+    assert samples.pictures == ["scikit-image ihc.png"] * 3
+    assert samples.windows > samples.distinct == 3
+
+
+def test_the_stain_data_is_held_out_and_labelled_in_every_pixel() -> None:
+    """The quarter that no training has seen, mirrored up to the size, moved a little for each image."""
+    dataset = load_dataset("stain", None, None, 512, 3)
+    assert dataset.labels is not None
+    assert set(np.unique(dataset.labels)) == {0, 1}
+    tissue = Tissue.load(torch.device("cpu")).label[0][HELD_OUT].numpy()
+    assert np.array_equal(dataset.labels[0][:256, :256], tissue)
+    assert len({image.tobytes() for image in dataset.images}) == 3
+
+
+def test_a_batch_is_normalised_in_the_nets_layout() -> None:
+    """[n, 3, height, width], fp32, 0 to −2 and 255 to 2."""
+    batch = to_batch(np.stack([np.zeros((8, 6, 3), np.uint8), np.full((8, 6, 3), 255, np.uint8)]))
+    assert batch.shape == (2, 3, 8, 6)
+    assert batch.dtype == torch.float32
+    assert batch.is_contiguous()
+    assert batch[0].unique().tolist() == [-2.0]
+    assert batch[1].unique().tolist() == [2.0]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
+def test_a_folder_of_any_kind_of_picture(tmp_path: Path, mode: str) -> None:
+    """Grey, transparent and palette pictures become three channels; size null keeps theirs."""
+    picture(tmp_path / "a.png", mode=mode)
+    dataset = load_dataset("folder", str(tmp_path), None, None, 3)
+    assert dataset.images.shape == (3, 60, 40, 3)
+    assert dataset.labels is None
+
+
+def test_labels_go_with_their_images(tmp_path: Path) -> None:
+    """One PNG of class indices for each image."""
+    picture(tmp_path / "images" / "a.png")
+    classes = np.tile(np.array([[0, 1], [2, 255]], np.uint8), (30, 20))
+    (tmp_path / "masks").mkdir()
+    Image.fromarray(classes).save(tmp_path / "masks" / "a.png")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.labels is not None
+    assert np.array_equal(dataset.labels[0], classes)
+
+
+def wrong_folders(root: Path) -> None:
+    """One folder for each thing that can be wrong with it."""
+    (root / "empty").mkdir()
+    picture(root / "inner" / "within" / "a.png")
+    (root / "volumes").mkdir()
+    (root / "volumes" / "case.nii.gz").touch()
+    picture(root / "text" / "a.png")
+    (root / "text" / "b.png").write_text("no picture")
+    (root / "text" / "c.png").write_text("no picture")
+    picture(root / "stranger" / "a.png")
+    (root / "stranger" / "notes.txt").write_text("x")
+    picture(root / "sizes" / "a.png")
+    picture(root / "sizes" / "b.png", (50, 50))
+    picture(root / "cut" / "a.png")
+    whole = (root / "cut" / "a.png").read_bytes()
+    (root / "cut" / "a.png").write_bytes(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("nowhere", "no such folder"),
+        ("empty", "no image in it among 0 files; .bmp"),
+        ("inner", "no image in it among 0 files, and none is looked for in its folders, such as within; "),
+        ("volumes", ".webp are read; data=volume reads those"),
+        ("text", "text/b.png, "),
+        ("text", "c.png: not an image"),
+        ("stranger", "notes.txt: not an image"),
+        ("sizes", "(2 sizes: 60×40, 50×50); set data.size"),
+        ("cut", "a.png: not an image"),
+    ],
+)
+def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str, said: str) -> None:
+    """The file or folder is named; nothing is left out silently."""
+    wrong_folders(tmp_path)
+    with pytest.raises(ImageError) as caught:
+        load_dataset("folder", str(tmp_path / folder), None, None, 1)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"), [(None, "no such file"), ((9, 9), "its labels are 9×9, the image is 60×40")]
+)
+def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, int] | None, said: str) -> None:
+    """Missing, or of another size."""
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / "masks").mkdir()
+    if label:
+        picture(tmp_path / "masks" / "a.png", label, "L")
+    with pytest.raises(ImageError, match=said):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+
+
+def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
+    """A folder, a FIFO: neither is opened."""
+    picture(tmp_path / "a.png")
+    (tmp_path / "b.png").mkdir()
+    os.mkfifo(tmp_path / "c.png")
+    dataset = load_dataset("folder", str(tmp_path), None, None, 1)
+    assert (dataset.windows, dataset.left_out) == (
+        1,
+        ["b.png: no regular file", "c.png: no regular file"],
+    )
+    assert values_in(str(tmp_path)) == 40 * 60 * 3
+
+
+def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
+    """Of an image that was forgotten, maybe; a file that the pattern doesn't name is none."""
+    picture(tmp_path / "images" / "a.png")
+    for name in ("a.png", "b.png", "notes.tif"):
+        picture(tmp_path / "masks" / name, mode="1")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.left_out == ["masks/b.png: labels of no image"]
+
+
+def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
+    """a.png and a.jpg would both take a.png's."""
+    for name in ("a.png", "a.jpg"):
+        picture(tmp_path / "images" / name)
+    picture(tmp_path / "masks" / "a.png", mode="L")
+    with pytest.raises(ImageError, match=r"a\.jpg, a\.png would share one file of labels"):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    (tmp_path / "images" / "a.jpg").rename(tmp_path / "images" / "a_0000.jpg")  # nnU-Net's name of the case a
+    with pytest.raises(ImageError, match=r"a\.png, a_0000\.jpg would share one file of labels"):
+        load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+
+
+def test_masks_in_black_and_white_are_judged_by_their_white(tmp_path: Path) -> None:
+    """The commonest mask there is: 255 is the foreground, not what nobody labelled."""
+    picture(tmp_path / "images" / "a.png")
+    (tmp_path / "masks").mkdir()
+    Image.fromarray(np.tile(np.array([[0, 255]], np.uint8), (60, 20))).save(tmp_path / "masks" / "a.png")
+    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
+    assert dataset.labels is not None
+    assert np.unique(dataset.labels).tolist() == [0, 1]
+
+
+def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
+    """12 bits in a 16-bit file: dark by its type's range, right by data.scale=4095."""
+    grey = np.linspace(0, 4095, 48).astype(np.uint16).reshape(6, 8)
+    Image.fromarray(grey).save(tmp_path / "a.tif")
+    scaled = InputContract(1, "unit", (0.0,), (1.0,), scale=4095)
+    for contract, largest in ((replace(scaled, scale=None), 4095 / 65535), (scaled, 1.0)):
+        dataset = load_dataset("folder", str(tmp_path), None, None, 1, contract)
+        batch = to_batch(dataset.images, contract)
+        assert batch.shape == (1, 1, 6, 8)
+        assert float(batch.max()) == pytest.approx(largest)
+        assert viewable(dataset.images[0]).max() == 255
+
+
+def test_a_batch_is_normalised_as_the_contract_says() -> None:
+    """By a channel's own mean and std, or by the image's."""
+    images = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), np.uint8)
+    own = to_batch(images, InputContract(3, "own", (0.1, 0.2, 0.3), (0.5,)))
+    expected = (images / 255 - np.array([0.1, 0.2, 0.3])) / 0.5
+    assert np.allclose(own.numpy(), expected.transpose(0, 3, 1, 2), atol=1e-6)
+    images[1, ..., 0] = 7
+    scored = to_batch(images, InputContract(3, "zscore", (), ()))
+    assert torch.allclose(scored.mean((2, 3)), torch.zeros(2, 3), atol=1e-5)
+    assert torch.allclose(scored.std((2, 3), correction=0)[0], torch.ones(3), atol=1e-5)
+    assert scored[1, 0].unique().tolist() == pytest.approx([0.0], abs=1e-6)
+
+
+def test_the_programs_own_images_in_grey_are_their_luminance() -> None:
+    dataset = load_dataset("samples", None, None, 64, 1, InputContract(1))
+    colour = load_dataset("samples", None, None, 64, 1)
+    luminance = colour.images @ np.array([0.299, 0.587, 0.114])
+    assert dataset.images.shape == (1, 64, 64, 1)
+    assert np.abs(dataset.images[..., 0] - luminance).max() <= 0.5 + 1e-9
+
+
+def test_training_never_sees_the_held_out_quarter() -> None:
+    """Its pixels are made impossible, and no crop holds one."""
+    tissue = Tissue.load(torch.device("cpu"))
+    tissue.label[(..., *HELD_OUT)] = 7
+    generator = torch.Generator().manual_seed(0)
+    seen = [int(crops(tissue, generator)[1].max()) for _ in range(12)]
+    assert max(seen) == 1
+
+
+def test_the_shipped_weights_reach_what_their_header_says() -> None:
+    """Dice and IoU on the held-out quarter, worked out again."""
+    net = build_model("models.unet.UNet", {"base": 16}, SHIPPED, 0)
+    dice, iou = score(net, Tissue.load(torch.device("cpu")))
+    notes = checkpoint.notes(weights_file.find(SHIPPED))
+    assert iou == pytest.approx(float(notes["held_out_iou"]), abs=1e-3)
+    assert dice == pytest.approx(float(notes["held_out_dice"]), abs=1e-3)
+    assert iou > 0.9

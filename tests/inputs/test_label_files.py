@@ -1,0 +1,183 @@
+"""Labels by kind: which values become which classes, and what is refused with its values and its file."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import LabelRules
+from pipeline.inputs.label_files import as_classes, label_file, read_label
+from tests.inputs.png_bytes import png_of_few_bits
+
+INDICES = LabelRules()
+FILES = [Path("masks/a.png"), Path("masks/b.png")]
+
+
+def labels(*rows: list[int]) -> list[np.ndarray]:
+    return [np.array([row]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "classes"),
+    [
+        (([0, 1, 2], [255, 0, 0]), INDICES, ([0, 1, 2], [255, 0, 0])),
+        (([0, 255], [0, 0]), INDICES, ([0, 1], [0, 0])),  # black and white
+        (([0, 1], [255, 0]), INDICES, ([0, 1], [255, 0])),
+        (([0, 7], [255, 0]), LabelRules(positive=7), ([0, 1], [255, 0])),
+        (([0, 128], [255, 0]), LabelRules(positive=255, ignore=None), ([0, 0], [1, 0])),
+        (([0, 300], [1, 0]), LabelRules(ignore=300), ([0, 255], [1, 0])),
+        (([0, 65535], [0, 0]), LabelRules(positive=65535), ([0, 1], [0, 0])),
+    ],
+)
+def test_values_become_classes(values: list[list[int]], rules: LabelRules, classes: list[list[int]]) -> None:
+    """By a rule over all files together, so that one empty mask changes nothing."""
+    found = as_classes(labels(*values), FILES, rules)
+    assert [part.tolist() for part in found] == [[row] for row in classes]
+    assert {part.dtype for part in found} == {np.dtype(np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "said"),
+    [
+        (([0, 1], [0, 300]), INDICES, "masks/b.png: labels 300; classes from 0 to 254 are judged"),
+        (([0, 1], [0, -1]), INDICES, "masks/b.png: labels -1"),
+        (([0, 1], [0, 255]), LabelRules(ignore=None), "masks/b.png: labels 255"),
+        (([255, 255], [255, 255]), INDICES, "masks: every pixel of the labels is 255"),
+        (
+            ([0, 1], [2, 3]),
+            LabelRules(positive=255),
+            "data.positive=255: no label has this value; they have 0, 1, 2, 3",
+        ),
+    ],
+)
+def test_values_that_are_no_classes_are_refused(values: list[list[int]], rules: LabelRules, said: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        as_classes(labels(*values), FILES, rules)
+    assert said in str(caught.value)
+
+
+def test_each_kind_of_file_is_read_as_it_is(tmp_path: Path) -> None:
+    """Indices of a palette, 16 bits, two values, .npy, and grey that was saved as colour."""
+    indices = np.array([[0, 1], [2, 3]], np.uint8)
+    palette = Image.fromarray(indices, mode="P")
+    palette.putpalette([200, 0, 0, 0, 200, 0, 0, 0, 200, 9, 9, 9])
+    palette.save(tmp_path / "palette.png")
+    deep: dict[str, Any] = {"photometric": "palette", "colormap": np.zeros((3, 65536), np.uint16)}
+    tifffile.imwrite(tmp_path / "palette.tif", indices.astype(np.uint16), **deep)
+    Image.fromarray(indices.astype(np.uint16) * 100).save(tmp_path / "deep.png")
+    Image.fromarray(indices > 1).save(tmp_path / "two.png")
+    np.save(tmp_path / "array.npy", indices.astype(np.int64))
+    Image.fromarray(np.repeat(indices[..., None], 3, 2)).save(tmp_path / "colour.png")
+    expected = {
+        "palette.png": indices,
+        "palette.tif": indices,
+        "deep.png": indices.astype(int) * 100,
+        "two.png": indices > 1,
+    }
+    expected |= {"array.npy": indices, "colour.png": indices}
+    for name, values in expected.items():
+        assert np.array_equal(read_label(tmp_path / name, INDICES), values), name
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_of_few_bits_is_indices(tmp_path: Path, bits: int) -> None:
+    """Pillow spreads them over 0 to 255, where the largest would be what nobody labelled."""
+    values = np.array([[0, 1, 2], [3, 2, 1]], np.uint8)
+    (tmp_path / "a.png").write_bytes(png_of_few_bits(values, bits))
+    assert read_label(tmp_path / "a.png", INDICES).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.tif"])
+def test_labels_in_a_jpeg_are_refused(tmp_path: Path, name: str) -> None:
+    """Of a mask in black and white half of the white would be no 255 any more."""
+    mask = np.random.default_rng(0).integers(0, 2, (16, 16), np.uint8) * 255
+    Image.fromarray(mask).save(tmp_path / name, **({"compression": "jpeg"} if name == "a.tif" else {}))
+    with pytest.raises(
+        ImageError, match=r"labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
+    ):
+        read_label(tmp_path / name, LabelRules(positive=255))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5), (4, 5, 2)])
+def test_labels_of_other_axes_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(shape, np.uint8))
+    with pytest.raises(ImageError, match=rf"labels of shape \[{', '.join(map(str, shape))}\]; \[height, width\]"):
+        read_label(tmp_path / "a.npy", INDICES)
+
+
+def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> None:
+    """Without a list a mask in colour is refused; so is a colour that the list lacks."""
+    mask = np.array([[[0, 0, 0], [255, 0, 0]]], np.uint8)
+    Image.fromarray(mask).save(tmp_path / "a.png")
+    listed = LabelRules(colors=((0, 0, 0), (0, 255, 0), (255, 0, 0)))
+    assert read_label(tmp_path / "a.png", listed).tolist() == [[0, 2]]
+    with pytest.raises(ImageError, match=r"a\.png: labels of 2 colours; data\.colors=\[\[0,0,0\],\[255,0,0\]\], in"):
+        read_label(tmp_path / "a.png", INDICES)
+    Image.fromarray(np.arange(60, dtype=np.uint8).reshape(4, 5, 3)).save(tmp_path / "photograph.png")
+    with pytest.raises(ImageError, match="labels of 20 colours, too many for classes"):
+        read_label(tmp_path / "photograph.png", INDICES)
+    with pytest.raises(ImageError, match=r"doesn't list: \[255, 0, 0\]"):
+        read_label(tmp_path / "a.png", LabelRules(colors=((0, 0, 0), (0, 255, 0))))
+
+
+def test_fractions_are_no_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[0.0, 0.5]]))
+    with pytest.raises(ImageError, match="labels are no integers"):
+        read_label(tmp_path / "a.npy", INDICES)
+
+
+def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
+    """A file that isn't there names the knob."""
+    (tmp_path / "a_mask.tif").touch()
+    rules = LabelRules(pattern="*_mask.tif")
+    assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
+    assert label_file(Path("images/a_0000.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif", "nnU-Net's names"
+    with pytest.raises(ImageError, match=r"a\.png: no such file \(there is a_mask\.tif\); .*data\.label_pattern="):
+        label_file(Path("images/a.jpg"), tmp_path, INDICES)
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(ImageError, match=r"a\.png: no regular file"):
+        label_file(Path("images/a.jpg"), tmp_path, INDICES)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.full((2, 2), 1 + 5j), "labels of type complex128; integers are read"),
+        (np.full((2, 2), "a"), "labels of type <U1; integers are read"),
+        (np.full((2, 2), np.inf), "labels are no integers"),
+        (np.full((2, 2), 2**63 + 1, np.uint64), r"labels 9.22337e\+18; classes from 0 to 254"),
+    ],
+)
+def test_values_that_are_no_integers_are_refused_and_not_converted(
+    values: np.ndarray, said: str, tmp_path: Path
+) -> None:
+    """A conversion would drop a part of them, or wrap around."""
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(ImageError, match=said):
+        read_label(tmp_path / "a.npy", INDICES)
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_a_mask_in_the_transparency_is_refused(mode: str, tmp_path: Path) -> None:
+    """Read of the colours it would be one class; a transparency that is the same everywhere says nothing."""
+    values = np.zeros((2, 3, len(mode)), np.uint8)
+    Image.fromarray(values, mode).save(tmp_path / "plain.png")
+    assert read_label(tmp_path / "plain.png", INDICES).tolist() == [[0, 0, 0], [0, 0, 0]]
+    values[0, :, -1] = 255
+    Image.fromarray(values, mode).save(tmp_path / "mask.png")
+    with pytest.raises(ImageError, match=r"mask\.png: its transparency varies"):
+        read_label(tmp_path / "mask.png", INDICES)
+
+
+def test_the_orientation_of_a_palette_s_labels_is_applied(tmp_path: Path) -> None:
+    """As it is to the labels of any other file, and to the image."""
+    turned = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
+    turned.putpalette([0, 0, 0, 9, 9, 9, 90, 90, 90])
+    exif = turned.getexif()
+    exif[0x0112] = 6  # the orientation: to be turned clockwise
+    turned.save(tmp_path / "p.png", exif=exif)
+    assert read_label(tmp_path / "p.png", INDICES).tolist() == [[0], [1], [2]]

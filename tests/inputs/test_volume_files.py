@@ -1,0 +1,257 @@
+"""Volumes as their files hold them: NIfTI of both versions, either order of bytes, arrays and pages; and wrong ones."""
+
+import gzip
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from pipeline.errors import ImageError
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.nifti_placement import affine_of
+from pipeline.inputs.volume_files import folder_volumes, read_volume, voxels
+
+SHAPE = (2, 3, 4)  # depth, height, width
+VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
+
+
+def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
+    """As an image is."""
+    pages = np.arange(2 * 3 * 4, dtype=np.uint16).reshape(2, 3, 4)
+    tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
+    np.testing.assert_array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
+
+
+def nifti(values: np.ndarray, order: str = "<", slope: float = 0.0, shift: float = 0.0, kind: int = 4) -> bytes:
+    """NIfTI-1 of int16; several values of a voxel come first."""
+    header = bytearray(352)
+    axes = [values.ndim, *values.shape[::-1]]
+    struct.pack_into(f"{order}i", header, 0, 348)
+    struct.pack_into(f"{order}{len(axes)}h", header, 40, *axes)
+    struct.pack_into(f"{order}2h", header, 70, kind, 16)
+    struct.pack_into(f"{order}3f", header, 108, 352.0, slope, shift)
+    header[344:348] = b"n+1\0"
+    return bytes(header) + values.astype(f"{order}i2").tobytes()
+
+
+def placed(rows: tuple[float, ...] = (), turn: tuple[float, ...] = (), sides: tuple[float, ...] = ()) -> bytes:
+    """NIfTI-1 of labels, with an affine of twelve figures, or a quaternion with its shift, and sides of a voxel."""
+    header = bytearray(nifti(VALUES % 2))
+    struct.pack_into("<2h", header, 252, 1 if turn else 0, 1 if rows else 0)
+    struct.pack_into(f"<{len(sides)}f", header, 76, *sides)
+    struct.pack_into(f"<{len(turn)}f", header, 256, *turn)
+    struct.pack_into(f"<{len(rows)}f", header, 280, *rows)
+    return bytes(header)
+
+
+STRAIGHT = (0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 5, -300)
+TURNED = (0.0, 0.0, 1.0, -10, 20, -300)  # half a turn about z, so x and y are mirrored
+HALF_TURN = (-0.7, 0, 0, -10, 0, -0.8, 0, 20, 0, 0, 5, -300)
+
+
+@pytest.mark.parametrize(
+    ("labels", "millimetres"),
+    [
+        (placed(STRAIGHT), ""),
+        (placed(tuple(0.001 + part for part in STRAIGHT)), ""),
+        (placed(), ""),
+        (placed((-0.7, *STRAIGHT[1:])), "4.2"),
+        (placed((0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 4, -300)), "1"),
+        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(1, 0.7, 0.8, 5)), ""),
+        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(-1, 0.7, 0.8, 5)), "10"),
+        (placed(turn=TURNED, sides=(1, 0.7, 0.8, 5)), "5.28"),
+    ],
+)
+def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, millimetres: str) -> None:
+    """By a mirrored axis, another spacing or a turn; what rounds, or says no place, is taken."""
+    for folder in ("scans", "labels"):
+        (tmp_path / folder).mkdir()
+    written(tmp_path / "scans" / "a.nii", placed(STRAIGHT))
+    written(tmp_path / "labels" / "a.nii", labels)
+    asked = (str(tmp_path / "scans"), str(tmp_path / "labels"), InputContract(channels=1, scale=1.0), LabelRules("*"))
+    if not millimetres:
+        assert folder_volumes(*asked)[0][0].label is not None
+        return
+    with pytest.raises(ImageError, match=rf"labels/a\.nii: .* a corner {millimetres} from that of a\.nii, "):
+        folder_volumes(*asked)
+
+
+def test_a_quaternion_and_an_affine_say_the_same(tmp_path: Path) -> None:
+    _, rows = affine_of(written(tmp_path / "rows.nii", placed(HALF_TURN)))
+    _, turn = affine_of(written(tmp_path / "turn.nii", placed(turn=TURNED, sides=(1, 0.7, 0.8, 5))))
+    assert rows is not None
+    assert turn is not None
+    np.testing.assert_allclose(turn, rows, atol=1e-5)
+
+
+def nifti2(values: np.ndarray) -> bytes:
+    header = bytearray(544)
+    struct.pack_into("<i", header, 0, 540)
+    header[4:8] = b"n+2\0"
+    struct.pack_into("<2h", header, 12, 4, 16)
+    struct.pack_into("<8q", header, 16, 3, *values.shape[::-1], 1, 1, 1, 1)
+    struct.pack_into("<q2d", header, 168, 544, 2.0, 1.0)
+    return bytes(header) + values.astype("<i2").tobytes()
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_nifti_gives_depth_height_width(tmp_path: Path) -> None:
+    """As they are stored, packed or not, in either order of bytes, scaled as the header says."""
+    plain = read_volume(written(tmp_path / "a.nii", nifti(VALUES)), 1)
+    assert plain.dtype == np.float32
+    assert np.array_equal(plain[..., 0], VALUES)
+    other = written(tmp_path / "b.nii.gz", gzip.compress(nifti(VALUES, ">")))
+    assert np.array_equal(read_volume(other, 1), plain)
+    assert voxels(other) == 24
+    scaled = written(tmp_path / "c.nii", nifti(VALUES, slope=2.0, shift=-5.0))
+    assert np.array_equal(read_volume(scaled, 1), 2 * plain - 5)
+    assert np.array_equal(read_volume(written(tmp_path / "d.nii", nifti2(VALUES)), 1), 2 * plain + 1)
+
+
+def test_channels_come_last(tmp_path: Path) -> None:
+    """NIfTI's fourth axis, and an array's."""
+    both = np.stack([VALUES, VALUES + 100])
+    found = read_volume(written(tmp_path / "a.nii", nifti(both)), 2)
+    assert np.array_equal(found, np.moveaxis(both, 0, -1))
+    np.save(tmp_path / "b.npy", np.moveaxis(both, 0, -1))
+    assert np.array_equal(read_volume(tmp_path / "b.npy", 2), found)
+    np.save(tmp_path / "c.npy", both)
+    with pytest.raises(ImageError, match=r"4 channels, data\.channels=2; they come first there, and are read last"):
+        read_volume(tmp_path / "c.npy", 2)
+
+
+def test_pages_of_a_tiff_are_planes(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", VALUES.astype(np.uint16), photometric="minisblack")
+    assert np.array_equal(read_volume(tmp_path / "a.tif", 1)[..., 0], VALUES)
+    assert voxels(tmp_path / "a.tif") == 24
+
+
+def test_what_imagej_says_of_its_pages_counts(tmp_path: Path) -> None:
+    """A page for each channel of each plane; frames as planes; volumes at several times are no channels."""
+    planes = VALUES.astype(np.uint16)
+    both, frames, times = (tmp_path / name for name in ("both.tif", "frames.tif", "times.tif"))
+    tifffile.imwrite(both, np.stack([planes, planes + 1], 1), imagej=True, metadata={"axes": "ZCYX"})
+    assert np.array_equal(read_volume(both, 2), np.stack([planes, planes + 1], -1))
+    tifffile.imwrite(frames, planes, imagej=True, metadata={"axes": "TYX"})
+    assert np.array_equal(read_volume(frames, 1)[..., 0], planes)
+    tifffile.imwrite(times, np.stack([planes, planes]), imagej=True, metadata={"axes": "TZYX"})
+    with pytest.raises(ImageError, match=r"volumes at several times \(axes TZYX\)"):
+        read_volume(times, planes.shape[-1])
+
+
+def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
+    """Those behind the first were passed over."""
+    with tifffile.TiffWriter(path := tmp_path / "a.tif") as file:
+        file.write(np.zeros((4, 8, 8), np.uint8), photometric="minisblack")
+        file.write(np.zeros((2, 6, 8), np.uint8), photometric="minisblack")
+    with pytest.raises(ImageError, match=r"2 series of pages \(4×8×8, 2×6×8\); save each as a volume of its own"):
+        read_volume(path, 1)
+
+
+BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "torn": (lambda: nifti(VALUES)[:-3], "ends 3 bytes before its last value"),
+    "no header": (lambda: b"\0" * 400, "no NIfTI: its header's length is neither 348 nor 540"),
+    "pair": (lambda: nifti(VALUES)[:344] + b"ni1\0" + nifti(VALUES)[348:], "header and values in one file"),
+    "type": (lambda: nifti(VALUES, kind=32), "values of NIfTI's type 32; integers and floating point are read"),
+    "axes": (lambda: nifti(VALUES[0]), "a volume has three, or more with channels"),
+    "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE))), "3×2 values of a voxel; one axis of channels is read"),
+    "empty": (lambda: b"", "no NIfTI"),
+    "no intercept": (
+        lambda: nifti(VALUES, slope=2.0, shift=math.nan),
+        "2 times what is stored, plus nan: no intercept",
+    ),
+    "no slope": (lambda: nifti(VALUES, slope=-math.inf), "-inf times what is stored: no slope"),
+    "pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS in the file's place"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_is_named(kind: str, tmp_path: Path) -> None:
+    make, said = BROKEN[kind]
+    path = written(tmp_path / "scan.nii", make())
+    with pytest.raises(ImageError) as caught:
+        read_volume(path, 1)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    """At once: its strips aren't filled up with zeros, one by one."""
+    path, tall = tmp_path / "a.tif", struct.pack("<2HII", 257, 4, 1, 2**31 - 2)  # the tag of a page's height
+    tifffile.imwrite(path, np.zeros((64, 64), np.uint8), rowsperstrip=1)
+    content = path.read_bytes()
+    at = content.index(struct.pack("<2HI", 257, 4, 1))
+    path.write_bytes(content[:at] + tall + content[at + len(tall) :])
+    with pytest.raises(ImageError, match=r"a\.tif: ends before its last value"):
+        read_volume(path, 1)
+
+
+def test_what_begins_as_an_archive_is_no_volume(tmp_path: Path) -> None:
+    """No array of several is opened."""
+    with pytest.raises(ImageError, match=r"not a volume that can be read \(ValueError: "):
+        read_volume(written(tmp_path / "a.npy", b"PK\3\4 and no more"), 1)
+
+
+def test_a_folder_is_read_whole(tmp_path: Path) -> None:
+    """With labels of each volume's name, or nnU-Net's, whatever their suffix; strangers and missing ones are named."""
+    scans, masks = tmp_path / "scans", tmp_path / "masks"
+    scans.mkdir()
+    masks.mkdir()
+    np.save(scans / "one.npy", VALUES.astype(np.float32))
+    written(scans / "two.nii.gz", gzip.compress(nifti(VALUES)))
+    np.save(masks / "one.npy", (VALUES > 5).astype(np.uint8))
+    rules, contract = LabelRules(pattern="*"), InputContract(1, "unit", (0.0,), (1.0,), 1.0)
+    with pytest.raises(ImageError, match=r"two\.nii: no such labels, nor with \.nii\.gz or \.npy"):
+        folder_volumes(str(scans), str(masks), contract, rules)
+    (scans / "two.nii.gz").rename(scans / "two_0000.nii.gz")
+    written(masks / "two.nii", nifti((VALUES > 5).astype(np.int16)))
+    found, left_out = folder_volumes(str(scans), str(masks), contract, rules)
+    assert [part.source for part in found] == ["one.npy", "two_0000.nii.gz"]
+    assert found[0].label is not None
+    assert int(found[0].label.sum()) == 18
+    assert left_out == []
+    written(scans / "notes.txt", b"")
+    with pytest.raises(ImageError, match=r"notes\.txt: not a volume; a folder of volumes holds \.nii"):
+        folder_volumes(str(scans), None, contract, rules)
+
+
+def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.full(SHAPE, np.nan, np.float32))
+    with pytest.raises(ImageError, match="it holds NaN or infinite values"):
+        read_volume(tmp_path / "a.npy", 1)
+    np.save(tmp_path / "b.npy", np.zeros((2, 2)))
+    with pytest.raises(ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\], or channels after it"):
+        read_volume(tmp_path / "b.npy", 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda packed: packed[: len(packed) // 2], "its gzip has no end: the file is cut off"),
+        (lambda packed: packed[:-4], "its gzip has no end: the file is cut off"),
+        (lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:], r"no gzip that can be unpacked \(CRC"),
+        (gzip.decompress, r"no gzip that can be unpacked \(Not a gzipped file"),
+        (lambda packed: gzip.compress(gzip.decompress(packed) + bytes(2**21)), "more than 1048576 bytes behind"),
+    ],
+)
+def test_a_packed_volume_is_read_to_its_end(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
+    """The checksum of its values comes last: a copy that is cut off there, or has another bit, was taken."""
+    path = written(tmp_path / "a.nii.gz", spoil(gzip.compress(nifti(VALUES))))
+    with pytest.raises(ImageError, match=said):
+        read_volume(path, 1)
+
+
+def test_a_header_that_claims_more_than_its_file_takes_no_memory(tmp_path: Path) -> None:
+    """70 TB: the line says what is missing, where it said MemoryError."""
+    header = bytearray(nifti(VALUES))
+    struct.pack_into("<4h", header, 40, 3, 32767, 32767, 32767)
+    with pytest.raises(ImageError, match=r"ends \d{14} bytes before its last value"):
+        read_volume(written(tmp_path / "a.nii", bytes(header)), 1)
