@@ -18,6 +18,7 @@ from pipeline.config.task_request import read_task
 from pipeline.config.threads_request import check_threads
 from pipeline.devices.kinds import is_cuda
 from pipeline.inputs.targets import CLASS, classes_named_in, refusal, refusal_of_class
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.plan import BY_DEVICE, Plan
 from pipeline.records.request import STAGE_FIELDS, ModelSpec, RunConfig, StageSpec
@@ -261,6 +262,9 @@ def read_stage(value: Mapping[str, object], group: str) -> StageSpec:
         legacy=checked(f"{group}.legacy", value.get("legacy", False), bool),
         tolerance=_tolerance(name, group, mapping(f"{group}.tolerance", value["tolerance"])),
         options=checked_options(options, target, group),
+        exports=checked(f"{group}.exports", value.get("exports"), ExportKind | None),
+        any_size=checked(f"{group}.any_size", value.get("any_size", False), bool),
+        packages=checked(f"{group}.packages", value.get("packages", []), list[str]),
         **texts,
     )
 

@@ -21,7 +21,7 @@ from pipeline.export.carried_kernels import carry
 from pipeline.export.export_request import ExportError
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.measure.memory_formats import laid_out, net_laid_out
-from pipeline.records.bundle_kinds import Kind
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
@@ -47,7 +47,7 @@ class Made:
         notes: how it differs from what was measured.
     """
 
-    kind: Kind
+    kind: ExportKind
     path: str
     loader: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         Skip, StageError: it had to be built again, and can't be.
     """
     kind = recorded.kind
-    if dynamic and recorded.stage.target != onnxruntime.__name__:
+    if dynamic and not may_export_again(recorded):
         name = recorded.stage.name
         raise ExportError(f"--dynamic: {name} leaves a net of one shape; --stage onnxruntime takes other lengths")
     if dynamic and recorded.ends.flags:
@@ -76,7 +76,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         return noted(made, recorded)
     made = MAKERS[kind](recorded, folder)
     on_gpu = is_cuda(recorded.workload.device.type)
-    fp32 = recorded.stage.target == "pipeline.stages.eager"
+    fp32 = recorded.stage.precision == "fp32"
     made.loader |= {
         "tf32": str(int(on_gpu and not fp32)),
         "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
@@ -110,7 +110,7 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
     """The model that the run kept, or one of the same precision with dynamic axes."""
     made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
     if recorded.ends.flags:
-        if recorded.stage.target != onnxruntime.__name__:
+        if not may_export_again(recorded):
             raise ExportError(f"{recorded.ends.flags[0]}: {recorded.stage.name} keeps its model as it is; {MOVABLE}")
         model, path, inputs = recorded.workload.model, folder / made.path, recorded.inputs
         export(model, recorded.dtype, recorded.given[0], path, around=recorded.with_ends, inputs=inputs)
@@ -129,6 +129,11 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
         raise ExportError(f"--dynamic {names[0]}: the net's graph holds for this length alone")
     made.notes.append(f"exported again with a dynamic {' and '.join(dynamic)}; the speed is that of the fixed shape")
     return made
+
+
+def may_export_again(recorded: RecordedStage) -> bool:
+    """Return whether the stage's ONNX model follows from the network alone, without scales chosen on images."""
+    return recorded.kind == "onnx" and recorded.stage.calibration is None
 
 
 def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
@@ -225,7 +230,8 @@ class InChannelsLast(nn.Module):
 def as_package(recorded: RecordedStage, folder: Path) -> Made:
     """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
     stage, on_gpu = recorded.stage, is_cuda(recorded.workload.device.type)
-    if stage.target == "pipeline.stages.aot_inductor" and not recorded.ends.flags:
+    left_by_run = any(Path(artefact.path).name == PACKAGE for artefact in stage.artefacts)
+    if left_by_run and not recorded.ends.flags:
         copy_all(recorded, PACKAGE, folder)
         return Made("aot_inductor", PACKAGE)
     tuned = str(stage.options.get("mode", "")).startswith("max-autotune")
@@ -258,7 +264,7 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
     return Made("own_kernels", GRAPH, notes=[f"carries {count} files of unet-ladder, and needs torch and triton only"])
 
 
-MAKERS: dict[Kind, Callable[[RecordedStage, Path], Made]] = {
+MAKERS: dict[ExportKind, Callable[[RecordedStage, Path], Made]] = {
     "torchscript": as_torchscript,
     "exported": as_program,
     "aot_inductor": as_package,

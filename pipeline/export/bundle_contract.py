@@ -9,7 +9,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
-from pipeline.records.bundle_kinds import Kind
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
@@ -107,7 +107,7 @@ class Contract:
 
     stage: str
     target: str
-    kind: Kind
+    kind: ExportKind
     artefact: str
     input: TensorRule
     output: TensorRule

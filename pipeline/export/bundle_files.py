@@ -15,7 +15,7 @@ from pipeline.export import bundle_contract, carried
 from pipeline.export.bundle_contract import LOADER, Contract
 from pipeline.export.bundle_sums import write_sums
 from pipeline.records.atomic_json import write_text
-from pipeline.records.bundle_kinds import PACKAGES, Kind
+from pipeline.records.bundle_kinds import PACKAGES, ExportKind
 from pipeline.stages.common import aot_loading, input_forms
 
 GOLDEN = "golden.safetensors"
@@ -39,7 +39,7 @@ WINDOWS = """,
 and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of other sizes into windows"""
 
 
-def write_loader(kind: Kind, folder: Path) -> None:
+def write_loader(kind: ExportKind, folder: Path) -> None:
     """Copy load.py for this form, what it needs, and what checks the golden answers."""
     library = "onnx" if kind == "onnx" else "torch"
     shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
@@ -66,7 +66,7 @@ def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folde
     (folder / GOLDEN).write_bytes(save(parts))  # save_file makes a file that its user alone may read
 
 
-def write_requirements(kind: Kind, folder: Path) -> None:
+def write_requirements(kind: ExportKind, folder: Path) -> None:
     """Names and versions of the packages that the loader imports, without a build's suffix such as +cu130."""
     lines = []
     for name in PACKAGES[kind]:

@@ -8,7 +8,6 @@ from pipeline.config.request_error import nearest
 from pipeline.export.bundle_contract import Dynamic
 from pipeline.export.recorded_choice import check_options, named_or_winner, no_winner
 from pipeline.records import codec
-from pipeline.records.bundle_kinds import KIND_OF
 from pipeline.records.run_record import RunRecord, StageRecord
 
 
@@ -78,7 +77,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         ExportError: there is none, it wasn't right, or it has no form outside this project.
     """
     stage = named_or_winner(run, name)
-    able = [part.name for part in run.stages if part.target in KIND_OF and part.status == "ok"]
+    able = [part.name for part in run.stages if part.exports and part.status == "ok"]
     if stage is None:
         if name is None:
             raise ExportError(no_winner(able))
@@ -87,6 +86,6 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     check_options(stage)
-    if stage.target not in KIND_OF:
+    if not stage.exports:
         raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
     return stage

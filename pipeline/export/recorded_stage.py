@@ -17,7 +17,7 @@ from pipeline.export.export_request import Ends, ExportError
 from pipeline.export.moved_ends import with_ends
 from pipeline.inputs.datasets import load_dataset, window
 from pipeline.measure.batch import IMAGE, Batch
-from pipeline.records.bundle_kinds import KIND_OF, Kind
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.content_digest import file_digest
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
@@ -61,9 +61,10 @@ class RecordedStage:
         return with_ends(net, self.workload.contract, self.ends, self.workload.device)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ExportKind:
         """The form in which it leaves the project."""
-        return KIND_OF[self.stage.target]
+        assert self.stage.exports  # `export_request.chosen` refuses a stage without one
+        return self.stage.exports
 
     @property
     def batch(self) -> Tensor:

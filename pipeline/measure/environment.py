@@ -13,16 +13,21 @@ from pipeline.devices.variables import that_matter
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.machine import Environment
 
+# Of every run; a stage's YAML names those of its own runtime.
 PACKAGES = (
-    "torch", "torchvision", "triton", "onnx", "onnxscript", "onnxruntime-gpu", "onnxruntime", "numpy",
-    "hydra-core", "segmentation-models-pytorch", "monai", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12",
-    "openvino", "nncf", "jax", "torchax", "torchao", "apache-tvm", "lightning-thunder", "tensorrt-cu13",
-    "torch-tensorrt",
+    "torch", "torchvision", "triton", "numpy", "hydra-core", "segmentation-models-pytorch", "monai",
+    "nvidia-cudnn-cu13", "nvidia-cudnn-cu12",
 )  # fmt: skip
 
 
-def describe(device: torch.device, launcher: str = "basic") -> Environment:
-    """The environment of a worker on `device`; `launcher` is Hydra's."""
+def describe(device: torch.device, launcher: str = "basic", packages: tuple[str, ...] = ()) -> Environment:
+    """Describe the environment of a worker.
+
+    Args:
+        device: of the worker.
+        launcher: Hydra's.
+        packages: distributions besides `PACKAGES` whose versions count.
+    """
     properties = torch.cuda.get_device_properties(device) if is_cuda(device.type) else None
     cudnn = torch.backends.cudnn.version() if properties else None
     gpu = gpu_behind(device)
@@ -41,7 +46,7 @@ def describe(device: torch.device, launcher: str = "basic") -> Environment:
         cpu_threads=torch.get_num_threads(),
         python=platform.python_version(),
         platform=platform.platform(),
-        packages=installed(PACKAGES),
+        packages=installed((*PACKAGES, *packages)),
         commit=commit,
         dirty=dirty,
         launcher=launcher,

@@ -263,6 +263,8 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
         tolerance=spec.tolerance,
         options=spec.options,
         target=spec.target,
+        exports=spec.exports,
+        any_size=spec.any_size,
         legacy=spec.legacy,
     )
 

@@ -16,7 +16,7 @@ from pipeline.export import bundle_contract
 from pipeline.export.as_measured import check_batch
 from pipeline.export.bundle_sums import bundle_digest, changed_files
 from pipeline.predict.predictor import Planned, Predictor, Wanted
-from pipeline.records.bundle_kinds import Kind
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.error_line import first_line
 
 
@@ -95,7 +95,7 @@ def check_files(folder: Path) -> None:
         raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
 
 
-def loaded(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
+def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
     """The bundle's net, from what its contract takes to logits or classes.
 
     Raises:

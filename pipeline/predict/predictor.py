@@ -30,8 +30,6 @@ from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 
-# Stages that run the net as it is, and so take images of any size that the net takes.
-ANY_SIZE = {f"pipeline.stages.{name}" for name in ("eager", "tf32", "channels_last", "amp", "half")}
 CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 
@@ -141,7 +139,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
     return Planned(
         name=stage.name,
         words=words_for_kind(run.settings.data.name),
-        any_size=stage.target in ANY_SIZE,
+        any_size=stage.any_size,
         made_of=made_of(run, job),
         notes=notes,
         build=partial(built, job, folder, run),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import Tolerance
@@ -33,6 +34,9 @@ class StageSpec:
     legacy: bool
     tolerance: Tolerance
     options: dict[str, object]  # keyword arguments of `build`
+    exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
+    any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
+    packages: list[str] = field(default_factory=list)  # distributions whose versions the record names
 
 
 # Of a stage's YAML; its other keys are options.
@@ -99,6 +103,7 @@ class Job:
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)  # that the stage's answer must keep, too
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
     task: Task = SEGMENTATION
+    packages: tuple[str, ...] = ()  # of all stages of the run
 
 
 ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions", "environment"]
@@ -146,6 +151,7 @@ class RunConfig:
             reference=str(run_folder / REFERENCE_LOGITS),
             accuracy=self.accuracy,
             task=self.task,
+            packages=tuple(dict.fromkeys(name for spec in self.stages for name in spec.packages)),
         )
 
 

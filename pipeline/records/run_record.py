@@ -31,6 +31,7 @@ History of the schema:
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile, SearchAsked
 from pipeline.records.machine import Environment, MeasuredPeaks
@@ -195,6 +196,8 @@ class StageRecord:
     tolerance: Tolerance
     options: dict[str, Any]  # what was asked for
     target: str = ""  # import path of the module that built it
+    exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
+    any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
     status: Status = "failed"
     failure: FailureKind | None = None  # None where the stage is ok, or has not run
     reason: str = ""  # one line: why it isn't ok, or what is odd

@@ -8,7 +8,6 @@ from typing import Literal
 
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.records.bundle_kinds import KIND_OF
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.report.formatting import clean
 
@@ -43,12 +42,12 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     record = stage.stage
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
-    if record.target in KIND_OF and (why := _beyond_lines(record)):
+    if record.exports and (why := _beyond_lines(record)):
         return Usage(why, "", command, "sh")
     found = _in_words(_lines(summary, stage), summary)
     if record.net_layout == "NCHW":
         found = replace(found, code=as_it_lies(found.code))
-    if record.target not in KIND_OF:
+    if not record.exports:
         return found
     return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
 

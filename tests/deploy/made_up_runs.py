@@ -19,6 +19,7 @@ from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettin
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.input_nets import Volumes
 from tests.report import made_up_run as made_up
+from tests.stage_files import declared
 
 AFFINE = (1.5, 0.0, 0.0, -7.0, 0.0, 2.5, 0.0, -8.0, 0.0, 0.0, 3.5, -9.0)  # of NIfTI's srow_x, srow_y and srow_z
 SIZE, BATCH = 16, 2
@@ -44,11 +45,22 @@ def weights(folder: Path, seed: int = 0) -> Path:
 
 def stages() -> list[StageRecord]:
     """One that wins, the baseline, one that failed, and one for images of one size alone."""
-    half = replace(stage_record("half", steady_pair(2.0, b="half")), target="pipeline.stages.half", options={})
-    eager = replace(stage_record("eager", steady_pair(1.0, b="eager")), target="pipeline.stages.eager", options={})
+    half = replace(
+        stage_record("half", steady_pair(2.0, b="half")), target="pipeline.stages.half", options={}, **declared("half")
+    )
+    eager = replace(
+        stage_record("eager", steady_pair(1.0, b="eager")),
+        target="pipeline.stages.eager",
+        options={},
+        **declared("eager"),
+    )
     failed = replace(stage_record("fp8", steady_pair(3.0, b="fp8")), status="failed", reason="no such GPU", pairs=[])
     frozen = replace(
-        eager, name="torchscript", target="pipeline.stages.torchscript", pairs=[steady_pair(1.0, b="torchscript")]
+        eager,
+        name="torchscript",
+        target="pipeline.stages.torchscript",
+        **declared("torchscript"),
+        pairs=[steady_pair(1.0, b="torchscript")],
     )
     return [eager, half, failed, frozen]
 

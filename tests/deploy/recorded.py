@@ -13,6 +13,7 @@ from pipeline.records.machine import Environment
 from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from tests.report.made_up_run import pair
+from tests.stage_files import declared
 
 NET, OPTIONS = "models.unet.UNet", {"base": 2, "depth": 1}
 SIDE = 8
@@ -26,7 +27,9 @@ def stage(name: str, target: str = "", **fields: Any) -> StageRecord:
     """A stage that was right and took 2 ms a call."""
     good = StageRecord(
         name, name, "", Tolerance(1e-3, 1e-2, "rounding"), {}, target=target or f"pipeline.stages.{name}", status="ok",
-        execution=Execution("fp32"), pairs=[pair("eager", name, (0.004, 0.002), "cpu", blocks=2)],
+        execution=Execution("fp32"),
+        **declared((target or name).rpartition(".")[2]),
+        pairs=[pair("eager", name, (0.004, 0.002), "cpu", blocks=2)],
     )  # fmt: skip
     return replace(good, **fields)
 

@@ -21,6 +21,7 @@ def test_modules_that_were_kept_are_so_in_a_bundle(option: object, kept: list[st
     stage = replace(
         stage_record("half", None),
         target="pipeline.stages.half",
+        exports="exported",
         options={"keep_fp32": option},
         execution=Execution("fp16"),
     )

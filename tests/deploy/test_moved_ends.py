@@ -19,6 +19,7 @@ from pipeline.predict.assembled_masks import class_indices
 from pipeline.predict.predicting import batch_of
 from pipeline.predict.predictor import Predictor
 from pipeline.records import codec
+from pipeline.records.samples import Calibration, ImageSet
 from tests.deploy.recorded import SIDE, run_folder, stage
 from tests.deploy.test_exporting import asked, refused, small
 from tests.deploy.test_loaders import loader_in
@@ -97,7 +98,9 @@ def test_ends_that_cannot_be_moved_are_refused(
     words: list[str], name: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With what can be chosen."""
-    run = run_folder(tmp_path / "run", [stage(name)])
+    chosen_on = Calibration(ImageSet(2, []), None, choice_apart=True, apart=True)
+    calibration = chosen_on if name == "onnxruntime_int8" else None
+    run = run_folder(tmp_path / "run", [stage(name, calibration=calibration)])
     assert asked(run, "--stage", name, *words, "--to", tmp_path / "out") == REFUSED
     assert line in refused(capsys)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from pipeline.predict import bundle_predictor, predictor
 from pipeline.predict.predict_command import main
 from pipeline.records import codec
-from pipeline.records.bundle_kinds import Kind
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.request import Job
 from pipeline.records.run_record import RunRecord
 from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
@@ -34,7 +34,7 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         built.append("a stage")
         return build(job, folder, run)
 
-    def read(folder: Path, kind: Kind) -> Callable[[Tensor], Tensor]:
+    def read(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
         built.append("a bundle")
         return load(folder, kind)
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.analysis.choices import choices
+from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.report import answer
 from pipeline.report.large_numbers import numbers
@@ -204,11 +205,11 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
     assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"
 
 
-@pytest.mark.parametrize(("target", "named"), [("pipeline.stages.half", True), ("pipeline.stages.xla", False)])
-def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> None:
+@pytest.mark.parametrize(("form", "named"), [("exported", True), (None, False)])
+def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: bool) -> None:
     """Of stages that leave this project in some form."""
     summary = made_up.summary(RUN)
-    stage = replace(HALF, target=target, artefacts=[])
+    stage = replace(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named
 
@@ -217,7 +218,9 @@ def test_the_export_is_named_where_there_is_one(target: str, named: bool) -> Non
 def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target: str) -> None:
     """The lines of its stage cast none, and fail."""
     summary, how = made_up.summary(RUN), Execution("fp16", casts_own_values=True)
-    found = usage(summary, replace(summary.stages[4], stage=replace(stage, execution=how, target=target)))
+    found = usage(
+        summary, replace(summary.stages[4], stage=replace(stage, execution=how, target=target, exports="exported"))
+    )
     assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
     assert found.lead.startswith("The net makes fp32 values that its half weights don't take.")
 
@@ -225,7 +228,7 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
 def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
     """Its lines would have all in half precision, which overflows."""
     summary = made_up.summary(RUN)
-    stage = replace(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half")
+    stage = replace(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half", exports="exported")
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert (found.language, found.code) == ("sh", "python -m pipeline.export RUN --stage half --to DIR")
     assert found.lead.startswith("Modules stay in fp32 where half precision ends.")
