@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.fp32_switches import allow_tf32
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Execution, FailureKind, Precision, Status
 from pipeline.stages import Runner
 from pipeline.stages.api import Workload

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 
 
 class Conditioned(nn.Module):

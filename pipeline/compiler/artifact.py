@@ -15,12 +15,12 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.allowed_operations import is_allowed, without_rare
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
+from pipeline.compiler.errors import typed_line
 from pipeline.compiler.fx_graph import as_word
-from pipeline.measure.batch import Batch, batched
-from pipeline.measure.torch_export import exported_program
-from pipeline.records.atomic_json import write_json
-from pipeline.records.error_line import typed_line
+from pipeline.compiler.machine import write_json
+from pipeline.compiler.network_calls import exported_program
 
 # 7: an exported program with the kernels' operations. 6: a tile said which operand of its products comes first. 5: the
 # slope of SiLU and its like was no gain. 4: it wasn't said how far apart a window's taps are. 3: nor of how many slices

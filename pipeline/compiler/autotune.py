@@ -17,12 +17,9 @@ from typing import TypeVar
 import torch
 import triton
 
-from pipeline.devices.processors import processors
-from pipeline.measure.timers import graph_replay_ms
-from pipeline.records.atomic_json import write_json
-from pipeline.records.content_digest import code_digest
-from pipeline.records.error_line import first_line
-from pipeline.records.private_folder import locked, private_folder, private_text
+from pipeline.compiler.errors import first_line
+from pipeline.compiler.machine import code_digest, locked, private_folder, private_text, processors, write_json
+from pipeline.compiler.timing import graph_replay_ms
 
 Candidate = TypeVar("Candidate")
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import classes
+from pipeline.compiler.agreement import classes
 
 Run = Callable[[Tensor], Tensor]
 Given = TypeVar("Given")  # what a net is called with: a tensor, or a batch of several

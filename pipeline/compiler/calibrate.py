@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, fx
 
+from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.filled_budget import filled
 from pipeline.compiler.fp8_values import fp8_groups, quantisable_together, scales
 from pipeline.compiler.least_time import least_seconds
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.measure.batch import Batch, batched, of_batches
 
 
 def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:

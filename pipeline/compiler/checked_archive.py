@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline.compiler.allowed_operations import is_allowed
-from pipeline.records.error_line import shortened
+from pipeline.compiler.errors import shortened
 
 MOST_MEMBERS = 100_000
 MOST_BYTES_OF_GRAPH = 64 * 2**20

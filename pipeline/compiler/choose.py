@@ -10,7 +10,9 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.kernel_layer import KernelLayer
@@ -19,8 +21,6 @@ from pipeline.compiler.ops import tile_text
 from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 from pipeline.kernels.common.library import store_results
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch, batched
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.

@@ -17,14 +17,14 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from pipeline.compiler.autotune import Tuner, compiling_threads
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
 from pipeline.compiler.compile_processes import CompilingProcesses, worth_processes
+from pipeline.compiler.errors import typed_line
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.program import Program, Programs, only_noted
-from pipeline.measure.batch import Batch, batched
-from pipeline.records.error_line import typed_line
 
 
 def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:

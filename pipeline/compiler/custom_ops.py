@@ -18,8 +18,7 @@ from torch.autograd import forward_ad
 from torch.profiler import record_function
 
 from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.ops import KERNELS, tile_of
-from pipeline.devices.kinds import is_cuda
+from pipeline.compiler.ops import ANNOTATION, KERNELS, tile_of
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
@@ -28,7 +27,6 @@ from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
-from pipeline.records.chrome_trace import LAYER
 
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
@@ -129,8 +127,11 @@ def register(op: KernelOp) -> CustomOpDef:
         call, tile = kernel_call(op, given), given["tile"]
         if not len(call.x):  # TMA moves no empty tensor, and there is nothing to write
             return
-        with record_function(f"{LAYER}{given['layer']}"), torch.cuda.device_of(call.x):  # Triton takes the current one
-            if tile == REFERENCE or not is_cuda(call.x.device.type):
+        with (
+            record_function(f"{ANNOTATION}{given['layer']}"),
+            torch.cuda.device_of(call.x),
+        ):  # Triton takes the current one
+            if tile == REFERENCE or not call.x.is_cuda:
                 op.reference(*call.operands)
             else:
                 op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(str(tile)))
@@ -190,7 +191,7 @@ OPERATIONS = {op.name: register(op) for op in KERNELS}
 
 def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
     """Mean and variance [N, out] of statistics [N, blocks, 2, out]."""
-    if is_cuda(statistics.device.type):
+    if statistics.is_cuda:
         with torch.cuda.device_of(statistics):
             return merge_statistics(statistics, height, width, phases)
     return merged(statistics, height, width, phases)
@@ -219,7 +220,7 @@ def _norm_factors(
     So many neighbouring channels are normed together; saved nets of before don't say it, and mean each alone.
     """
     height, width = size
-    if is_cuda(statistics.device.type):
+    if statistics.is_cuda:
         with torch.cuda.device_of(statistics):
             return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps, group_width))
     return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases, group_width)
@@ -257,7 +258,7 @@ def _excite(
     reduce, reduce_bias, expand, expand_bias = weights
     layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
-    if is_cuda(statistics.device.type):
+    if statistics.is_cuda:
         with torch.cuda.device_of(statistics):
             return excitation(statistics, (height, width), phases, layers)
     return _excite_by_torch(statistics, weights, activation, slope, gate, size, phases)

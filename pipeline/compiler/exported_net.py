@@ -10,23 +10,16 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.allowed_operations import without_rare
-from pipeline.compiler.computed_weights import compute_once
-from pipeline.compiler.fx_graph import arguments, is_call
-from pipeline.measure.batch import Batch, batched
-from pipeline.measure.memory_formats import CHANNELS_LAST, in_dtype, laid_out, net_in_dtype, net_laid_out
-from pipeline.measure.module_casts import cast_own_values
-from pipeline.measure.net_layers import name_by_first_paths
-from pipeline.measure.torch_export import exported_program
-from pipeline.records.error_line import first_line
-from pipeline.records.run_record import Order
+from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
+from pipeline.compiler.errors import UnsupportedError, first_line
+from pipeline.compiler.folding import compute_once
+from pipeline.compiler.fx_graph import arguments, is_call, name_by_first_paths
+from pipeline.compiler.half import cast_own_values
+from pipeline.compiler.network_calls import exported_program
 
 InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
-
-
-class UnsupportedError(Exception):
-    """A net that torch can't export, the reason in one line."""
 
 
 class Entry(nn.Module):

@@ -8,12 +8,18 @@ from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_rounding import LEAST
-from pipeline.compiler.fx_graph import channel_concatenations, gives_image, part_of_answer, shape_of
+from pipeline.compiler.fx_graph import (
+    channel_concatenations,
+    gives_image,
+    is_matrix_work,
+    module_of,
+    part_of_answer,
+    shape_of,
+)
 from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
 from pipeline.compiler.layer_nodes import inputs_of, layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
-from pipeline.measure.net_layers import is_matrix_work, module_of
 
 Group = set[fx.Node]
 ATTENTION = "aten.scaled_dot_product_attention."

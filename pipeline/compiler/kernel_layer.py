@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.compiler.batch import laid_out
 from pipeline.compiler.fp8_rounding import quantised
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import ROWS, statistics_of
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters
-from pipeline.measure.memory_formats import laid_out
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 

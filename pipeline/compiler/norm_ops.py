@@ -14,8 +14,7 @@ from torch._library.custom_ops import CustomOpDef
 from torch.profiler import record_function
 
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, refuse_gradients
-from pipeline.compiler.ops import tile_of
-from pipeline.devices.kinds import is_cuda
+from pipeline.compiler.ops import ANNOTATION, tile_of
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
@@ -25,7 +24,6 @@ from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.merged_statistics import Norm
 from pipeline.kernels.norm_pass import NormPass
-from pipeline.records.chrome_trace import LAYER
 
 # A norm of x [N, C, H, W]: what its statistics [N, blocks, 2, C] are of, weight and bias of C values, what follows.
 NORM = (
@@ -76,7 +74,7 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
         early=True,  # a lowered graph's weights are constants
     )
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
-    with record_function(f"{LAYER}{given['layer']}"):
+    with record_function(f"{ANNOTATION}{given['layer']}"):
         if tile is None:
             conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
         else:
@@ -95,7 +93,7 @@ def _register(name: str, schema: str) -> CustomOpDef:
         given: dict[str, Any] = dict(zip(names, values, strict=False))  # torch leaves out what is as by default
         if not len(given["x"]):
             return
-        by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device.type)
+        by_torch = given["tile"] == REFERENCE or not given["x"].is_cuda
         with torch.cuda.device_of(given["x"]):
             RUNS[name](given, None if by_torch else tile_of(given["tile"]))
 

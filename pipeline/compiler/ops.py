@@ -24,6 +24,7 @@ from pipeline.kernels.common.kernel_op import KernelOp, Tile
 from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_grouped
 from pipeline.kernels.polyphase import grouped_strided, polyphase_layers
 
+ANNOTATION = "layer:"  # begins the name of a layer's range in a profile
 KERNELS: tuple[KernelOp, ...] = (
     conv3x3.OP,
     conv3x3_dilated.OP,

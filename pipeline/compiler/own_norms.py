@@ -10,7 +10,9 @@ from typing import Any
 
 from torch import Tensor, fx
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.choose import RIGHT, untimed_library
 from pipeline.compiler.custom_ops import layout, operation
 from pipeline.compiler.norm_ops import RUNS, far_from_reference
@@ -23,8 +25,6 @@ from pipeline.compiler.norm_passes import (
 )
 from pipeline.compiler.ops import tile_of, tile_text
 from pipeline.kernels import norm_pass
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch, batched
 
 WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 

@@ -16,11 +16,9 @@ from pipeline.compiler.decomposed_activations import uncast
 from pipeline.compiler.fx_graph import CLONE, arguments, is_call
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_matching import described, pair
-from pipeline.devices.kinds import is_cuda
-from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.capability import barred_on
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.common.nhwc import MOST_PIXELS, MOST_PROGRAMS
-from pipeline.measure.torch_device import vendor
 
 TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not None and not op.writes_logits)
 # They ask for no more than steps of 16 bytes. The others see all pixels, or all images, in one line.
@@ -48,9 +46,7 @@ class Choice(NamedTuple):
 
 def why_not_on(device: torch.device) -> str | None:
     """Why the kernels don't run on a device; None where they do."""
-    if not is_cuda(device.type):
-        return f"on a device without the kernels ({device.type})"
-    return supported(torch.cuda.get_device_capability(device), torch.float16, vendor())
+    return barred_on(device, torch.float16)
 
 
 def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:

@@ -14,20 +14,20 @@ from torch import Tensor, nn
 
 from pipeline.compiler.allowed_operations import LIBRARIES
 from pipeline.compiler.artifact import ABOUT, NET, archive_of
+from pipeline.compiler.batch import laid_out, net_laid_out
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.compiler.half import named_modules
 from pipeline.devices.kinds import is_cuda
 from pipeline.export.bundle_contract import Dynamic
 from pipeline.export.carried_kernels import carry
 from pipeline.export.export_request import ExportError
 from pipeline.export.recorded_stage import RecordedStage
-from pipeline.measure.memory_formats import laid_out, net_laid_out
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.cpp_compiler import package_compiler
-from pipeline.stages.common.kept_fp32 import named_modules
 from pipeline.stages.common.onnx_export import export
 from pipeline.stages.common.precision import half_net
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.datasets import middle_plane
-from pipeline.measure.accuracy import classes
-from pipeline.measure.batch import Batch
-from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records.content_digest import data_digest
 from pipeline.records.request import REFERENCE_FIRST
 from pipeline.records.run_record import RunRecord

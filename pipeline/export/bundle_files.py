@@ -11,12 +11,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from models.named_inputs import DOT
+from pipeline.compiler import input_forms
 from pipeline.export import bundle_contract, carried
 from pipeline.export.bundle_contract import LOADER, Contract
 from pipeline.export.bundle_sums import write_sums
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import PACKAGES, ExportKind
-from pipeline.stages.common import aot_loading, input_forms
+from pipeline.stages.common import aot_loading
 
 GOLDEN = "golden.safetensors"
 SUPPORT, CHECK, SHAPE = "support.py", "golden_check.py", "image_shape.py"

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.export import bundle_files
 from pipeline.export.artefacts import AXES, Made, check_dynamic, make
 from pipeline.export.bundle_contract import Contract, Dynamic, TensorRule, measured_of
@@ -20,7 +21,6 @@ from pipeline.export.judged_answers import golden_limits, judged
 from pipeline.export.moved_ends import classes
 from pipeline.export.recorded_stage import RecordedStage, check_weights, opened
 from pipeline.export.steps import Say
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent

@@ -12,13 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.image_batches import to_batch
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.export.bundle_contract import GoldenLimits, Judged
 from pipeline.export.carried.golden_check import FURTHER
 from pipeline.export.fresh_process import BundleFails, Said
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.export.steps import Say
 from pipeline.measure.accuracy import WrongShape, compare
-from pipeline.measure.fp32_switches import without_tf32
 from pipeline.records.accuracy_check import judge
 from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Accuracy

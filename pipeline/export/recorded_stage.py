@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from models.checkpoint import digest
 from models.image_batches import to_batch
+from pipeline.compiler.batch import IMAGE, Batch
+from pipeline.compiler.half import SHORT
 from pipeline.config.data_request import TENSORS
 from pipeline.devices.kinds import is_cuda
 from pipeline.errors import InputError
@@ -16,13 +18,11 @@ from pipeline.export.as_measured import check_net
 from pipeline.export.export_request import Ends, ExportError
 from pipeline.export.moved_ends import with_ends
 from pipeline.inputs.datasets import load_dataset, window
-from pipeline.measure.batch import IMAGE, Batch
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.content_digest import file_digest
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.stages.api import Workload
-from pipeline.stages.common.precision import SHORT
 from pipeline.worker.recorded_run import recorded_calibration, recorded_inputs, recorded_net, rotation_of
 from pipeline.worker.stage_target import build_function
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.compiler.agreement import classes
 from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import words_for
 from pipeline.records.run_record import Tolerance
@@ -72,32 +73,12 @@ def compare(
     return tally.accuracy()
 
 
-def classes(logits: Tensor) -> Tensor:
-    """[batch, height, width], uint8: the largest logit's class; of a single channel, whether it is above 0."""
-    chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
-    return chosen.to(torch.uint8)
-
-
 def margins(logits: Tensor) -> Tensor:
     """[batch, height, width]: top-1 minus top-2 logit; of a single channel, the distance from 0."""
     if logits.shape[1] == 1:
         return logits[:, 0].abs()
     best = logits.topk(2, dim=1).values
     return best[:, 0] - best[:, 1]
-
-
-def distance(got: Tensor, want: Tensor) -> float:
-    """‖got − want‖ / ‖want‖ of two tensors of one shape, any, where `want` is finite.
-
-    Infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
-    """
-    got, want = got.float(), want.float()
-    finite = want.isfinite()
-    if not torch.equal(finite, got.isfinite()):
-        return math.inf
-    got, want = got.where(finite, 0.0), want.where(finite, 0.0)
-    off, size = float((got - want).norm()), float(want.norm())
-    return off / size if size else math.inf if off else 0.0
 
 
 class _Tally:

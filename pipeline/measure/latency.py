@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.measure.clock import Clock
 from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed

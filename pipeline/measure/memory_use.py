@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from pipeline.compiler.batch import Batch
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import Batch
 from pipeline.measure.fingerprint import held_by
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Memory

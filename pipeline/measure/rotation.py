@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch, batched
+from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.fingerprint import fingerprint, is_same
 
 

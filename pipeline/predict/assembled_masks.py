@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.compiler.agreement import classes
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
-from pipeline.measure.accuracy import classes
 from pipeline.predict.image_windows import Span
 
 SIGMA = 1 / 8  # of a window's side

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from pipeline.compiler.batch import Batch
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.batch import Batch
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.stages.api import Runner

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from pipeline.measure.batch import Batch, batched
+from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.clock import Clock
 from pipeline.profiling import (
     autotune_counts,

@@ -6,7 +6,7 @@ from typing import get_args
 
 from torch import Tensor
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.profiling.inductor_source import compile_fusion
 from pipeline.profiling.operator_bytes import counted
 from pipeline.records.chrome_trace import TraceEvent, of

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, fx, nn
 
-from pipeline.measure.net_layers import is_matrix_work, module_of, name_by_first_paths
-from pipeline.measure.torch_export import exported_program
+from pipeline.compiler.fx_graph import is_matrix_work, module_of, name_by_first_paths
+from pipeline.compiler.network_calls import exported_program
 from pipeline.profiling.kernel_classes import classify, joins
 from pipeline.profiling.layer_time import BETWEEN, summed
 from pipeline.records.chrome_trace import GPU_WORK, TraceEvent, of

@@ -7,7 +7,7 @@ from torch import nn
 from torch.profiler import record_function
 from torch.utils.hooks import RemovableHandle
 
-from pipeline.measure.net_layers import layers
+from pipeline.compiler.fx_graph import layers
 from pipeline.records.chrome_trace import LAYER
 
 Enter = Callable[[str, nn.Module], None]  # the layer's path and the layer

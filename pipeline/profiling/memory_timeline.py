@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.operator_bytes import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched

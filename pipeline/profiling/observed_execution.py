@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.batch import of_batches
 from pipeline.errors import per_cent
-from pipeline.measure.batch import of_batches
 from pipeline.profiling.autotune_counts import eagerly
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.layer_scopes import hooked

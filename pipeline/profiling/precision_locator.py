@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.fp32_switches import without_tf32
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.profiling.layer_time import level
 from pipeline.records.diagnostics import PrecisionFault
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import profiler as cpu_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.profiling.kernel_classes import classify
 from pipeline.records.chrome_trace import CALL, GPU_WORK, TraceEvent, complete, length, of
 from pipeline.records.diagnostics import KernelRow, Profile

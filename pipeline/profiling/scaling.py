@@ -4,7 +4,7 @@ from statistics import median
 
 import torch
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.measure.clock import Clock
 from pipeline.records.diagnostics import BatchGrowth, ImageGrowth
 from pipeline.stages.api import IMAGE_RANK, Runner

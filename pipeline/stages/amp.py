@@ -5,11 +5,12 @@ import copy
 import torch
 from torch import Tensor
 
+from pipeline.compiler.batch import IN_WORDS, laid_out, net_laid_out
+from pipeline.compiler.half import short
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.memory_formats import IN_WORDS, laid_out, net_laid_out
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, why_fp32
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

@@ -9,17 +9,18 @@ from typing import Literal
 import torch
 import torch._inductor.metrics
 
+from pipeline.compiler.batch import IN_WORDS
+from pipeline.compiler.half import short
+from pipeline.compiler.input_forms import for_these_alone, form_of
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
 from pipeline.stages.common.aot_package import build_package, cold_start, load_package
 from pipeline.stages.common.cpp_compiler import package_compiler
 from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
-from pipeline.stages.common.input_forms import for_these_alone, form_of
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 PACKAGE = "package.pt2"
 CASTS = "casts.txt"  # what is said of them, beside the package

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.batch import IMAGE, Batch, of_batches
 from pipeline.inputs.input_contract import InputContract
-from pipeline.measure.batch import IMAGE, Batch, of_batches
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
 from pipeline.records.request import SCRATCH

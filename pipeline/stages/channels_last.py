@@ -4,9 +4,9 @@ import copy
 
 from torch import Tensor
 
+from pipeline.compiler.batch import laid_out, net_laid_out
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.memory_formats import laid_out, net_laid_out
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import eager_execution
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.half import Half, short
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.places import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
@@ -22,7 +23,7 @@ from pipeline.stages.common.inductor import (
     keep_graphs,
     own_cache,
 )
-from pipeline.stages.common.precision import Dtype, Half, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 
 def build(

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.compiler.capture import Captured
+from pipeline.compiler.half import short
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.stages.api import Runner, Skip, Workload
-from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, short
+from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.measure.fp32_switches import allow_tf32
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import eager_execution
 

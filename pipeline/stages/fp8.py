@@ -8,22 +8,22 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
+from pipeline.compiler.fx_graph import WHOLE, layers
+from pipeline.compiler.half import KeepFp32, layers_within, named_modules
 from pipeline.devices.kinds import is_cuda
 from pipeline.errors import InputError
 from pipeline.kernels.common.capability import supported
-from pipeline.measure.batch import Batch
-from pipeline.measure.net_layers import WHOLE, layers
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
 from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.inductor_search import Search
-from pipeline.stages.common.kept_fp32 import KeepFp32, layers_within, named_modules
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
 from pipeline.stages.common.rewritten_net import Rewritten, best_form
 from pipeline.stages.common.what_ran import owned_up, with_kept

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 
 from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
 from pipeline.stages.common.inductor_search import Search
-from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.net_candidate import tuner_in
 from pipeline.stages.common.rewritten_net import best_form
 from pipeline.stages.common.what_ran import owned_up, with_kept

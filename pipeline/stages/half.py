@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.compiler.half import KeepFp32, layers_within, named_modules, short
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.kept_fp32 import KeepFp32, layers_within, named_modules
-from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, why_fp32
 
 
 def build(

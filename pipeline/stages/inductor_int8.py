@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.budget import Budget
+from pipeline.compiler.fx_graph import module_of, name_by_first_paths
+from pipeline.compiler.half import AsItLies
+from pipeline.compiler.network_calls import exported_program
 from pipeline.devices import host
-from pipeline.measure.net_layers import module_of, name_by_first_paths
-from pipeline.measure.torch_export import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
@@ -25,7 +26,6 @@ from pipeline.stages.common.int8_layers import (
     passed,
 )
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import AsItLies
 
 EXTRA = "torchao"
 QUANTIZER = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"

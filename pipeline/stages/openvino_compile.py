@@ -13,13 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.half import AsItLies
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.inductor import check_compiled, compilations
 from pipeline.stages.common.openvino_plugin import EXTRA, chosen, counted, hint_of, kernels_of, observed, said, settings
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import AsItLies
 
 PIECES = "openvino.frontend.pytorch.torchdynamo.execute"  # module that keeps what was compiled
 

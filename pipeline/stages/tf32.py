@@ -2,8 +2,8 @@
 
 import torch
 
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.torch_device import has_compute
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.precision import eager_execution

@@ -5,14 +5,15 @@ from typing import Protocol
 
 import torch
 
+from pipeline.compiler.batch import IN_WORDS
+from pipeline.compiler.half import short
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.memory_formats import IN_WORDS
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import Dtype, half_dtype, half_net, short, why_fp32
+from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 EXTRA = "thunder"
 

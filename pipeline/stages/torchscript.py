@@ -15,15 +15,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.batch import IN_WORDS
+from pipeline.compiler.half import Half, short
+from pipeline.compiler.network_calls import DataDetached, allow_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.memory_formats import IN_WORDS
-from pipeline.measure.torch_export import DataDetached
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.data_dependence import reads_its_data
-from pipeline.stages.common.precision import Dtype, Half, half_dtype, half_net, short
+from pipeline.stages.common.precision import Dtype, half_dtype, half_net
 
 Method = Literal["trace", "script"]
 

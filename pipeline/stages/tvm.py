@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from pipeline.measure.torch_export import exported_program
+from pipeline.compiler.half import AsItLies
+from pipeline.compiler.network_calls import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import AsItLies
 
 EXTRA = "tvm"
 ARTEFACT = "tvm.so"

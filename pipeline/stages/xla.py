@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
+from pipeline.compiler.half import AsItLies, short
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.optional_library import library
-from pipeline.stages.common.precision import AsItLies, Dtype, half_dtype, short, why_fp32
+from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
 
 EXTRA = "xla"
 PLATFORMS = {"cuda": "cuda,cpu", "cpu": "cpu"}  # JAX's names; the first is where it computes

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from models.model_output import described, tensors_of
+from pipeline.compiler.agreement import distance
 from pipeline.errors import ImageError, ModelError, TensorError
 from pipeline.inputs.stain import UNLABELLED
-from pipeline.measure.accuracy import distance
 from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import TaskName

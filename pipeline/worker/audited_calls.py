@@ -11,7 +11,7 @@ from types import EllipsisType
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.sampling import undisturbed
 from pipeline.protocol import Audit

@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from pipeline.compiler import agreement
+from pipeline.compiler.batch import Batch, of_batches
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
-from pipeline.measure.batch import Batch, of_batches
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.denoising import denoised
 from pipeline.measure.full_load import FullLoad
@@ -131,7 +132,7 @@ class Bench:
         """How far the latents are from the net's own after each step of a denoising loop, relative L2."""
         expected = reference.load_logits(Path(self.job.reference), "denoised")
         steps = denoised(self.run, self.rotation.holding(0), self.job.task)
-        return [accuracy.distance(got, right) for got, right in zip(steps, expected, strict=True)]
+        return [agreement.distance(got, right) for got, right in zip(steps, expected, strict=True)]
 
     def _judged_answers(self) -> Iterator[Tensor]:
         """The logits of every batch that is judged, in order, of its own images alone."""
@@ -143,7 +144,7 @@ class Bench:
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
-        found = [accuracy.classes(part) for part in self.verified]
+        found = [agreement.classes(part) for part in self.verified]
         mask_images.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from models.image_batches import to_batch
+from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.errors import InputError
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.torch_device import open_device
 from pipeline.records.request import Job
 from pipeline.worker import workload

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import Batch
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.measure.own_functions import own_functions, replaced

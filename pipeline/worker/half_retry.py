@@ -8,8 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.folding import folded
+from pipeline.compiler.half import HALVES, SHORT, named_modules
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
 from pipeline.records.diagnostics import PrecisionFault
@@ -18,9 +20,7 @@ from pipeline.records.precision_text import fault_text
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import StageError
-from pipeline.stages.common.folding import folded
-from pipeline.stages.common.kept_fp32 import named_modules
-from pipeline.stages.common.precision import HALVES, SHORT, half_net
+from pipeline.stages.common.precision import half_net
 from pipeline.worker.bench import Bench
 from pipeline.worker.guard import RIGHT, Finding
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from models.image_batches import normaliser
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.accuracy import classes
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import Clock
 from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed

@@ -15,12 +15,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import Batch, laid_out, net_laid_out
+from pipeline.compiler.network_calls import trial, without_tf32
 from pipeline.devices.kinds import is_cuda
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
-from pipeline.measure.fp32_switches import without_tf32
-from pipeline.measure.memory_formats import laid_out, net_laid_out
-from pipeline.measure.trial_call import trial
 from pipeline.records.plan import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from models.build import ends_the_program
+from pipeline.compiler.batch import Batch
 from pipeline.errors import InputError, ModelError
-from pipeline.measure.batch import Batch
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.worker.contract import share_memory

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from models.image_batches import to_batch
 from models.tensor_files import file_at, headers, inputs_of, read_tensors, repeated
+from pipeline.compiler.batch import IMAGE
 from pipeline.config.data_request import TENSORS
 from pipeline.inputs.datasets import load_dataset, window
-from pipeline.measure.batch import IMAGE
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stages.api import CalibrationImages, Workload

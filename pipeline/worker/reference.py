@@ -12,9 +12,9 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from models.checkpoint import digest, stored_as
+from pipeline.compiler.batch import Batch
 from pipeline.errors import ModelError
 from pipeline.inputs.stain import WORD
-from pipeline.measure.batch import Batch
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.layer_scopes import hooked
 from pipeline.profiling.layer_time import layer_work

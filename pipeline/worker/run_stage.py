@@ -11,12 +11,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.batch import of_batches
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
-from pipeline.measure.accuracy import classes
-from pipeline.measure.batch import of_batches
 from pipeline.measure.denoising import denoised
-from pipeline.measure.fp32_switches import allow_tf32
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
 from pipeline.protocol import Audit, TakeSample
 from pipeline.records.plan import Phase

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
+from pipeline.compiler.batch import Batch
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import TensorError
 from pipeline.inputs.stain import UNLABELLED
-from pipeline.measure.batch import Batch
 from pipeline.records.request import DataSpec
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.calibration_share import share_of

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import Batch
 from pipeline.measure.rotation import Rotation
 from pipeline.records.request import Job
 from pipeline.stages.api import Workload

@@ -14,6 +14,7 @@ from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.image_batches import to_batch
 from models.model_output import with_output
+from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import (
     BYTES_OF_A_VALUE,
     BYTES_OF_A_VOXEL,
@@ -27,7 +28,6 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
 from pipeline.inputs.volume_files import values_in_volumes
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.records.run_settings import ModelSettings

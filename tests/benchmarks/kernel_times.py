@@ -20,13 +20,13 @@ from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.timing import graph_replay_ms
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.library import convolution
 from pipeline.measure.peaks import fp8_matmul
-from pipeline.measure.timers import graph_replay_ms
 
 DTYPES = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 # Relative L2 error allowed against the fp32 reference after the same rounding: what is left is the order of the sums,

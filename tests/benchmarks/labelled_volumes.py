@@ -18,7 +18,7 @@ from torch import Tensor
 from models import checkpoint
 from models.training import fit, net_of
 from models.typed_net import typed_net
-from pipeline.measure.memory_formats import laid_out
+from pipeline.compiler.batch import laid_out
 
 COUNT, SIDE, CROP = 12, 128, 96
 SMOOTH = 6.0  # voxels: the standard deviation of the Gaussian that the field is smoothed by

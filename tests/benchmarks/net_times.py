@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.folding import folded
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
-from pipeline.measure.timers import full_load_ms
+from pipeline.compiler.timing import full_load_ms
 from pipeline.records.atomic_json import write_json
 from pipeline.stages.api import Workload
-from pipeline.stages.common.folding import folded
 from tests.benchmarks.nets import NETS, NetCase
 
 OPTIONS: dict[str, dict[str, object]] = {"fused": {}, "fp8": {"keep_fp16": "none", "calibration_images": 8}}

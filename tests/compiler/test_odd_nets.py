@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.measure.accuracy import distance
 from tests.compiler.nets import image
 from tests.compiler.rewriting import own_calls, rewritten_from
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from pipeline.compiler import norm_ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.norm_ops import RUNS
@@ -20,7 +21,6 @@ from pipeline.compiler.ops import tile_text
 from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, put_own_norms
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.measure.batch import Batch
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import called, computing, lowered, own_calls, rewrite_all, rewritten_from
 

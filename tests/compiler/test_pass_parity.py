@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.exported_net import UnsupportedError, export
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
 from tests.compiler.nets import NETS, classic, image
 from tests.compiler.rewriting import (

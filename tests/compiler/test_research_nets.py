@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.measure.accuracy import distance
 from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, U2Net, UNet3Plus, WarpedUNet
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import rewritten_from

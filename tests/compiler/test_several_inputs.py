@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import ABOUT, load, save
 from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer, choose
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fx_graph import channel_concatenations
+from pipeline.compiler.half import Half
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
-from pipeline.stages.common.precision import Half
 from tests.compiler.nets import lively
 from tests.compiler.rewriting import layers, own_calls, rewrite_all
 from tests.input_nets import SEVERAL

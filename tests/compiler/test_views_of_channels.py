@@ -9,14 +9,15 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import archive_of
 from pipeline.compiler.checked_archive import checked_archive
-from pipeline.compiler.exported_net import ExportedNet, UnsupportedError, export
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.export.artefacts import check_alone
 from pipeline.export.export_request import ExportError
-from pipeline.measure.accuracy import distance
 from tests.compiler.rewriting import own_calls, rewrite_all
 
 # torch's own, of the bytes that it reads: nobody writes to the weights

@@ -13,11 +13,11 @@ from torch import Tensor
 from models.checkpoint import digest
 from models.image_batches import to_batch
 from models.unet import UNet
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.export import export_command
 from pipeline.export.as_measured import other_values
 from pipeline.inputs.image_files import read_image
-from pipeline.measure.accuracy import classes
-from pipeline.measure.fp32_switches import without_tf32
 from pipeline.predict import predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from models.image_batches import to_batch
+from pipeline.compiler import input_forms
 from pipeline.export import artefacts, bundle_files, recorded_stage
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records import codec
 from pipeline.records.run_record import Execution
 from pipeline.stages import torchscript
-from pipeline.stages.common import input_forms
 from tests.deploy.recorded import run_folder, stage
 
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from models.build import build_model
 from pipeline.compiler.artifact import save
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
@@ -23,7 +24,6 @@ from pipeline.export.fresh_process import Said
 from pipeline.export.recorded_choice import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
-from pipeline.measure.batch import Batch
 from pipeline.predict import predict_command
 from pipeline.predict.bundle_predictor import of_bundle
 from pipeline.predict.predictor import Wanted

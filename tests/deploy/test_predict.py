@@ -11,13 +11,13 @@ from PIL import Image
 
 from models.build import build_model
 from models.image_batches import to_batch
+from pipeline.compiler.agreement import classes
 from pipeline.config.request_error import RequestError
 from pipeline.export import bundle_contract
 from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.export.bundle_sums import write_sums
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
-from pipeline.measure.accuracy import classes
 from pipeline.predict import assembled_masks, mask_files
 from pipeline.predict.image_cases import cases_in
 from pipeline.predict.image_windows import Cut

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import check, classes, compare, distance
+from pipeline.compiler.agreement import classes, distance
+from pipeline.measure.accuracy import check, compare
 from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import VOLUMES
 from tests.fake_machine import ACCURACY, TOLERANCE

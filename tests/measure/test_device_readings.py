@@ -9,9 +9,9 @@ import pynvml
 import pytest
 import torch
 
+from pipeline.compiler.batch import batched, of_batches
 from pipeline.devices import discover, host, nvml
 from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
-from pipeline.measure.batch import batched, of_batches
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.full_load import FullLoad
 from pipeline.measure.sampling import no_state

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.measure.memory_of_contents import ROUNDS, remembered
 from pipeline.measure.rotation import Rotation
 from tests.fake_machine import FakeClock

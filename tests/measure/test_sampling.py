@@ -6,8 +6,8 @@ from itertools import count, cycle
 import pytest
 import torch
 
+from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.nvml import DeviceState
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
 from pipeline.measure.sampling import Watch, calls_per_sample, take_sample

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipeline.compiler.batch import Batch, batched
 from pipeline.config.goal_request import read_accuracy
 from pipeline.config.request_error import RequestError
 from pipeline.measure.accuracy import check
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.denoising import denoised, kept_signal
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.run_record import Tolerance

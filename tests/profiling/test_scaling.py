@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.batch import batched
+from pipeline.compiler.batch import batched
 from pipeline.profiling.scaling import image_growth
 from pipeline.records.diagnostics import ImageGrowth
 from pipeline.stages import Runner

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import fx
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.custom_ops import KernelCall, kernel_call
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
-from pipeline.measure.batch import Batch
 from tests.random_nets.draw import Draw
 from tests.random_nets.net import random_net
 from tests.random_nets.trial import rewritten

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.model_output import with_output
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from tests.random_nets.blocks import block
 from tests.random_nets.draw import Draw
 from tests.random_nets.layers import Conv, made

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import Entry, ExportedNet, export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.norm_passes import found_passes, put_pass
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
 from pipeline.records.error_line import typed_line
 from tests.compiler.rewriting import layers, rewrite_all
 from tests.random_nets.draw import Draw

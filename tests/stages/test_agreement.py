@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.stages.common.agreement import AGREES, WrongAnswerError, check_agreement
+from pipeline.compiler.agreement import AGREES, WrongAnswerError, check_agreement
 
 EXACT = torch.linspace(-1.0, 1.0, 4096).reshape(1, 1, 64, 64)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._inductor import cpu_vec_isa
 
-from pipeline.measure.module_casts import CAST_OWN_VALUES
+from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
 from pipeline.stages.common import aot_loading, aot_package

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import net_in_dtype
 from pipeline.compiler.exported_net import Entry
-from pipeline.measure.accuracy import distance
-from pipeline.measure.memory_formats import net_in_dtype
-from pipeline.stages.common.precision import AsItLies, Half
+from pipeline.compiler.half import AsItLies, Half
 
 
 class Fourier(nn.Module):

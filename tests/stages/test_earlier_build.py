@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.compiler import agreement
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.stages import fp8
-from pipeline.stages.common import agreement, rewritten_net
+from pipeline.stages.common import rewritten_net
 from pipeline.stages.common.earlier_build import fastest_or_known, values_digest, without_fp8
 from pipeline.stages.common.rewritten_net import Rewritten
 from tests.compiler.rewriting import copied

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.capture import Captured
+from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.stages.common import onnx_session
-from pipeline.stages.common.graph_capture import Captured
-from pipeline.stages.common.input_forms import for_these_alone, form_of
 
 OTHERS = {
     "one image": (torch.ones(1, 3, 4, 5), r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and this net was built for "),

@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 from pipeline.compiler.exported_net import export
+from pipeline.compiler.folding import folded
 from pipeline.stages.api import Workload
-from pipeline.stages.common.folding import folded
 from tests.stages.test_stages import references
 
 

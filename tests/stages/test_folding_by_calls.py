@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.measure.batch import Batch
-from pipeline.measure.trial_call import trial_copy
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.folding import folded
+from pipeline.compiler.half import AsItLies
+from pipeline.compiler.network_calls import trial_copy
 from pipeline.stages.api import Workload
-from pipeline.stages.common.folding import folded
 from pipeline.stages.common.onnx_export import Borders
-from pipeline.stages.common.precision import AsItLies, half_net
+from pipeline.stages.common.precision import half_net
 from tests.compiler.nets import lively
 
 Forward = Callable[[Any, Tensor], Tensor]

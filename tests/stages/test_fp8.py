@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from pipeline.compiler import calibrate
 from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan
-from pipeline.measure.batch import Batch, batched
 from pipeline.profiling.layer_time import layer_work
 from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet

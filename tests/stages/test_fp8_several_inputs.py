@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load
 from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.kernels.common.nhwc import FP8_MAX
-from pipeline.measure.accuracy import distance
-from pipeline.measure.batch import Batch
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.tasks import Task
 from pipeline.stages import fp8

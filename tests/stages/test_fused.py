@@ -14,7 +14,8 @@ from models.unet import UNet
 from pipeline.compiler.artifact import load
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.custom_ops import REFERENCE
-from pipeline.compiler.exported_net import ExportedNet, UnsupportedError
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Workload, silent

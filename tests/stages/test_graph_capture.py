@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.stages.common.graph_capture import Captured
+from pipeline.compiler.capture import Captured
 
 MODES = {"inference_mode": torch.inference_mode, "no_grad": torch.no_grad, "neither": nullcontext}
 

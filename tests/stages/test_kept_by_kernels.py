@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
-from pipeline.compiler.exported_net import UnsupportedError
-from pipeline.measure.accuracy import distance
+from pipeline.compiler.errors import UnsupportedError
 from pipeline.records.run_record import Execution
 from pipeline.stages import fp8, fused
 from pipeline.stages.api import Runner, StageError

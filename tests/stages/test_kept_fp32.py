@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.compiler.half import Half, in_half, layers_within
 from pipeline.stages.api import Workload
-from pipeline.stages.common.kept_fp32 import in_half, layers_within
-from pipeline.stages.common.precision import Half, half_net
+from pipeline.stages.common.precision import half_net
 
 
 class TwoNames(nn.Module):

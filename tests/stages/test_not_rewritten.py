@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.budget import Budget
-from pipeline.compiler.exported_net import UnsupportedError
+from pipeline.compiler.errors import UnsupportedError
 from pipeline.stages import fp8
 from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
 from pipeline.stages.common.not_rewritten import by_inductor_alone

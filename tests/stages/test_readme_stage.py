@@ -15,7 +15,7 @@ from models.unet import UNet
 from pipeline.analysis.recommendations import rules
 from pipeline.analysis.roofline import roofline_of
 from pipeline.analysis.summary import summarize
-from pipeline.measure.fp32_switches import allow_tf32
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.profiling.observed_execution import complete, tf32_allowed
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from pipeline.compiler.artifact import load
 from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget
-from pipeline.measure.batch import Batch
 from pipeline.stages import fp8, fused
 from pipeline.stages.api import Workload
 from pipeline.stages.common import not_rewritten, rewritten_net

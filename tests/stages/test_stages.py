@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch._inductor.cpu_vec_isa import VecAVX2
 
+from pipeline.compiler.half import Half
 from pipeline.config.stage_options import signature_of
 from pipeline.measure import accuracy
 from pipeline.records.request import STAGE_FIELDS
@@ -25,7 +26,6 @@ from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload
 from pipeline.stages.common.inductor import believe_the_processor
-from pipeline.stages.common.precision import Half
 from tests.config.test_load import composed
 from tests.fork_server import torch_alone
 from tests.process_state import own_switches

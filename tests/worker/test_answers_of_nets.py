@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from models.build import build_model
 from pipeline.compiler.exported_net import Entry
+from pipeline.compiler.half import AsItLies
 from pipeline.errors import ModelError
-from pipeline.stages.common.precision import AsItLies
 from pipeline.worker.net_contract import check
 from tests.worker.test_net_contract import IMAGES, Head, work
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.measure.rotation import Rotation
 from pipeline.protocol import Audit
 from pipeline.worker import audited_calls

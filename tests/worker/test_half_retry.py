@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.half import Half
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault
@@ -15,7 +16,6 @@ from pipeline.records.precision_text import fault_text
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord, Tolerance
 from pipeline.stages.api import StageError
-from pipeline.stages.common.precision import Half
 from pipeline.worker import half_retry
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from models.image_batches import to_batch
+from pipeline.compiler.agreement import classes
+from pipeline.compiler.batch import Batch, batched
 from pipeline.inputs.input_contract import NAMED, InputContract
-from pipeline.measure.accuracy import classes
-from pipeline.measure.batch import Batch, batched
 from pipeline.measure.clock import TorchClock
 from pipeline.stages.api import Workload
 from pipeline.worker import run_stage

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from models.unet import UNet
+from pipeline.compiler.batch import batched
 from pipeline.errors import ModelError
-from pipeline.measure.batch import batched
 from pipeline.records.request import ModelSpec
 from pipeline.worker.reference import copied, fp64_error, save_logits
 from pipeline.worker.workload import net_of_spec

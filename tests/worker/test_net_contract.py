@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.model_output import with_output
+from pipeline.compiler.batch import batched
 from pipeline.errors import ImageError, ModelError
-from pipeline.measure.batch import batched
 from pipeline.stages.api import Workload
 from pipeline.worker.net_call import Net, called
 from pipeline.worker.net_contract import check, check_memory

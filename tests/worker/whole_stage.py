@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from pipeline.compiler.half import KeepFp32, named_modules
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.kept_fp32 import KeepFp32, named_modules
 from pipeline.stages.common.precision import half_net
 
 

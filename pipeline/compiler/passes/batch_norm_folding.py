@@ -4,11 +4,10 @@ import operator
 
 from torch import Tensor, fx
 
-from pipeline.compiler.batch_norm import BatchNorm, fold
+from pipeline.compiler.batch import laid_out
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, only_user, replace
-from pipeline.measure.memory_formats import laid_out
-from pipeline.measure.net_layers import module_of
+from pipeline.compiler.folding import BatchNorm, fold
+from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, module_of, only_user, replace
 
 NORM = "aten._native_batch_norm_legit_no_training.default"
 TRANSPOSED = ("aten.conv_transpose2d.input", "aten.conv_transpose3d.input")

@@ -5,10 +5,9 @@ from torch import fx
 from torch.nn import functional
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, only_user, shape_of, source
+from pipeline.compiler.fx_graph import add_constant, arguments, calls, is_call, module_of, only_user, shape_of, source
 from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, describe, pair
 from pipeline.kernels import conv_first, depthwise
-from pipeline.measure.net_layers import module_of
 
 OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
 

@@ -10,10 +10,9 @@ from torch._ops import OpOverload
 from torch.fx.node import Argument
 from torch.utils._pytree import tree_map
 
+from pipeline.compiler.batch import CHANNELS_LAST, laid_out
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import BY_STORAGE, add_constant, arguments, is_call, replace
-from pipeline.measure.memory_formats import CHANNELS_LAST, laid_out
-from pipeline.measure.net_layers import module_of
+from pipeline.compiler.fx_graph import BY_STORAGE, add_constant, arguments, is_call, module_of, replace
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
 GROWTH, FREE_BYTES = 4, 2**20

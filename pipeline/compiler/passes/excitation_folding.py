@@ -13,6 +13,7 @@ from pipeline.compiler.fx_graph import (
     calls,
     gives_image,
     is_call,
+    module_of,
     only_user,
     replace,
     shape_of,
@@ -27,7 +28,6 @@ from pipeline.compiler.passes.norm_sums import LEAST_CHANNELS
 from pipeline.kernels.common.activation import Activation, recognised
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.excitation import MOST_INNER
-from pipeline.measure.net_layers import module_of
 
 POOL, MEAN = "aten.adaptive_avg_pool2d.default", "aten.mean.dim"
 GATES = {"aten.sigmoid.default": "sigmoid", "aten.hardsigmoid.default": "hardsigmoid"}

@@ -16,6 +16,7 @@ from pipeline.compiler.fx_graph import (
     gives_image,
     is_call,
     like,
+    module_of,
     only_user,
     replace,
     shape_of,
@@ -28,7 +29,6 @@ from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, re
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.measure.net_layers import module_of
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}

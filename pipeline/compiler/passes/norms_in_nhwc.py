@@ -13,8 +13,7 @@ from torch import Tensor, fx
 from torch.fx.node import Argument
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import add_constant, arguments, calls, gives_image, shape_of
-from pipeline.measure.net_layers import module_of
+from pipeline.compiler.fx_graph import add_constant, arguments, calls, gives_image, module_of, shape_of
 
 aten = torch.ops.aten
 INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"

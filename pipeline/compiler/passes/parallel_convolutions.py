@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from pipeline.compiler.batch_norm import fold
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, only_user, replace, shape_of
+from pipeline.compiler.folding import fold
+from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, module_of, only_user, replace, shape_of
 from pipeline.compiler.passes.batch_norm_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
 from pipeline.compiler.passes.kernel_matching import each_axis, padding
-from pipeline.measure.net_layers import module_of
 
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 

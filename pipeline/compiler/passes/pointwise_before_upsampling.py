@@ -3,11 +3,10 @@
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import arguments, calls, is_call, like, only_user, shape_of, source
+from pipeline.compiler.fx_graph import arguments, calls, is_call, like, module_of, only_user, shape_of, source
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, UPSAMPLING, describe
 from pipeline.compiler.passes.upsampling_composition import NEAREST
-from pipeline.measure.net_layers import module_of
 
 
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:

@@ -11,13 +11,13 @@ from pipeline.compiler.fx_graph import (
     calls,
     is_call,
     joined,
+    module_of,
     only_user,
     replace,
     shape_of,
     source,
 )
 from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, pair
-from pipeline.measure.net_layers import module_of
 
 
 def drop_identities(net: ExportedNet) -> list[str]:

@@ -12,6 +12,7 @@ from pipeline.compiler.fx_graph import (
     is_call,
     joined,
     like,
+    module_of,
     only_user,
     shape_of,
 )
@@ -19,7 +20,6 @@ from pipeline.compiler.layer_nodes import put_layer
 from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, by_its_sizes, describe
 from pipeline.compiler.upsampled_layer import LibraryPhases, UpsampledLayer, Upsampling
 from pipeline.kernels.common.kernel_op import CHANNELS
-from pipeline.measure.net_layers import module_of
 
 NEAREST = "aten.upsample_nearest2d.vec"
 

@@ -22,6 +22,7 @@ from pipeline.compiler.fx_graph import (
     calls,
     is_call,
     like,
+    module_of,
     replace,
     shape_of,
 )
@@ -34,7 +35,6 @@ from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_vo
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
 from pipeline.kernels.polyphase import polyphase_layers
-from pipeline.measure.net_layers import module_of
 
 aten = torch.ops.aten
 CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"

@@ -3,8 +3,8 @@
 import torch
 import triton
 
-from pipeline.devices.kinds import FP8, Vendor
-
+FP8 = (8, 9)  # Ada brought fp8 matrix instructions
+CUDA = "cuda"  # the type of a device
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
 # The major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written.
 HOPPER = 9
@@ -16,7 +16,7 @@ REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
 REACHING_VIEWS = ((3, 6), (3, 7))
 
 
-def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = "nvidia") -> str | None:
+def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nvidia") -> str | None:
     """Why kernels of this room can't run in `dtype` on a GPU of this compute capability, or None where they can.
 
     The plain Triton kernels can wherever Triton has half-precision products: before Hopper it turns the boxes that
@@ -33,6 +33,18 @@ def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: Vendor = 
     if capability < AMPERE:
         return f"{name} has no asynchronous copies to shared memory: they came with 8.0"
     return None
+
+
+def barred_on(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why kernels of this package can't run in `dtype` on a device, or None where they can."""
+    if device.type != CUDA:
+        return f"on a device without the kernels ({device.type})"
+    return supported(torch.cuda.get_device_capability(device), dtype, vendor())
+
+
+def vendor() -> str:
+    """Return the vendor of the GPUs that this build of torch calls "cuda"."""
+    return "nvidia" if torch.version.hip is None else "amd"
 
 
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:

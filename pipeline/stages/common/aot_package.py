@@ -58,7 +58,7 @@ def build_package(
     import torch
     from torch._inductor import aoti_compile_and_package
 
-    from pipeline.measure.torch_export import exported_program
+    from pipeline.compiler.network_calls import exported_program
     from pipeline.stages.common.cpp_compiler import package_compiler
 
     path.parent.mkdir(parents=True, exist_ok=True)

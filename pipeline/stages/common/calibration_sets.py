@@ -1,6 +1,6 @@
 """The images that a stage with few bits looks at: some give its scales, others say which layers it must not touch."""
 
-from pipeline.measure.batch import Batch
+from pipeline.compiler.batch import Batch
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import CalibrationImages, Workload
 

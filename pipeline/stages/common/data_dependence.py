@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.measure.batch import Batch
-from pipeline.measure.function_mode import Function, FunctionMode
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.network_calls import Function, FunctionMode
 
 BRIGHTER = 10  # times; much more would overflow in fp16
 READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor

@@ -12,16 +12,16 @@ from torch import Tensor, fx, nn
 from torch._inductor.async_compile import shutdown_compile_workers
 
 from pipeline.compiler.autotune import HOME, Tuner
+from pipeline.compiler.capture import Captured
 from pipeline.compiler.custom_ops import layout
+from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.compiler.lowering import Plan
+from pipeline.compiler.network_calls import allow_tf32
 from pipeline.measure.fingerprint import held_by
-from pipeline.measure.fp32_switches import allow_tf32
-from pipeline.measure.module_casts import CAST_OWN_VALUES
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import INDUCTOR, Execution, Order
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.records.samples import Calibration
-from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import Mode, compile_counting_bytes
 from pipeline.stages.common.time_limit import TooLongError, within
 

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.autotune import Tuner
-from pipeline.measure.timers import full_load_ms
-from pipeline.measure.trial_call import refuses
+from pipeline.compiler.capture import Captured
+from pipeline.compiler.half import FULL, Half, short
+from pipeline.compiler.network_calls import refuses
+from pipeline.compiler.timing import full_load_ms
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import IMAGE_RANK, VOLUME_RANK, Runner, Workload
-from pipeline.stages.common.graph_capture import Captured
 from pipeline.stages.common.inductor import check_compiled
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
 from pipeline.stages.common.net_candidate import (
@@ -24,7 +25,7 @@ from pipeline.stages.common.net_candidate import (
     quoted,
     switch_on_the_library,
 )
-from pipeline.stages.common.precision import FULL, Half, eager_execution, half_net, short
+from pipeline.stages.common.precision import eager_execution, half_net
 from pipeline.stages.common.time_limit import TooLongError
 
 

@@ -11,9 +11,9 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from pipeline.measure.batch import Batch, batched
-from pipeline.measure.torch_export import exportable
-from pipeline.stages.common.precision import AsItLies
+from pipeline.compiler.batch import Batch, batched
+from pipeline.compiler.half import AsItLies
+from pipeline.compiler.network_calls import exportable
 
 OUTPUT = "logits"
 

@@ -9,10 +9,10 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import Batch, batched
+from pipeline.compiler.batch import Batch, batched
+from pipeline.compiler.input_forms import Form, check_forms, form_of
 from pipeline.records.error_line import first_line
 from pipeline.stages.api import StageError
-from pipeline.stages.common.input_forms import Form, check_forms, form_of
 from pipeline.stages.common.onnx_export import OUTPUT
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.measure.batch import IMAGE
+from pipeline.compiler.batch import IMAGE
 from pipeline.stages.api import Workload
 from pipeline.stages.common.onnx_export import export, layers_of
 

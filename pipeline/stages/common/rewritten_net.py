@@ -10,31 +10,32 @@ from functools import cached_property, partial
 import torch
 from torch import fx
 
+from pipeline.compiler.agreement import check_agreement
 from pipeline.compiler.artifact import save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.choose import choose, untimed_library
 from pipeline.compiler.compile_ahead import compiled_beside, programs_of
-from pipeline.compiler.exported_net import CASTS, ExportedNet, UnsupportedError, export
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.exported_net import CASTS, ExportedNet, export
+from pipeline.compiler.folding import folded
 from pipeline.compiler.fx_graph import shape_of
+from pipeline.compiler.half import in_half
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
+from pipeline.compiler.timing import full_load_ms
 from pipeline.compiler.upsampled_layer import UpsampledLayer
 from pipeline.compiler.wide_buffers import find_places
 from pipeline.devices.kinds import is_cuda
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.program import Programs
-from pipeline.measure.fp32_switches import without_tf32
-from pipeline.measure.timers import full_load_ms
 from pipeline.records.run_record import CompileFacts
 from pipeline.records.run_record import Precision as PrecisionName
 from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common.agreement import check_agreement
-from pipeline.stages.common.folding import folded
 from pipeline.stages.common.inductor import triton_as_inductor_has_it
 from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, most_seconds, worth_it
-from pipeline.stages.common.kept_fp32 import in_half
 from pipeline.stages.common.net_candidate import (
     Candidate,
     captured,

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from torch import nn
 
+from pipeline.compiler.half import layers_within
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner
 from pipeline.stages.common.inductor_search import MODES
-from pipeline.stages.common.kept_fp32 import layers_within
 
 
 def owned_up(runner: Runner, promised: Precision) -> Runner:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pipeline.stages.common.input_forms import check_forms, form_of
+from pipeline.compiler.input_forms import check_forms, form_of
 
 SIDE_STREAM_CALLS = 3  # before the capture, as torch's notes on CUDA graphs ask: libraries allocate workspaces first
 

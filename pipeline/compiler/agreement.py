@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
-from pipeline.measure.accuracy import distance
-from pipeline.records.run_record import Precision
+from pipeline.compiler.half import Precision
 
 # How far a candidate may be from the same net without our kernels (relative L2): a wrong kernel is off by more in most
 # nets. How right a stage must be is its tolerance, against fp32.
@@ -46,3 +46,23 @@ def check_agreement(
     ours, theirs = distance(answer, exact), distance(plain, exact)
     if not (math.isfinite(theirs) and ours <= min(AS_NEAR * theirs, FURTHEST)):
         raise WrongAnswerError(f"{wrong}, and {ours:.3g} off those in fp32, from which {by}'s are {theirs:.3g}")
+
+
+def distance(got: Tensor, want: Tensor) -> float:
+    """‖got − want‖ / ‖want‖ of two tensors of one shape, any, where `want` is finite.
+
+    Infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
+    """
+    got, want = got.float(), want.float()
+    finite = want.isfinite()
+    if not torch.equal(finite, got.isfinite()):
+        return math.inf
+    got, want = got.where(finite, 0.0), want.where(finite, 0.0)
+    off, size = float((got - want).norm()), float(want.norm())
+    return off / size if size else math.inf if off else 0.0
+
+
+def classes(logits: Tensor) -> Tensor:
+    """[batch, height, width], uint8: the largest logit's class; of a single channel, whether it is above 0."""
+    chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
+    return chosen.to(torch.uint8)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.measure.accuracy import distance
-from pipeline.measure.one_type import OneType
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.half import OneType
 
 VALUE = torch.rand(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
 TURN = torch.tensor([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0]])

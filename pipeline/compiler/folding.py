@@ -1,19 +1,22 @@
-"""A copy of a net whose batch norms are part of the convolutions before them."""
+"""A copy of a network whose batch norms are part of the convolutions before them, and whose weights are plain."""
 
 import copy
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize, prune
+from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
+from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
+from torch.utils._pytree import tree_leaves
 
-from pipeline.compiler.batch_norm import BatchNorm, fold
-from pipeline.compiler.computed_weights import compute_once
-from pipeline.measure.batch import Batch, batched
-from pipeline.measure.fp32_switches import without_tf32
-from pipeline.measure.trial_call import trial, trial_copy
-from pipeline.stages.common.seen_calls import run_in_order_alone
+from pipeline.compiler.batch import Batch, batched
+from pipeline.compiler.network_calls import Function, FunctionMode, trial, trial_copy, without_tf32
 
 MOST_APART = 1e-2  # relative; folding rounds by 1e-6 in fp32, by 5e-3 where a net computes in bf16 within
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
@@ -147,3 +150,132 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
     names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
     own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
+
+
+NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
+VALUES = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__int__, Tensor.__bool__)
+
+
+def run_in_order_alone(
+    net: nn.Module, blocks: Collection[nn.Module], kinds: tuple[type[nn.Module], ...], inputs: Batch | None
+) -> set[nn.Module]:
+    """The layers that run where a Sequential of theirs is called whole, and nowhere else; nothing else reads them.
+
+    A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
+    call with the first two samples, as nets may treat a single one otherwise; a net that doesn't take so few, or that
+    nobody has inputs for, has no such layers.
+
+    Args:
+        net: in eval mode.
+        blocks: Sequentials of the net, as torch runs them.
+        kinds: of layers.
+        inputs: of the net.
+    """
+    layers = [part for block in blocks for part in block._modules.values() if isinstance(part, kinds)]
+    if inputs is None or not layers:
+        return set()
+    copied, copies = trial_copy(net)
+    seen = _Seen([copies[part] for part in {*blocks, *layers}])
+    few = inputs.samples(0, min(2, inputs.shape[0]))
+    try:
+        with trial(few), seen:
+            copied(*few.clone())
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, such as at a batch of one
+        return set()
+    due: Counter[nn.Module | None] = Counter()
+    for block in blocks:
+        for part in block._modules.values():
+            due[part] += seen.calls[copies[block]]
+    alone = [part for part in layers if due[part] and seen.calls[copies[part]] == due[part]]
+    return {part for part in alone if copies[part] not in seen.read}
+
+
+class _Seen(FunctionMode):
+    """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
+
+    Of a convolution's tensors shape, type and device stay what they are: reading counts where it makes another tensor
+    or takes values. Of a norm's nothing stays.
+    """
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.calls: Counter[nn.Module] = Counter()
+        self.read: set[nn.Module] = set()
+        self._owners: dict[int, list[nn.Module]] = {}
+        self._running = 0
+        for part in parts:
+            part.forward = partial(self._run, part, part.forward)
+            for held in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
+                self._owners.setdefault(id(held), []).append(part)
+
+    def _run(self, part: nn.Module, forward: Callable[..., object], *inputs: object, **named: object) -> object:
+        self.calls[part] += 1
+        within = bool(part._parameters or part._buffers)  # a Sequential also runs modules that may read others' tensors
+        self._running += within
+        try:
+            return forward(*inputs, **named)
+        finally:
+            self._running -= within
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function, and keep whose tensors it took."""
+        found = func(*args, **named)
+        if not self._running:
+            reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(found))
+            for part in tree_leaves((args, named)):
+                owners = self._owners.get(id(part), ())
+                self.read.update(owner for owner in owners if reads or isinstance(owner, NORMS))
+        return found
+
+
+class BatchNorm(NamedTuple):
+    """What a batch norm knows in eval mode: each vector [channels]; without a scale it is 1, without a shift 0."""
+
+    mean: Tensor
+    variance: Tensor
+    eps: float
+    scale: Tensor | None = None
+    shift: Tensor | None = None
+
+
+def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm) -> tuple[Tensor, Tensor]:
+    """The weight [out, in, k, k] and bias [out] of one convolution that does both; computed in float64, fp32 out.
+
+    A weight of volumes has one more k.
+
+    Source: γ (conv(x) + b − μ) / √(σ² + ε) + β, torch.nn.BatchNorm2d's own formula.
+    """
+    factor = torch.rsqrt(norm.variance.double() + norm.eps)
+    factor = factor if norm.scale is None else factor * norm.scale
+    moved = (-norm.mean.double() if bias is None else bias.double() - norm.mean) * factor
+    moved = moved if norm.shift is None else moved + norm.shift
+    return (weight.double() * factor.reshape(-1, *[1] * (weight.dim() - 1))).float(), moved.float()
+
+
+def compute_once(net: nn.Module) -> nn.Module:
+    """The net itself, in eval mode, with plain parameters where torch's own tools compute them at each call."""
+    for layer in list(net.modules()):
+        if parametrize.is_parametrized(layer):
+            _without_parametrizations(layer)
+        for hook in list(layer._forward_pre_hooks.values()):
+            if isinstance(hook, WeightNorm):
+                remove_weight_norm(layer, hook.name)
+            elif isinstance(hook, SpectralNorm):
+                remove_spectral_norm(layer, hook.name)
+            elif isinstance(hook, prune.BasePruningMethod):
+                prune.remove(layer, hook._tensor_name)
+    return net
+
+
+def _without_parametrizations(layer: nn.Module) -> None:
+    """Give a layer the class that it had before, and the tensors that it computes.
+
+    `parametrize.remove_parametrizations` deletes them from a class that the layer shares with all its copies (torch
+    2.12), and with it from the net that a stage was given.
+    """
+    with torch.no_grad():
+        computed = {name: getattr(layer, name).clone() for name in layer.parametrizations}  # type: ignore[union-attr]
+    layer.__class__ = parametrize.type_before_parametrizations(layer)
+    del layer.parametrizations
+    for name, tensor in computed.items():
+        layer.register_parameter(name, nn.Parameter(tensor, requires_grad=False))

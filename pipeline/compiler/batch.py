@@ -1,11 +1,11 @@
-"""What a call of a net is given: its inputs by name, in the order in which its forward takes them."""
+"""The inputs of one call of a network by name, and how tensors and weights lie: NHWC of images, NDHWC of volumes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Answer = TypeVar("Answer")
 IMAGE = "image"  # the input of a net of one
@@ -94,3 +94,39 @@ def of_batches(run: Callable[..., Answer]) -> Callable[[Batch], Answer]:
         return run(*batch.tensors)
 
     return call
+
+
+Order = Literal["NHWC", "NCHW"]
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
+IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own code needs"}
+
+
+def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
+    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is.
+
+    A net that is to run in NCHW is given all as it is.
+    """
+    if layout == "NCHW" or part.dim() not in CHANNELS_LAST:
+        return part
+    return part.contiguous(memory_format=CHANNELS_LAST[part.dim()])
+
+
+def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
+    """An input of any shape in the net's precision; whole numbers, and one number a sample as a time step is, stay."""
+    return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
+
+
+def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
+
+    `Module.to` would take complex ones for floating ones and drop their imaginary parts, of which Fourier layers are.
+    """
+    net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)
+    return net
+
+
+def net_laid_out(model: nn.Module, layout: Order = "NHWC") -> nn.Module:
+    """The net itself, its weights laid out in NHWC, those of a net for volumes in NDHWC; for NCHW as they are."""
+    for part in model.parameters():
+        part.data = laid_out(part.data, layout)
+    return model

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.exported_net import export
-from pipeline.measure.net_layers import is_matrix_work, layers, module_of
+from pipeline.compiler.fx_graph import is_matrix_work, layers, module_of
 from pipeline.profiling.layer_order import compute_layers
 from pipeline.profiling.layer_time import layer_work
 

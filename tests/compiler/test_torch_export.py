@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.measure.torch_export import exportable
+from pipeline.compiler.network_calls import exportable
 
 
 @pytest.mark.parametrize("may_set_weights", [False, True])

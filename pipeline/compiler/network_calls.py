@@ -1,0 +1,145 @@
+"""Calls and exports of a network that leave nothing behind, and torch's switches around them."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.nn.modules.module import _global_buffer_registration_hooks
+from torch.overrides import TorchFunctionMode
+
+from pipeline.compiler.batch import Batch
+
+
+def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
+    """A copy that shares the net's parameters, and of each module of the net its copy.
+
+    What a call leaves in it, such as a grid that is made once and kept, the net doesn't have.
+    """
+    memo: dict[int, object] = {id(part): part for part in net.parameters()}
+    copied = copy.deepcopy(net, memo)
+    found = ((part, memo.get(id(part), part)) for part in net.modules())
+    return copied, {part: copy_of for part, copy_of in found if isinstance(copy_of, nn.Module)}
+
+
+@contextmanager
+def trial(inputs: Batch) -> Iterator[None]:
+    """Within, nothing is recorded for gradients, and random numbers on the inputs' device are as they were afterwards.
+
+    Not in inference mode: a net's own code may keep what it makes, and change it later.
+    """
+    devices = [inputs.device] if inputs.is_cuda else []
+    with torch.random.fork_rng(devices), torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def refuses(net: nn.Module, inputs: Batch) -> bool:
+    """Whether a copy of the net fails that is called with the inputs, for another reason than memory that ran out."""
+    try:
+        with trial(inputs):
+            trial_copy(net)[0](*inputs.clone())
+    except (torch.OutOfMemoryError, MemoryError):
+        return False
+    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
+        return True
+    return False
+
+
+Function = Callable[..., object]
+
+
+class FunctionMode(TorchFunctionMode):
+    """Within, `call` is called in the place of each function of torch, and of each method of a tensor."""
+
+    def __torch_function__(
+        self,
+        func: Function,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """What `call` gives."""
+        return self.call(func, args, dict(kwargs or {}))
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """What the code is given, of torch's function and what the code gives that; this mode is away meanwhile."""
+        return func(*args, **named)
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Let matrix products and convolutions in fp32 round their inputs to TF32, or not: a switch of the process."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Within, fp32 is fp32; the switches are as they were afterwards."""
+    switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
+    name = "allow_tf32"
+    try:
+        before = [switch.allow_tf32 for switch in switches]
+    except RuntimeError:  # the net's module has set torch's newer ones, after which the older can't be read
+        switches, name = [switches[0], switches[1].conv], "fp32_precision"
+        before = [switch.fp32_precision for switch in switches]
+    allow_tf32(False)
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            setattr(switch, name, value)
+
+
+def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
+    """The net as one graph, for inputs of these shapes, [batch, ...]; it is traced with copies of them.
+
+    Raises:
+        Exception: torch can't export it; it raises many kinds, the net's own among them.
+    """
+    with torch.inference_mode(False), torch.no_grad(), exportable():
+        return torch.export.export(net, tuple(part.clone() for part in inputs))
+
+
+@contextmanager
+def exportable(may_set_weights: bool = False) -> Iterator[None]:
+    """Within, torch.export takes nets that read `tensor.data`; where it fails, it leaves nothing behind.
+
+    Args:
+        may_set_weights: whether the data of parameters may be set within, as torch.onnx does.
+    """
+    known = dict(_global_buffer_registration_hooks)
+    try:
+        with DataDetached(may_set_weights):
+            yield
+    except Exception:
+        # torch leaves one of its own there that holds the net (torch 2.12).
+        _global_buffer_registration_hooks.clear()
+        _global_buffer_registration_hooks.update(known)
+        raise
+
+
+class DataDetached(FunctionMode):
+    """Within, `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
+
+    torch.export refuses the former, and a trace keeps its values of one batch. What sets data is refused, of
+    parameters unless that may be: both would keep what was there before.
+    """
+
+    def __init__(self, may_set_weights: bool = False) -> None:
+        super().__init__()
+        self.may_set_weights = may_set_weights
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function, or that one in its place.
+
+        Raises:
+            NotImplementedError: it is what sets a tensor's data.
+        """
+        sets = func == Tensor.data.__set__  # type: ignore[attr-defined]
+        if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):
+            raise NotImplementedError("the net's own code sets a tensor's data, which no graph holds")
+        called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
+        return called(*args, **named)
