@@ -22,7 +22,11 @@ from pathlib import Path
 from typing import Any
 
 # Hatchling's own hooks: an editable install and a source archive have the checkout's layout.
-HOOKS = {"build_editable", "build_sdist", *(f"get_requires_for_build_{kind}" for kind in ("editable", "sdist", "wheel"))}
+HOOKS = {
+    "build_editable",
+    "build_sdist",
+    *(f"get_requires_for_build_{kind}" for kind in ("editable", "sdist", "wheel")),
+}
 ROOT = Path(__file__).resolve().parent
 LADDER, KERNELS = "unet_ladder", "unet_kernels"
 # From a name in the checkout to the one in a wheel; the first that fits.
@@ -96,14 +100,19 @@ def manifest(project: Mapping[str, Any], wheel: str) -> str:
     else:
         table["description"] = project["description"]
         table["dependencies"] = [*project["dependencies"], f"{KERNELS.replace('_', '-')}=={project['version']}"]
-    lines = ["[build-system]", 'requires = ["hatchling"]', 'build-backend = "hatchling.build"', "", "[project]"]
-    lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    tables: dict[str, Mapping[str, Any]] = {
+        "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
+        "project": table,
+        "tool.hatch.build.targets.wheel": {"packages": [wheel]},
+    }
     if wheel == LADDER:
-        extras = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
-        lines += ["", "[project.optional-dependencies]", *(f"{key} = {json.dumps(each)}" for key, each in extras.items())]
-        scripts = {name: rewritten(start) for name, start in project["scripts"].items()}
-        lines += ["", "[project.scripts]", *(f"{key} = {json.dumps(each)}" for key, each in scripts.items())]
-    return "\n".join([*lines, "", "[tool.hatch.build.targets.wheel]", f"packages = {json.dumps([wheel])}", ""])
+        extras = project["optional-dependencies"]
+        tables["project.optional-dependencies"] = {name: extras[name] for name in extras if name != "dev"}
+        tables["project.scripts"] = {name: rewritten(start) for name, start in project["scripts"].items()}
+    lines: list[str] = []
+    for name, values in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""]
+    return "\n".join(lines)
 
 
 @contextmanager

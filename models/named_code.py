@@ -4,14 +4,13 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
 from torch import nn
 
 from pipeline.errors import ModelError
-from pipeline.inputs.targets import CLASS, LAYERS, borrowed, is_own_code, refusal, refusal_of_class
+from pipeline.inputs.targets import CLASS, LAYERS, borrowed, imported_as, is_own_code, refusal, refusal_of_class
 
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
@@ -32,7 +31,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
     if inspect.isfunction(found) and not _makes_nets(found):
         raise ModelError(f"model.target={target}: a function, and no such class of a net{_nearest(module, name)}")
     if not (inspect.isfunction(found) or _is_layer(found)):
-        said = f"no such class of a net in {module_name}{_nearest(module, name)}{_hidden(target)}"
+        said = f"no such class of a net in {module_name}{_nearest(module, name)}"
         raise ModelError(f"model.target={target}: {said}")
     if why := borrowed(found):
         raise ModelError(f"model.target={target}: no net of {module_name}'s own, as {why}")
@@ -73,9 +72,9 @@ def class_of(target: Any, key: str) -> type[nn.Module]:
 
 def _imported(key: str, target: str, module_name: str) -> ModuleType:
     try:
-        return importlib.import_module(module_name)
+        return importlib.import_module(imported_as(module_name))
     except ImportError as error:
-        raise ModelError(f"{key}={target}: {module_name} can't be imported ({error}){_hidden(target)}") from None
+        raise ModelError(f"{key}={target}: {module_name} can't be imported ({error})") from None
 
 
 def _is_layer(found: object) -> bool:
@@ -86,17 +85,7 @@ def _makes_nets(function: FunctionType) -> bool:
     """Whether a function is the user's own, or one of this program's that returns a net by its annotation."""
     if is_own_code(function.__module__):
         return True
-    return function.__module__.startswith("models.") and _is_layer(get_type_hints(function).get("return"))
-
-
-def _hidden(target: str) -> str:
-    """A clause for a name that the user may have meant of a folder of his own, where this program has one like it."""
-    top, _, rest = target.partition(".")
-    ours, folder = Path(__file__).parent, Path.cwd() / "models"
-    first = rest.partition(".")[0]
-    if top != "models" or not folder.exists() or folder.samefile(ours) or not (ours / f"{first}.py").exists():
-        return ""
-    return f"; {folder / first} is hidden, as models.{first} is this program's own: give it another name"
+    return function.__module__.startswith(f"{__package__}.") and _is_layer(get_type_hints(function).get("return"))
 
 
 def _nearest(module: ModuleType, name: str) -> str:

@@ -2,16 +2,14 @@
 
 import difflib
 import re
-from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from conf import FOLDER as CONF
 from pipeline.errors import ModelError
-
-CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
 def typed_net(overrides: list[str]) -> DictConfig:

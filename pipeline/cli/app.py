@@ -19,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from conf import FOLDER
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
 from pipeline.analysis.summary import summarize
@@ -57,7 +58,7 @@ from pipeline.report.formatting import visible
 from pipeline.report.run_text import inputs_at
 from pipeline.report.terminal import first_screen
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF = FOLDER
 REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException, yaml.YAMLError)
 NOT_OK = {"failed", "inaccurate", "timeout"}
 

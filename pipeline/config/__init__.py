@@ -1,5 +1,1 @@
 """What a run is asked to do: Hydra's config, checked and turned into frozen dataclasses."""
-
-from pipeline.config.own_packages import claim
-
-claim()

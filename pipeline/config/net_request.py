@@ -1,9 +1,9 @@
 """What can be said of the net and its weights from the request and the header of a file, before anything starts."""
 
 from pipeline.config.data_request import TENSORS, VOLUME
-from pipeline.config.own_packages import hidden
 from pipeline.config.request_error import RequestError
 from pipeline.inputs import weights_file
+from pipeline.inputs.targets import hidden
 from pipeline.records.request import DataSpec, ModelSpec
 
 CUSTOM = "custom"  # the preset of a net of the user's
@@ -19,7 +19,7 @@ def check_net(model: ModelSpec, data: DataSpec) -> None:
         CheckpointError: as `pipeline.inputs.weights_file.check`.
     """
     if model.name == CUSTOM and (theirs := hidden(model.target)):
-        raise RequestError(f"model.target={model.target}: this program's own; {theirs} has its name: call it otherwise")
+        raise RequestError(f"model.target={model.target}: also the name of {theirs}; rename that file")
     if model.checkpoint:
         weights_file.check(model.checkpoint)
     taken, given = model.options.get(CHANNELS), data.contract.channels

@@ -1,5 +1,1 @@
 """Bundles: a recorded stage as a folder that runs without this project, and the check of such a folder."""
-
-from pipeline.config.own_packages import claim
-
-claim()

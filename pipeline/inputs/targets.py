@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 from importlib.util import find_spec
 from pathlib import Path
 
+from conf import PACKAGE, ROOT
+
 OWN_ROOMS = {"models": "models.", "pipeline": "pipeline.stages."}  # of this program
 NET_PACKAGES = {
     *("torchvision", "segmentation_models_pytorch", "monai", "timm", "diffusers", "transformers"),
@@ -63,24 +65,31 @@ def classes_named_in(value: object) -> Iterator[object]:
 def is_own_code(module: str) -> bool:
     """Whether a module is code of the user's, and no part of this program or of a package that is installed."""
     top = module.partition(".")[0]
-    if of_users_models(module):
-        return True
-    if top in OWN_ROOMS or top in NET_PACKAGES or refusal(module):
+    if (top in OWN_ROOMS and not PACKAGE) or top in NET_PACKAGES or refusal(module):
         return False
     folder = home(top)
     return folder is not None and not INSTALLED & set(folder.parts)
 
 
-def of_users_models(module: str) -> bool:
-    """Whether a module is of a `models` of the user's own, which `pipeline.config.own_packages` puts behind ours."""
-    if not module.startswith(OWN_ROOMS["models"]):
-        return False
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):
-        return False
-    ours = Path(__file__).resolve().parents[2] / "models"
-    return bool(spec and spec.origin and ours not in Path(spec.origin).resolve().parents)
+def imported_as(module: str) -> str:
+    """Return the name under which the module of a target is imported.
+
+    A target names the program's own modules as they lie in a checkout; installed, they lie in one package.
+    """
+    top, _, rest = module.partition(".")
+    if not PACKAGE or top not in OWN_ROOMS:
+        return module
+    within = module if top == "models" else rest
+    place = ROOT.joinpath(*within.split("."))
+    return f"{PACKAGE}.{within}" if place.is_dir() or place.with_suffix(".py").exists() else module
+
+
+def hidden(target: str) -> Path | None:
+    """Return the user's file in ./models that has the name of one of the program's networks; None if there is none."""
+    theirs = Path(*target.split(".")[:2]).with_suffix(".py")
+    ours = ROOT / theirs
+    there = target.startswith(OWN_ROOMS["models"]) and ours.exists() and theirs.exists()
+    return theirs if there and not theirs.samefile(ours) else None
 
 
 def home(top: str) -> Path | None:

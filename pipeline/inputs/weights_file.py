@@ -5,10 +5,10 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from conf import ROOT
 from pipeline.errors import CheckpointError
 from pipeline.inputs.not_the_file import in_its_place
 
-ROOT = Path(__file__).resolve().parents[2]
 SAFE = ".safetensors"
 ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # how files of torch.save and of gzip begin
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}

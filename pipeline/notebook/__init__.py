@@ -2,7 +2,3 @@
 
 Whatever measures or predicts is a process of its own, so that the notebook's threads, switches and GPU stay its own.
 """
-
-from pipeline.config.own_packages import claim
-
-claim()

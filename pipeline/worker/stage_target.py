@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 
-from pipeline.inputs.targets import borrowed, refusal
+from pipeline.inputs.targets import borrowed, imported_as, refusal
 from pipeline.records.request import StageSpec
 from pipeline.stages.api import Runner, StageError
 
@@ -17,7 +17,7 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
     if why := refusal(spec.target):
         raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
     try:
-        build: Callable[..., Runner] = importlib.import_module(spec.target).build
+        build: Callable[..., Runner] = importlib.import_module(imported_as(spec.target)).build
     except (ImportError, AttributeError) as error:
         raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
     if why := borrowed(build):

@@ -22,13 +22,6 @@ GUARDS = [
     *OF_FILES,
     *OF_NETS,
     Guard(
-        "packages of the user's own with our names",
-        "pipeline/config/own_packages.py",
-        "PathFinder.find_spec(name, [str(ROOT)])",
-        "PathFinder.find_spec(name)",
-        "tests/cli/test_own_packages.py::test_packages_of_the_users_own_are_not_taken_for_ours",
-    ),
-    Guard(
         "sweeps of too many jobs",
         "pipeline/cli/sweep_size.py",
         "    if jobs > MOST_JOBS:",

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import models
+from conf import ROOT
 from models.named_code import maker_of_net
-from pipeline.config import own_packages
 from pipeline.config.load import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ModelError
@@ -125,38 +124,24 @@ def test_an_installed_package_is_of_nets_if_it_needs_torch(monkeypatch: pytest.M
     targets.is_of_nets.cache_clear()
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A user's folder with a `models` of his own, in which the program is started."""
+def test_a_users_own_models_py_may_not_have_the_name_of_one_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`models.unet.UNet` is the program's network, whatever lies in the current folder."""
     (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "__init__.py").write_text("raise SystemExit('run')")
-    (tmp_path / "models" / "parts.py").write_text("from torch import nn\nclass Part(nn.Conv2d): ...\n")
-    (tmp_path / "models" / "theirs.py").write_text(
-        "from models.parts import Part\nfrom models.unet import UNet as Ours\nclass MyNet(Part): ...\n"
-        "def make(width: int): return MyNet(3, width, 1)\n"
-    )
-    (tmp_path / "models" / "unet.py").write_text("class MyNet: ...\n")
+    (tmp_path / "models" / "unet.py").touch()
+    assert targets.hidden("models.unet.UNet") is None
     monkeypatch.chdir(tmp_path)
-    places = list(models.__path__)
-    own_packages.claim()
-    own_packages.claim()
-    assert list(models.__path__) == [*places, str(tmp_path / "models")]
-    yield tmp_path
-    models.__path__[:] = places
-    for name in ("models.parts", "models.theirs"):
-        sys.modules.pop(name, None)
-        vars(models).pop(name.rpartition(".")[2], None)
+    assert targets.hidden("models.unet.UNet") == Path("models/unet.py")
+    assert targets.hidden("models.mine.MyNet") is None
 
 
-def test_a_users_own_models_stand_behind_ours(folder: Path) -> None:
-    """His class and his function make nets; what they import of his is found, and his package itself isn't run."""
-    assert maker_of_net("models.theirs.MyNet").__module__ == "models.theirs"
-    assert maker_of_net("models.theirs.make")(4).weight.shape == (4, 3, 1, 1)
-    check_target("model.target", "models.theirs.MyNet", "yours")
-    assert not targets.of_users_models("models.unet")
-    with pytest.raises(
-        ModelError, match=r"unet is hidden, as models\.unet is this program's own: give it another name"
-    ):
-        maker_of_net("models.unet.MyNet")
-    with pytest.raises(ModelError, match=r"models\.nowhere can't be imported \(No module named 'models\.nowhere'\)$"):
-        maker_of_net("models.nowhere.MyNet")
+def test_installed_the_programs_modules_lie_in_one_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target names them as in a checkout; a name that the program doesn't have is the user's."""
+    assert targets.imported_as("pipeline.stages.half") == "pipeline.stages.half"
+    monkeypatch.setattr(targets, "PACKAGE", "unet_ladder")
+    assert targets.imported_as("models.unet") == "unet_ladder.models.unet"
+    assert targets.imported_as("models.mine") == "models.mine"
+    assert targets.imported_as("my_package.nets") == "my_package.nets"
+    monkeypatch.setattr(targets, "ROOT", ROOT / "pipeline")
+    assert targets.imported_as("pipeline.stages.half") == "unet_ladder.stages.half"
