@@ -8,7 +8,6 @@ from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
 from pipeline.analysis.headline import (
     Compared,
     compared,
-    headline_baseline,
     host_ratio,
     is_ranked,
     sustained_seconds,
@@ -43,7 +42,7 @@ class StageSummary:
 
     stage: StageRecord
     compared: Compared
-    seconds: Estimate | None  # per call, interleaved with the baseline; on a GPU since schema 5 at full load
+    seconds: Estimate | None  # per call, interleaved with the baseline; on a GPU at full load
     sustained_seconds: float | None  # per call at full load on a GPU; None where nothing was measured so
     images_per_second: float | None  # at full load
     latency: Latency | None
@@ -197,7 +196,7 @@ def summarize(run: RunRecord) -> RunSummary:
         ranking=order,
         stages=stages,
         warnings=run_warnings(run),
-        baseline=headline_baseline(run),
+        baseline=run.baseline,
         change_overs=[] if doubt else change_overs(settled, frozenset(ties), order.noise.least),
         doubt=doubt,
         best_for_service=_best_for_service(candidates, order.winner) if order.winner else None,
@@ -212,16 +211,13 @@ def _place(name: str, order: Ranking) -> Place:
 def lines_of(run: RunRecord) -> dict[str, Line]:
     """Set-up and seconds per image of each ranked stage, and of the baselines.
 
-    The seconds are those at full load where a stretch of such calls was measured, else the baseline's divided by the
-    ratio to it, so that a drift favours no stage.
+    The seconds are the baseline's divided by the ratio to it, so that a drift favours no stage.
     """
     known_stages = {stage.name: stage for stage in run.stages}
-    rested, found = headline_baseline(run) != run.baseline, {}
+    found = {}
     for name, interleaved in seconds_per_image(run).items():
         stage = known_stages.get(name)
-        loaded = sustained_seconds(run, stage) if stage and rested else None
-        each = loaded / run.batch_size if loaded else interleaved
-        found[name] = Line(name, stage.setup_seconds if stage else 0.0, each)
+        found[name] = Line(name, stage.setup_seconds if stage else 0.0, interleaved)
     return found
 
 
@@ -269,12 +265,12 @@ def _stage(
 def _doubt(run: RunRecord, stage: StageRecord, comparison: Compared) -> Doubt | None:
     if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
         return "baseline drifted"
-    itself = stage.name == headline_baseline(run)
+    itself = stage.name == run.baseline
     return "not resolved" if comparison.outcome == "not resolved" and not itself else None
 
 
 def _break_even(run: RunRecord, stage: StageRecord, comparison: Compared, lines: dict[str, Line]) -> float | None:
-    baseline = lines.get(headline_baseline(run))
+    baseline = lines.get(run.baseline)
     if baseline is None or stage.name not in lines:
         return None
     return break_even(lines[stage.name], baseline, comparison.outcome == "same" or stage.name == baseline.name)

@@ -15,7 +15,6 @@ from pipeline.config.checks import shown
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.errors import InputError
 from pipeline.records.error_line import first_line, shortened
-from pipeline.records.renamed import FILES, of_today
 
 
 def one_line(error: Exception, conf: Path) -> str:
@@ -93,18 +92,14 @@ def _unknown_file(conf: Path, group: str, name: str) -> str:
     """The line for a group that has no file of that name."""
     if group.startswith("hydra/"):
         return f"{group}={name}: Hydra finds none of that name; a plugin that brings one must be installed"
-    if now := FILES.get(group, {}).get(name):
-        return f"{group}={name}: no such file in conf/{group}; it is called {now!r} now"
     names = sorted(path.stem for path in (conf / group).glob("*.yaml"))
     why = f", as it has a {sign}" if (sign := _strange_sign(name)) else ""
     return f"{group}={name}: no such file in conf/{group}{why}; {nearest(name, names)}"
 
 
 def _unknown_key(conf: Path, key: str) -> str:
-    """The line for a key that no file of conf/ sets; one of an older version is told by its name of today."""
+    """Return the line for a key that no file of conf/ sets."""
     group = key.rpartition(".")[0]
-    if (now := of_today(key)) != key:
-        return f"{key}: no such key; it is called {now!r} now"
     known = known_keys(conf)
     if group == "stage" and key in known:
         of_one = f"stage.rungs.NAME.{key.removeprefix('stage.')}"

@@ -10,7 +10,6 @@ from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
 from pipeline.records.error_line import first_line
-from pipeline.records.renamed import of_today
 
 OWN = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}  # which every run has for itself
 PROGRAM_WORDS = 3  # python -m pipeline
@@ -51,7 +50,7 @@ def recorded_words(earlier: Path, folders: list[Path], sweeps: bool) -> list[str
     wrong = ""
     for folder in folders:
         try:
-            return [of_today(word) for word in shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]]
+            return shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]
         except (codec.RecordError, OSError, ValueError) as error:
             wrong = wrong or first_line(error)
     runs = any(is_there(str(folder / name)) for folder in folders for name in (codec.FILE, codec.CLAIM))

@@ -3,16 +3,15 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.records.atomic_json import write_json
 from pipeline.records.codec import RecordError, from_json, to_json
 from pipeline.records.error_line import first_line
 from pipeline.records.machine import Environment
-from pipeline.records.migrations import SAMPLE_FIELDS, renamed
 from pipeline.records.samples import Sample
 
-SCHEMA_VERSION = 2  # 1 called a row's samples slices
+SCHEMA_VERSION = 1  # stays 1 until the release
 FILE = "lessons.json"
 
 Outcome = Literal["ok", "skipped", "failed"]
@@ -69,17 +68,6 @@ def save(record: LessonsRecord, folder: Path) -> None:
     write_json(to_json(record), folder / FILE)
 
 
-def from_1(document: dict[str, Any]) -> dict[str, Any]:
-    """A document of schema 1 with the names of schema 2."""
-    lessons = [{**lesson, "rows": [_row_from_1(row) for row in lesson["rows"]]} for lesson in document["lessons"]]
-    return {**document, "schema_version": 2, "lessons": lessons}
-
-
-def _row_from_1(row: dict[str, Any]) -> dict[str, Any]:
-    named = renamed(row, {"slices": "samples"})
-    return {**named, "samples": [renamed(sample, SAMPLE_FIELDS) for sample in named["samples"]]}
-
-
 def load(folder: Path) -> LessonsRecord:
     """The record in `folder`.
 
@@ -89,12 +77,9 @@ def load(folder: Path) -> LessonsRecord:
     path = folder / FILE
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value.get("schema_version") == 1:
-            value = from_1(value)
         if value.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(
-                f"{path}: schema version {value.get('schema_version')}, this program reads {SCHEMA_VERSION}"
-            )
+            found = value.get("schema_version")
+            raise RecordError(f"{path}: schema version {found}, this program reads {SCHEMA_VERSION}; measure again")
         return from_json(LessonsRecord, value)
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: no such file; name a folder of lessons, such as outputs/lessons") from None

@@ -1,1 +1,1 @@
-"""What a run leaves: frozen dataclasses, their JSON form, and how older records are read."""
+"""The record of a run and the request in it: frozen dataclasses and their JSON form."""

@@ -109,8 +109,6 @@ class TimeSplit:
     framework_seconds: float  # inside the framework's operators, without those launches
     interpreter_seconds: float  # inside the call, but in no operator and no launch
     waiting_seconds: float  # in synchronisation
-    # Of older records alone, and shown nowhere: of calls that are queued at once it measured how many they were.
-    queue_lead_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -204,7 +202,7 @@ class MemoryTimeline:
     context_bytes: int | None
     peak_layer: str | None = None  # that ran at the peak; None between layers, and where layers weren't watched
     holders: list[MemoryHolder] = field(default_factory=list)  # blocks alive at the peak, the largest first
-    holders_left_out: int | None = 0  # smaller ones that aren't listed; None in an older record that may have some
+    holders_left_out: int = 0  # smaller ones that are not listed
     # Which call it is of. "uncaptured" launches one by one what the stage replays. The stage's own call then allocates
     # nothing: the graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
     call: Literal["own", "uncaptured"] = "own"

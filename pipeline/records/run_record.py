@@ -1,32 +1,4 @@
-"""What a run leaves behind: frozen dataclasses, written to results.json and read again. Units stand in the names.
-
-History of the schema:
-    1: the first.
-    2: Reference.layers and StageRecord.diagnostics; records of 1 are read as having neither.
-    3: bytes by the GPU's counters, searches, growth with the image, channels of layers, and how a memory timeline was
-       watched; older records are read as having none.
-    4: the field's usual names, and figures as data in place of sentences: Execution, FailureKind, CompileFacts,
-       RunSettings, MemoryHolder, SearchCount, Note, sources as fixed words. `pipeline.records.migrations` derives them
-       from the sentences of older records.
-    5: a GPU's stages are interleaved with autocast, at full load: Pair.sustained, StageRecord.latency_steady; the
-       second baseline is no field any more; StageRecord.target. Older records are read as they were measured.
-    6: digests of code and data, by which a run is resumed; StageRecord.memory_shortage; null for NaN. Older records are
-       read as having none.
-    7: what was asked of the answer and of the winner (settings.accuracy, settings.goal), StageRecord.precision_faults;
-       older records are read as having none.
-    8: the task (settings.task), and figures of regression and diffusion beside those of masks, which are None there;
-       tensors and volumes as data; settings.model.said_trained; the bounds low and high of settings.data.contract;
-       StageRecord.host_path; baseline_host_latencies.
-       Older records are read as of segmentation.
-    9: described_by. Older records are read as of runs that found all out themselves.
-    10: Reference.spatial_dims and distinct, LayoutChange.where_kind, StageRecord.searches_asked. In older records
-       they follow from the kind of the data, but for tensors, from names, and from options.
-    11: Pair.taken_share; older records are read as having none.
-    12: Environment.variables; of older records nobody knows them.
-    13: Calibration.kept; older records are read as not telling it.
-    14: StageRecord.net_layout; older records are read as not telling it.
-    15: Execution.casts_own_values; the same.
-"""
+"""What a run leaves behind: frozen dataclasses, written to results.json and read again. Units stand in the names."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -38,7 +10,7 @@ from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.run_settings import RunSettings
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 1  # stays 1 until the release
 EAGER, AUTOCAST = "eager", "amp"  # the stages that may be baselines
 INDUCTOR = "Inductor"  # the provider of what torch.compile generates
 

@@ -104,7 +104,7 @@ class Accuracy:
     reference_dice: list[float] | None
     reference_iou: list[float] | None
     images: int  # how many were compared
-    # Of those, the distinct pictures: windows, shifts and mirror images of one count once. None in an older record.
+    # Of those, the distinct ones: windows, shifts and mirror images of one count once. None where they have no names.
     pictures: int | None = None
     # Of regression, in dB: 10 log10(range² / mean squared error). None where nothing differs, or there is no truth.
     psnr: float | None = None  # against the reference's answers

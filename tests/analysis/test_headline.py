@@ -1,10 +1,9 @@
-"""What the headline ratio is to, and where it is from, in new records and in old ones."""
+"""The baseline of the headline ratio, and the samples it is from."""
 
 from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.headline import headline_baseline
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_record import RunRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
@@ -12,7 +11,7 @@ from tests.report import made_up_run as made_up
 
 
 def loaded(**ratios: float) -> RunRecord:
-    """A GPU's run since schema 5: every stage interleaved with autocast, at full load."""
+    """A GPU's run: every stage interleaved with autocast, at full load."""
     stages = [
         stage_record(name, replace(steady_pair(value, a="amp", b=name), sustained=True), host_latencies=[0.1 / value])
         for name, value in ratios.items()
@@ -20,7 +19,7 @@ def loaded(**ratios: float) -> RunRecord:
     return run_record(stages, environment=made_up.environment(), baseline="amp")
 
 
-def test_a_new_record_is_about_autocast_at_full_load() -> None:
+def test_a_gpus_record_is_about_autocast_at_full_load() -> None:
     """Its samples are the sustained time; eager's ratio is composed through its own pair."""
     found = summarize(loaded(eager=0.1, amp=1.001, fused=2.6))
     fused, eager = found.stage("fused"), found.stage("eager")
@@ -53,7 +52,8 @@ def test_a_baseline_that_is_no_stage_has_its_own_calls_from_host_to_host() -> No
 def test_a_cpus_record_is_about_eager() -> None:
     """Also where autocast is a stage of it."""
     cpu = run_record([stage_record(name, steady_pair(1.5, b=name)) for name in ("amp", "compile")])
-    assert headline_baseline(cpu) == "eager"
-    first = summarize(cpu).stages[0]
+    found = summarize(cpu)
+    first = found.stages[0]
+    assert found.baseline == "eager"
     assert first.eager_ratio == first.ratio
     assert first.sustained_seconds is None

@@ -14,8 +14,6 @@ from pipeline.analysis.recommendations.command import retyped
         ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
         ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),
         ("python -m pipeline -m stage=a,b data.size=1,2", ["stage=c"], "python -m pipeline -m data.size=1,2 stage=c"),
-        ("python -m pipeline model=regime_memory", ["a=1"], "python -m pipeline model=bottleneck_memory a=1"),
-        ("python -m pipeline measure.twin_pairs=0", ["a=1"], "python -m pipeline measure.aa_pairs=0 a=1"),
         ("python -m pipeline 'unclosed", ["a=1"], "python -m pipeline a=1"),
         ("python -m pipeline 'x=$(rm -rf ~)'", ["a=1"], "python -m pipeline 'x=$(rm -rf ~)' a=1"),
     ],

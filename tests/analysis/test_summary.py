@@ -9,7 +9,7 @@ import pytest
 from pipeline.analysis import headline, run_comparison, sweep_jobs
 from pipeline.analysis.summary import summarize
 from pipeline.records import codec
-from pipeline.records.run_record import AUTOCAST, RunRecord
+from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
 from pipeline.report.comparison import main as compare
 from pipeline.report.redraw_command import main
 from pipeline.report.write import write_report
@@ -21,17 +21,17 @@ STAGES = made_up.run().stages
 
 @pytest.fixture
 def small() -> RunRecord:
-    """The baseline, the second one, and a stage that is compared with it by a bootstrap."""
-    return made_up.run(stages=[STAGES[0], STAGES[3], STAGES[7]])
+    """Eager, autocast as the baseline, and a stage that is compared with both."""
+    return made_up.run(stages=[STAGES[0], STAGES[3], STAGES[7]], baseline=AUTOCAST)
 
 
 def bootstrapped(record: RunRecord) -> int:
-    """The stages that are compared with the second baseline."""
-    return sum(bool(stage.pairs) and stage.name != AUTOCAST for stage in record.stages)
+    """The stages whose ratio to eager is composed."""
+    return sum(bool(stage.pairs) and stage.name != EAGER for stage in record.stages)
 
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
-    """Each stage is bootstrapped against the second baseline once, for HTML, Markdown and CSV together."""
+    """Each stage is bootstrapped against eager once, for HTML, Markdown and CSV together."""
     with patch.object(headline, "steady_composed", wraps=drift.steady_composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
@@ -48,7 +48,7 @@ def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> N
 
 
 def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_path: Path) -> None:
-    """One ratio of ratios for each stage of both runs; neither run is compared with its second baseline."""
+    """One ratio of ratios for each stage of both runs; neither run is compared with eager."""
     codec.save(small, tmp_path)
     with (
         patch.object(run_comparison, "steady_composed", wraps=drift.steady_composed) as changes,

@@ -22,8 +22,6 @@ WRONG = [
     (["stage=compile", "+stage.mod=default"], "stage.mod", "did you mean 'mode'"),
     (["stage=compile", "stage.mode=max-autotun"], "stage.mode=max-autotun", "did you mean 'max-autotune'"),
     (["measure.interim_analysis=[3]"], "measure.interim_analysis", "did you mean 'measure.interim_analyses'"),
-    (["measure.looks=[3]"], "measure.looks", "it is called 'measure.interim_analyses' now"),
-    (["model=regime_memory"], "model=regime_memory", "it is called 'bottleneck_memory' now"),
     (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
     (["dta.batch_size=3"], "dta.batch_size", "did you mean 'data.batch_size'"),
     (["report.target_p99=5"], "report.target_p99", "did you mean 'report.target_p99_ms'"),

@@ -19,7 +19,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate import check_script
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.records.run_settings import DataSettings, ModelSettings
+from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from pipeline.records.tasks import Task
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.fork_server import torch_alone
@@ -28,7 +28,10 @@ from tests.process_state import own_switches
 from tests.report import made_up_run as made_up
 
 ROOT = Path(__file__).parents[2]
-RECORDED = Path(__file__).parents[1] / "records" / "data" / "schema4.json"
+SMALL = RunSettings(
+    ModelSettings("unet", "models.unet.UNet", {"in_channels": 3, "classes": 2, "base": 4, "depth": 2}),
+    DataSettings("samples", image_size=64, batch_size=2),
+)
 
 
 def on_a_gpu(baseline: str = "amp", **ratios: float) -> RunRecord:
@@ -72,13 +75,12 @@ def test_a_run_that_never_described_its_machine_leaves_none(tmp_path: Path) -> N
 
 
 def kept(folder: Path, **settings: Any) -> Path:
-    """A run on a CPU, of eager and autocast, as it was recorded, with settings of its own; its script's path."""
-    run = codec.load(RECORDED)
-    timed = [replace(stage, diagnostics=None) for stage in run.stages] if "data" in settings else run.stages
-    stages = [replace(stage, target=f"pipeline.stages.{stage.name}") for stage in timed]
-    asked = {key: each for key, each in run.config.items() if key not in settings}
-    found = replace(run, stages=stages, config={**asked, "threads": 1})
-    found = replace(found, settings=replace(found.settings, **settings))
+    """A run on a CPU, of eager and autocast, with settings of its own; its script's path."""
+    measured = {name: stage_record(name, steady_pair(1.0)) for name in ("eager", "amp")}
+    stages = [replace(stage, target=f"pipeline.stages.{name}") for name, stage in measured.items()]
+    environment = replace(made_up.environment(), device="cpu")
+    found = replace(run_record(stages, environment=environment), config={"data": {"batches": 3}, "threads": 1})
+    found = replace(found, settings=replace(SMALL, **settings))
     codec.save(found, folder)
     check_script.write(found, folder)
     return folder / check_script.FILE

@@ -18,14 +18,3 @@ def test_the_orchestration_imports_nobody_who_draws() -> None:
     drawers = ("rich", "pipeline.report", "pipeline.cli")
     found = {name for path in ROOM.glob("*.py") for name in imported(path)}
     assert not {name for name in found if name.startswith(drawers)}
-
-
-def test_only_the_migration_reads_sentences() -> None:
-    """No other module imports what parses older records' words."""
-    pipeline = ROOM.parent
-    readers = {
-        path.name
-        for path in pipeline.rglob("*.py")
-        if "pipeline.records.schema3_sentences" in imported(path) or "schema3_sentences" in path.read_text("utf-8")
-    }
-    assert readers == {"migrations.py"}

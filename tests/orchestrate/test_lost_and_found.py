@@ -15,7 +15,7 @@ from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_LOGITS, RunConfig
-from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
+from pipeline.records.run_record import RunRecord
 from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Watcher, blank, config, die, interrupt
 
 
@@ -217,84 +217,3 @@ def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None
     with pytest.raises(RequestError, match=r"resume=.*results\.json"):
         run(tmp_path / "now", config("one", resume=str(tmp_path)))
     assert not FakeWorker.started
-
-
-# What a schema brought to the record, its settings, its stages, its reference and its pairs; those before have none.
-BROUGHT = {
-    6: (["code_sha256", "data_sha256"], [], ["memory_shortage"], [], []),
-    7: ([], ["accuracy", "goal"], ["precision_faults"], [], []),
-    8: (["baseline_host_latencies"], ["task"], ["host_path", "host_path_left_out"], [], []),
-    9: (["described_by"], [], [], [], []),
-    10: ([], [], ["searches_asked"], ["spatial_dims", "distinct"], []),
-    11: ([], [], [], [], ["taken_share"]),
-    **dict.fromkeys((12, 13, 15), ([], [], [], [], [])),  # variables; what a calibration kept; a net's own values
-    14: ([], [], ["net_layout"], [], []),
-}
-
-
-def as_written_by(version: int, folder: Path) -> None:
-    """Make the record in the folder one of an older schema."""
-    old = json.loads((folder / "results.json").read_text()) | {"schema_version": version}
-    for later in range(version + 1, SCHEMA_VERSION + 1):
-        pairs = [*old["aa_pairs"], *(pair for stage in old["stages"] for pair in stage["pairs"])]
-        parts = ([old], [old["settings"]], old["stages"], [old["reference"]], pairs)
-        for part, names in zip(parts, BROUGHT[later], strict=True):
-            for each, name in ((each, name) for each in part for name in names):
-                del each[name]
-        if later == 12:
-            del old["environment"]["variables"]
-    (folder / "results.json").write_text(json.dumps(old))
-
-
-@pytest.mark.parametrize("version", range(5, SCHEMA_VERSION))
-def test_a_run_of_an_older_schema_is_resumed_as_far_as_it_says_what_it_was(
-    version: int, earlier: Path, tmp_path: Path
-) -> None:
-    """Version 5 noted no digests: it is refused in one line, unless told; from 6 on, what didn't change goes on."""
-    as_written_by(version, earlier)
-    asked = config("one", "two", "three", resume=str(earlier))
-    if version == 5:
-        with pytest.raises(RequestError) as refused:
-            run(tmp_path / "refused", asked)
-        assert str(refused.value) == (
-            f"resume={earlier}: it was another question (code: the program's sources were not noted then); "
-            "resume_despite=[code] goes on all the same"
-        )
-        asked = replace(asked, resume_despite=["code"])
-    record, _ = run(tmp_path / "now", asked)
-    assert measured() == ["two"]
-    assert [stage.status for stage in record.stages] == ["ok", "ok", "ok"]
-    assert codec.load(tmp_path / "now") == record
-
-
-def test_a_recorded_run_of_schema_4_is_refused_in_one_line(tmp_path: Path) -> None:
-    """A real one: its sources are unknown, and what its config lacks counts as another question."""
-    (tmp_path / "old").mkdir()
-    shutil.copy(Path(__file__).parents[1] / "records" / "data" / "schema4.json", tmp_path / "old" / "results.json")
-    with pytest.raises(RequestError, match=r"sources were not noted then; config: .*goes on all the same") as refused:
-        run(tmp_path / "now", config("one", resume=str(tmp_path / "old")))
-    assert "\n" not in str(refused.value)
-    assert not FakeWorker.started
-
-
-def test_a_gpu_s_baseline_that_is_no_stage_is_measured_from_host_to_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once, for the ratios of the stages; where it is a stage, or on a CPU, it isn't. One that dies costs a warning."""
-    monkeypatch.setattr("pipeline.orchestrate.run.cuda_gpus", list)
-
-    def asked(folder: str, device: str, name: str, **fields: Any) -> RunRecord:
-        other = config(name, device=device, **fields)
-        stages = [replace(stage, devices=["cuda", "cpu"]) for stage in other.stages]
-        return run(tmp_path / folder, replace(other, stages=stages))[0]
-
-    assert asked("gpu", "cuda", "one").baseline_host_latencies == [0.03, 0.01, 0.02]
-    assert ("hosted", "eager") in FakeWorker.started
-    FakeWorker.started.clear()
-    own = config("one").stages[0]
-    assert asked("own", "cuda", "one", baseline=own).baseline_host_latencies == []
-    assert asked("cpu", "cpu", "one").baseline_host_latencies == []
-    assert "hosted" not in [role for role, _ in FakeWorker.started]
-    FakeWorker.deeds["hosted"] = die
-    found = asked("gone", "cuda", "one")
-    assert [warning.code for warning in found.warnings if "host to host" in warning.text] == ["phase failed"]

@@ -16,6 +16,7 @@ from pipeline.records import codec
 from pipeline.records.atomic_json import write_json, write_text
 from pipeline.records.content_digest import data_digest
 from pipeline.records.error_line import first_line, typed_line
+from pipeline.records.json_schema import text
 from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Block, Pair, Sample
@@ -38,7 +39,7 @@ def test_a_record_survives_the_disk(tmp_path: Path) -> None:
 def test_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
     """A record of another version isn't guessed at."""
     codec.save(replace(RUN, schema_version=99), tmp_path)
-    with pytest.raises(codec.RecordError, match="schema version 99"):
+    with pytest.raises(codec.RecordError, match="schema version 99, this program reads 1; measure again"):
         codec.load(tmp_path)
 
 
@@ -178,14 +179,14 @@ def test_a_version_of_another_type_is_shown_as_what_it_is(version: object, tmp_p
     "text",
     [
         "[" * 1_000_000,
-        '{"schema_version": 5, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
-        '{"schema_version": 5, "config": ' + "[" * 800 + "]" * 800 + "}",
+        '{"schema_version": 1, "config": ' + '{"a": ' * 100_000 + "1" + "}" * 100_001,
+        '{"schema_version": 1, "config": ' + "[" * 800 + "]" * 800 + "}",
         '{"schema_version": [5]}',
-        '{"schema_version": 3, "stages": [{"status": {}}], "config": {}}',
+        '{"schema_version": 1, "stages": [{"status": {}}], "config": {}}',
         "\u0000",
         "9" * 10_000,
     ],
-    ids=["brackets", "objects", "just readable", "list", "older", "nothing", "digits"],
+    ids=["brackets", "objects", "just readable", "list", "wrong types", "nothing", "digits"],
 )
 def test_a_hostile_file_is_one_short_line(tmp_path: Path, text: str) -> None:
     """Also one that is nested beyond what a parser follows."""
@@ -248,3 +249,9 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json({"a": object()}, path)
     assert json.loads(path.read_text()) == {"a": 1}
+
+
+def test_the_committed_json_schema_is_current() -> None:
+    """Made by `python -m pipeline.records.json_schema`."""
+    committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
+    assert committed.read_text(encoding="utf-8") == text()

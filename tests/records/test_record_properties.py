@@ -1,7 +1,6 @@
 """What holds for any record, whatever values are in it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from pipeline.records import codec
 from pipeline.records.masking import masked
-from pipeline.records.migrations import migrated
 from pipeline.records.run_record import RunWarning, Tolerance
 from pipeline.records.run_settings import RunSettings, settings_of
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, WarmUp
@@ -22,7 +20,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-OLD = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize("kind", [Block, Accuracy, Memory, Energy, WarmUp, Tolerance, RunWarning])
@@ -67,13 +64,3 @@ def texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for part in value for text in texts(part)]
     return [value] if isinstance(value, str) else []
-
-
-@pytest.mark.parametrize("path", sorted(OLD.glob("*.json")), ids=lambda path: path.stem)
-def test_migration_ends_and_leaves_its_argument_alone(path: Path) -> None:
-    """Migrated once more, a record stays as it is."""
-    text = path.read_text()
-    document = json.loads(text)
-    today = migrated(document)
-    assert document == json.loads(text)
-    assert migrated(today) == today

@@ -57,11 +57,11 @@ def layers() -> list[LayerWork]:
 def diagnostics_of(seconds: float, hides_layers: bool = False, on_gpu: bool = True) -> Diagnostics:
     """Of a stage that takes so long: its layers share the time, unless it hides them."""
     times = [LayerTime(name, share * seconds, 1.0) for name, *_, share in LAYERS]
-    gpu, lead = (0.98 * seconds, 8e-4) if on_gpu else (None, None)
+    gpu = 0.98 * seconds if on_gpu else None
     return Diagnostics(
         layers=[] if hides_layers else times,
         layers_source=None if hides_layers else "profile",
-        split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0, lead),
+        split=TimeSplit(seconds, gpu, 3e-4, 9e-4, 4e-4, 0.0),
         growth=None if hides_layers else BatchGrowth([1, 4, 8], [0.17 * seconds, 0.52 * seconds, seconds]),
         notes=[HIDDEN] if hides_layers else [],
     )

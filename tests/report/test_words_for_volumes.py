@@ -3,17 +3,14 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.analysis.rejudged import rejudged
-from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, MIXED, VOLUMES, words_for_all
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, ImageGrowth
 from pipeline.records.goals import AccuracyLimits, Goal
-from pipeline.records.migrations import from_9
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.records.tasks import Task
@@ -23,7 +20,6 @@ from pipeline.report.sections.bottleneck_section import in_short
 from tests.report import made_up_run as made_up
 from tests.report.test_signs import RENDERED
 
-ROOT = Path(__file__).resolve().parents[2]
 OF_IMAGES = re.compile(r"(?<![\w./])(images?|pixels?)(?![\w.])", re.IGNORECASE)
 UNSEEN = re.compile(r"<style.*?</style>|<script.*?</script>|<pre>.*?</pre>", re.DOTALL)  # the config among them
 
@@ -138,20 +134,3 @@ def test_runs_of_both_kinds_have_words_for_both() -> None:
     assert words_for_all([]) is IMAGES
     assert words_for_all([VOLUMES, VOLUMES]) is VOLUMES
     assert words_for_all([IMAGES, VOLUMES]) is MIXED
-
-
-@pytest.mark.parametrize(("net", "dims"), [("nnunet_3d", 3), ("classic", 2)])
-def test_a_record_made_before_the_rank_was_kept_has_it_by_its_data(net: str, dims: int) -> None:
-    """Of tensors, whose shapes it doesn't hold, it stays unknown."""
-    record = codec.load(ROOT / "docs/h200" / net)
-    assert record.reference is not None
-    assert record.reference.spatial_dims == dims
-
-
-@pytest.mark.parametrize(("kind", "dims"), [("volume", 3), ("stain", 2), ("tensors", None)])
-def test_the_rank_follows_from_the_kind_of_data(kind: str, dims: int | None) -> None:
-    """Where a reference is on record at all."""
-    reference: dict[str, Any] = {"parameters": 1, "images": ["a.png", "b.png", "a.png, rolled by 13"]}
-    old: dict[str, Any] = {"settings": {"data": {"name": kind}}, "reference": reference, "stages": []}
-    assert from_9(old)["reference"] == {**reference, "spatial_dims": dims, "distinct": 2}
-    assert from_9({**old, "reference": None})["reference"] is None

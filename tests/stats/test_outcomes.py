@@ -8,7 +8,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from pipeline.analysis.headline import compared
 from pipeline.analysis.run_comparison import anything_told, compare
 from pipeline.analysis.summary import Since, summarize
 from pipeline.lessons.lesson_records import Row
@@ -16,7 +15,7 @@ from pipeline.lessons.rows import Rows, drift_of
 from pipeline.records import codec
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord
-from pipeline.records.samples import Energy, Pair, Sample
+from pipeline.records.samples import Pair, Sample
 from pipeline.report import answer
 from pipeline.report.comparison import conclusion
 from pipeline.report.formatting import interval, remedy, way_to_resolve
@@ -85,18 +84,6 @@ def test_the_noise_of_two_runs_adds_up() -> None:
     assert both.exceeded_by(10.0)
     assert of_both(Noise(0.02), Noise(0.03)).least == pytest.approx(0.03)
     assert of_both(Noise(), Noise()).itself is ITSELF
-
-
-def test_the_older_records_of_a_rested_gpu_keep_to_the_same_rule() -> None:
-    """Their headline is composed of two ratios to eager; eager against itself reached three times."""
-    energy = Energy(joules=1.0, seconds=1.0, images=10, idle_watts=0.0)
-    for eager, outcome in ((steady_pair(1.0, spread=0.0), "faster"), (wide_pair(1.0), "not resolved")):
-        run = ladder(eager, amp=2.0, half=4.0)
-        stages = [replace(stage, energy=replace(energy, seconds=1 / (1 + at))) for at, stage in enumerate(run.stages)]
-        run = replace(run, stages=stages, environment=ON_GPU)
-        half = compared(run, run.stages[2], ranking(run), 0.0)
-        assert half.outcome == outcome
-        assert outcome == "faster" or (half.unresolved and half.unresolved.cause == "baseline not itself")
 
 
 def rows(first: list[float], second: list[float]) -> Rows:

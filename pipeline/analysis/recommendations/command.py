@@ -2,8 +2,6 @@
 
 import shlex
 
-from pipeline.records.renamed import of_today
-
 OWN_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")  # of Hydra's, each with a word behind it or a "="
 
@@ -12,11 +10,10 @@ def retyped(command: str, *overrides: str) -> str:
     """The user's command with these overrides in place of those of the same key.
 
     The folder of that run is left out, as it is taken; that of the user's own configuration stays. A new stage replaces
-    the old one with its options; the other lists of a sweep stay lists. What older versions called otherwise has its
-    name of today.
+    the old one with its options; the other lists of a sweep stay lists.
     """
     try:
-        typed = [of_today(word) for word in shlex.split(command)]
+        typed = shlex.split(command)
     except ValueError:
         typed = []
     keys = [_key(override) for override in overrides]
