@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
-.PHONY: run test browser lint pins sbom audit fuzz guards clean
+.PHONY: run test browser lint wheels pins sbom audit fuzz guards clean
 
 run: .venv/ready
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
@@ -29,6 +29,13 @@ lint: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(PINS) --editable '.[dev]'
 	@touch $@
+
+# Both wheels: dist/unet_ladder-*.whl and dist/unet_kernels-*.whl.
+wheels: .venv/ready
+	rm -rf dist
+	for wheel in unet_ladder unet_kernels; do \
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist --config-settings wheel=$$wheel . || exit 1; done
+	@ls dist/*.whl
 
 # Renews the pins from pyproject.toml: names and versions only, one file per set of Python versions.
 pins: .venv/ready
