@@ -28,7 +28,7 @@ from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package
 from pipeline.stages.common.cpp_compiler import package_compiler
-from pipeline.stages.common.onnx_export import export
+from pipeline.stages.common.onnx_models import export
 from pipeline.stages.common.precision import half_net
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]

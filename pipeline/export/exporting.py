@@ -24,7 +24,7 @@ from pipeline.export.steps import Say
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
-from pipeline.stages.common.onnx_export import OUTPUT
+from pipeline.stages.common.onnx_models import OUTPUT
 
 ANSWER = "answer.bin"  # gone before the bundle is done
 

@@ -5,10 +5,12 @@ never changed, nor is the process (`pipeline.measure.lasting_state`): a stage th
 copy, and one that changes something is refused.
 """
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from pipeline.compiler.batch import IMAGE, Batch, of_batches
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
+from pipeline.records.error_line import first_line
 from pipeline.records.request import SCRATCH
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind, Order
 from pipeline.records.samples import Calibration, ImageSet
@@ -269,3 +272,26 @@ def images_alone(workload: Workload, runtime: str) -> None:
         raise Skip(f"{runtime} is here for nets of one input; this one takes {len(names)}: {', '.join(names)}")
     if rank != IMAGE_RANK:
         raise Skip(f"{runtime} is here for images [batch, channels, height, width]; this net's input has {rank} axes")
+
+
+def library(module: str, extra: str) -> ModuleType:
+    """Import a library that an extra of pyproject.toml brings.
+
+    Args:
+        module: its import path.
+        extra: the one that holds the library.
+
+    Raises:
+        Skip: it isn't installed; the line names the command that installs it.
+        StageError: it is there and can't be imported.
+    """
+    name = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        remedy = f"python -m pip install --editable '.[{extra}]'"
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise Skip(f"{name} isn't installed; {remedy} installs it", "missing library") from error
+        raise StageError(
+            f"{module} can't be imported ({first_line(error)}); {remedy} brings what it needs", "missing library"
+        ) from error

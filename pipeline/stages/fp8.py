@@ -21,8 +21,8 @@ from pipeline.errors import InputError
 from pipeline.kernels.common.capability import supported
 from pipeline.measure.torch_device import vendor
 from pipeline.stages.api import CalibrationImages, Runner, Skip, Workload
-from pipeline.stages.common.calibration_sets import apart, calibration, images_given
 from pipeline.stages.common.earlier_build import Makers, digest_of, fastest_or_known, values_digest, without_fp8
+from pipeline.stages.common.fewer_bits import apart, calibration, images_given
 from pipeline.stages.common.inductor_search import Search
 from pipeline.stages.common.net_candidate import Candidate, quoted, tuner_in
 from pipeline.stages.common.rewritten_net import Rewritten, best_form

@@ -9,8 +9,7 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
-from pipeline.stages.common.onnx_export import export
-from pipeline.stages.common.onnx_session import PROVIDERS, assignments, bound, in_place, on_stream, open_session
+from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, export, in_place, on_stream, open_session
 from pipeline.stages.common.precision import half_dtype
 
 Provider = Literal["auto", "cuda", "cpu"]

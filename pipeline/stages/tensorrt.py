@@ -15,11 +15,9 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.int8_layers import Judges, judges, layer_details, passed
-from pipeline.stages.common.onnx_export import export
-from pipeline.stages.common.onnx_session import assignments, bound, on_stream, open_session
+from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
+from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, export, on_stream, open_session
 from pipeline.stages.common.precision import half_net
-from pipeline.stages.common.qdq import Kind, Quantizer
 
 LIBRARY = "libnvinfer.so.10"
 WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library

@@ -11,8 +11,7 @@ from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Runner, StageError, Workload, images_alone
-from pipeline.stages.common.optional_library import library
+from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 EXTRA = "thunder"

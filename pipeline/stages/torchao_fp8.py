@@ -18,10 +18,9 @@ from pipeline.compiler.half import Half
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
-from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
+from pipeline.stages.common.fewer_bits import Judges, convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.inductor import check_compiled, compilations, own_cache
-from pipeline.stages.common.int8_layers import Judges, convolutions, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.optional_library import library
 from pipeline.stages.common.precision import half_net
 
 EXTRA = "torchao"

@@ -13,8 +13,7 @@ from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import exported_program
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution
-from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.optional_library import library
+from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 
 EXTRA = "tvm"
 ARTEFACT = "tvm.so"

@@ -13,8 +13,7 @@ from pipeline.compiler.half import AsItLies, short
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
-from pipeline.stages.api import Runner, StageError, Workload, images_alone, no_traffic
-from pipeline.stages.common.optional_library import library
+from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
 
 EXTRA = "xla"

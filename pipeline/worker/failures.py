@@ -12,8 +12,8 @@ from pipeline.records.run_record import FailureKind
 from pipeline.stages.api import Skip, StageError
 from pipeline.worker.where_raised import place_of
 
-# How torch, cuDNN, cuBLAS and ONNX Runtime say in a plain RuntimeError that an allocation failed: they have no type
-# for it (torch 2.12, onnxruntime 1.31).
+# How torch, cuDNN and cuBLAS say in a plain RuntimeError that an allocation failed: they have no type for it (torch
+# 2.12). A stage raises the errors of its own runtime as torch's.
 ALLOCATION_FAILED = (
     "CUDA out of memory",
     "CUDA error: out of memory",
@@ -30,7 +30,6 @@ ALLOCATION_FAILED = (
     "std::bad_alloc",
     "DefaultCPUAllocator: can't allocate memory",
     "DefaultCPUAllocator: not enough memory",
-    "Failed to allocate memory for requested buffer",
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 
@@ -81,8 +80,11 @@ def _kind(error: BaseException) -> FailureKind | None:
         return "unsupported"
     if isinstance(error, OSError):
         return "out of memory" if error.errno == errno.ENOMEM else None
-    from_library = isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")
-    return "out of memory" if from_library and any(part in text_of(error) for part in ALLOCATION_FAILED) else None
+    return (
+        "out of memory"
+        if isinstance(error, RuntimeError) and any(part in text_of(error) for part in ALLOCATION_FAILED)
+        else None
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

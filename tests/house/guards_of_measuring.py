@@ -153,7 +153,7 @@ OF_MEASURING = [
     ),
     Guard(
         "fewer bits that lose a rare class",
-        "pipeline/stages/common/int8_layers.py",
+        "pipeline/stages/common/fewer_bits.py",
         "if not allowed.share(found) <= 1:",
         "if False:",
         "tests/stages/test_int8.py::test_a_stage_that_loses_the_rare_class_silently_does_not_pass",

@@ -12,7 +12,7 @@ from torch import Tensor
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.capture import Captured
 from pipeline.compiler.input_forms import for_these_alone, form_of
-from pipeline.stages.common import onnx_session
+from pipeline.stages.common import onnx_models
 
 OTHERS = {
     "one image": (torch.ones(1, 3, 4, 5), r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and this net was built for "),
@@ -51,8 +51,8 @@ def calls_of(replayed: Replayed) -> dict[str, tuple[Callable[..., Tensor], Batch
     buffers = (fixed, torch.empty(8, 2, 4, 5), replayed.replay)
     return {
         "CUDA graph": (captured, Batch(captured.fixed, batch.names)),
-        "ONNX Runtime": (onnx_session.in_place(*buffers), fixed),
-        "ONNX Runtime on a GPU": (onnx_session.on_stream(*buffers, stream), fixed),
+        "ONNX Runtime": (onnx_models.in_place(*buffers), fixed),
+        "ONNX Runtime on a GPU": (onnx_models.on_stream(*buffers, stream), fixed),
     }
 
 

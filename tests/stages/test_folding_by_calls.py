@@ -15,7 +15,7 @@ from pipeline.compiler.folding import folded
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import trial_copy
 from pipeline.stages.api import Workload
-from pipeline.stages.common.onnx_export import Borders
+from pipeline.stages.common.onnx_models import Borders
 from pipeline.stages.common.precision import half_net
 from tests.compiler.nets import lively
 

@@ -20,7 +20,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8
 from pipeline.stages.api import CalibrationImages
 from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
-from pipeline.stages.common.calibration_sets import JUDGED_BATCHES, apart, calibration, images_given
+from pipeline.stages.common.fewer_bits import JUDGED_BATCHES, apart, calibration, images_given
 from pipeline.stages.common.net_candidate import Candidate
 from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
 from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload

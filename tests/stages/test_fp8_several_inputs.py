@@ -22,7 +22,7 @@ from pipeline.records.tasks import Task
 from pipeline.stages import fp8
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.calibration_sets import JUDGED_BATCHES
+from pipeline.stages.common.fewer_bits import JUDGED_BATCHES
 from pipeline.stages.common.rewritten_net import Rewritten
 from pipeline.stages.common.what_ran import owned_up
 from pipeline.worker import workload

@@ -14,10 +14,10 @@ from models.build import build_model
 from pipeline.compiler.budget import Budget, Spent, keep_within, overlap, spent
 from pipeline.measure import accuracy
 from pipeline.records.run_record import Tolerance
-from pipeline.stages import Skip, StageError, inductor_int8, onnxruntime_int8, openvino
+from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload
-from pipeline.stages.common.int8_layers import Judges, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.qdq import Images, types
+from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, layers_to_keep, passed
+from pipeline.stages.common.onnx_models import Images, types
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_net, references, run_once, settings
@@ -141,11 +141,16 @@ def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
         layers_to_keep(["haed"], ["first", "head"], lambda kept: 0.0)
 
 
-@pytest.mark.parametrize("module", [onnxruntime_int8, openvino, inductor_int8])
-def test_on_a_gpu_they_have_no_form(module: Any, workload: Workload) -> None:
+@pytest.mark.parametrize("runtime", list(int8.RUNTIMES))
+def test_on_a_gpu_they_have_no_form(runtime: Any, workload: Workload) -> None:
     """They say so before they load anything."""
-    with pytest.raises(Skip):
-        module.build(replace(workload, device=torch.device("cuda")))
+    with pytest.raises(Skip, match=r"stage=tensorrt stage\.dtype=int8 runs int8 on a GPU"):
+        int8.build(replace(workload, device=torch.device("cuda")), runtime=runtime)
+
+
+def test_a_method_that_a_runtime_lacks_is_refused(workload: Workload) -> None:
+    with pytest.raises(StageError, match=r"stage.method=Entropy: inductor has MinMax alone"):
+        int8.build(workload, runtime="inductor", method="Entropy")
 
 
 def test_calibration_reads_each_batch_once() -> None:

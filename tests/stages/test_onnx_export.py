@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pipeline.stages.common.onnx_export import BiasApart, biases_apart
+from pipeline.stages.common.onnx_models import BiasApart, biases_apart
 
 
 class Twice(nn.Module):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from pipeline.records.diagnostics import SearchCount
-from pipeline.stages.common import onnx_session
+from pipeline.stages.common import onnx_models
 from pipeline.stages.onnxruntime import nodes_searched
+from pipeline.worker.failures import failure_of
 
 NODES = {"CUDAExecutionProvider": {"Conv": 19, "ConvTranspose": 4, "Concat": 4, "FusedConv": 2}}
 
@@ -31,6 +32,34 @@ def test_nobody_is_asked(nodes: dict[str, dict[str, int]], search: str) -> None:
     assert nodes_searched(nodes, search) == ()
 
 
+def test_a_lack_of_memory_is_told_from_other_failures_of_a_call() -> None:
+    """ONNX Runtime has a kind of its own for either."""
+
+    class OwnError(Exception):
+        pass
+
+    def session(text: str) -> Any:
+        def fail(*_: object) -> None:
+            raise OwnError(text)
+
+        binding = SimpleNamespace(bind_input=lambda *_: None, bind_output=lambda *_: None)
+        return SimpleNamespace(
+            get_inputs=list,
+            get_outputs=lambda: [SimpleNamespace(shape=[1, 2, 4, 4])],
+            io_binding=lambda: binding,
+            run_with_iobinding=fail,
+        )
+
+    for text, kind in (
+        ("Failed to allocate memory for requested buffer of size 1", "out of memory"),
+        ("an operator failed", "error"),
+    ):
+        *_, replay = onnx_models.bound(session(text), torch.zeros(1, 3, 4, 4), torch.float32)
+        with pytest.raises(RuntimeError, match=text) as raised:
+            replay()
+        assert failure_of(raised.value)[0] == kind
+
+
 @pytest.mark.parametrize("provider", ["cuda", "cpu"])
 def test_a_session_is_told_how_many_threads_it_has(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it isn't, it binds one to each processor of the machine, also beyond those that taskset or Slurm left."""
@@ -42,5 +71,5 @@ def test_a_session_is_told_how_many_threads_it_has(provider: str, monkeypatch: p
 
     monkeypatch.setattr(ort, "InferenceSession", session)
     monkeypatch.setattr(ort, "preload_dlls", lambda: None)
-    onnx_session.open_session(Path("net.onnx"), provider, {})
+    onnx_models.open_session(Path("net.onnx"), provider, {})
     assert [settings.intra_op_num_threads for settings in asked] == [torch.get_num_threads()]

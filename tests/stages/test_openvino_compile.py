@@ -14,7 +14,7 @@ from models.build import build_model
 from pipeline.devices import host
 from pipeline.profiling.observed_execution import complete
 from pipeline.stages import StageError
-from pipeline.stages.openvino_compile import PIECES, compiled_pieces, left_to_torch
+from pipeline.stages.openvino import PIECES, compiled_pieces, left_to_torch
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import check_answers, check_net, run_once

@@ -11,10 +11,9 @@ from omegaconf import OmegaConf
 from torch.utils.dlpack import from_dlpack
 
 from models.build import build_model
-from pipeline.stages import Skip, StageError, thunder, xla
-from pipeline.stages.api import Workload
-from pipeline.stages.common import openvino_plugin, optional_library
-from pipeline.stages.common.optional_library import library
+from pipeline.stages import Skip, StageError, api, thunder, xla
+from pipeline.stages.api import Workload, library
+from pipeline.stages.common import openvino_plugin
 from pipeline.worker.failures import failure_of
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
@@ -48,7 +47,7 @@ def test_without_its_library_a_stage_is_skipped_and_names_the_extra(
     def missing(module: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
-    monkeypatch.setattr(optional_library, "importlib", SimpleNamespace(import_module=missing))
+    monkeypatch.setattr(api, "importlib", SimpleNamespace(import_module=missing))
     monkeypatch.setattr(xla, "prepare_process", lambda *_: None)
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     with pytest.raises(Skip, match=rf"isn't installed; python -m pip install --editable '\.\[{extra}\]'") as raised:
@@ -70,7 +69,7 @@ def test_a_library_that_is_broken_is_a_failure_not_a_skip(monkeypatch: pytest.Mo
     def broken(module: str) -> ModuleType:
         raise ModuleNotFoundError("No module named 'jaxlib'", name="jaxlib")
 
-    monkeypatch.setattr(optional_library, "importlib", SimpleNamespace(import_module=broken))
+    monkeypatch.setattr(api, "importlib", SimpleNamespace(import_module=broken))
     with pytest.raises(StageError, match=r"jax can't be imported \(No module named 'jaxlib'\)"):
         library("jax", "xla")
 
@@ -164,7 +163,6 @@ def test_bf16_without_units_for_it_is_skipped() -> None:
         openvino_plugin.chosen("bf16", why)
     assert openvino_plugin.chosen("auto", why) == "fp32"
     assert openvino_plugin.chosen("auto", "") == openvino_plugin.chosen("bf16", "") == "bf16"
-    assert openvino_plugin.chosen("int8", "") == "int8"
 
 
 def test_openvino_declares_what_its_plugin_says() -> None:

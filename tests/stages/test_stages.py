@@ -29,6 +29,7 @@ from pipeline.stages.common.inductor import believe_the_processor
 from tests.config.test_load import composed
 from tests.fork_server import torch_alone
 from tests.process_state import own_switches
+from tests.stage_files import stage_file
 from tests.stages.conftest import small_net
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "stage"
@@ -45,7 +46,7 @@ IN_EXTRAS = {
     "inductor_int8",
     "onnxruntime_int8",
 }
-GPU_ONLY = {name for name in FILES if "cpu" not in OmegaConf.load(CONF / f"{name}.yaml").devices}
+GPU_ONLY = {name for name in FILES if "cpu" not in stage_file(name)["devices"]}
 ON_THE_CPU = [name for name in FILES if name not in GPU_ONLY | COMPILED | IN_EXTRAS]
 
 

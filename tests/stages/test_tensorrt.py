@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from pipeline.stages import Skip, StageError, tensorrt
 from pipeline.stages.api import Workload
-from pipeline.stages.common import qdq
-from pipeline.stages.common.onnx_export import Written, export
+from pipeline.stages.common import onnx_models
+from pipeline.stages.common.onnx_models import Written, export
 from tests.stages.test_stages import built
 
 ON_GPU = torch.device("cuda")
@@ -54,7 +54,7 @@ def session(exported: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
         return Written(20, "")
 
     monkeypatch.setattr(tensorrt, "export", copied)
-    monkeypatch.setattr(qdq, "export", copied)
+    monkeypatch.setattr(onnx_models, "export", copied)
 
     def bound(_: Session, batch: Tensor, precision: torch.dtype) -> tuple[Tensor, torch.dtype]:
         return batch, precision

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.sections.accuracy_section import calibrated_on
-from pipeline.stages import Skip, StageError, torchao_fp8
+from pipeline.stages import Skip, StageError, api, torchao_fp8
 from pipeline.stages.api import Workload
-from pipeline.stages.common import optional_library
 from tests.report.made_up_run import TOLERANCE
 from tests.stages.test_stages import built
 
@@ -76,7 +75,7 @@ def workload_on_gpu(workload: Workload) -> Workload:
 
 def installed(monkeypatch: pytest.MonkeyPatch, torchao: Torchao, capability: tuple[int, int] = (10, 0)) -> None:
     """As on a machine with torchao, its kernels, and a GPU for them; nothing is compiled."""
-    monkeypatch.setattr(optional_library, "importlib", SimpleNamespace(import_module=lambda _: torchao))
+    monkeypatch.setattr(api, "importlib", SimpleNamespace(import_module=lambda _: torchao))
     monkeypatch.setattr(torchao_fp8, "find_spec", lambda _: object())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     monkeypatch.setattr(torchao_fp8, "compiled", lambda net, batch: net)

@@ -13,7 +13,7 @@ from pipeline.errors import TensorError
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
 from pipeline.records.tasks import Task
-from pipeline.stages import onnxruntime_int8
+from pipeline.stages import int8
 from pipeline.stages.api import Skip, StageError
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
@@ -108,7 +108,7 @@ def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
     """By what it says of itself, or by its own signature."""
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match="is here for nets of one input; this one takes 3: sample, timestep, encoder"):
-        onnxruntime_int8.build(work)
+        int8.build(work)
     one = replace(EAGER, name="mine", target="tests.worker.one_input_stage")
     with pytest.raises(StageError, match=r"the net takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
         run_stage(asked(folder, one), Recorder())

@@ -13,7 +13,7 @@ import torch
 from pipeline.errors import ModelError
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.stages import onnxruntime_int8
+from pipeline.stages import int8
 from pipeline.stages.api import Skip
 from pipeline.stages.common import not_rewritten
 from pipeline.worker import workload
@@ -101,7 +101,7 @@ def test_each_way_takes_volumes(name: str, folder: Path, tmp_path: Path) -> None
 def test_what_has_no_form_for_volumes_says_so(folder: Path, tmp_path: Path) -> None:
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match=r"is here for images .*; this net's input has 5 axes"):
-        onnxruntime_int8.build(work)
+        int8.build(work)
     assert not_rewritten.beyond_kernels(work) == ""
     signal = replace(work, batches=[work.batches[0][:, :, 0, 0]])
     assert not_rewritten.beyond_kernels(signal).endswith("images and volumes, and this net's input has 3 axes")

@@ -1,75 +1,137 @@
-"""OpenVINO's plugin for CPUs: its settings, and in which precision it runs a net by its own account."""
+"""OpenVINO's plugin for CPUs: models, settings, calls, and in which precision it runs a network by its own account."""
 
 from collections import Counter
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pipeline.records.run_record import Execution, Precision
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import Runner, Skip, StageError, Workload, no_traffic
 
 EXTRA = "openvino"
 ELEMENT_TYPES: dict[str, Precision] = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8"}
 MATRIX_WORK = ("Convolution", "Deconvolution", "MatMul", "FullyConnected")  # layer types of the CPU plugin
+Kernels = list[tuple[str, str, str]]  # of each layer: the nodes it came from, its type, its precision
 
 
 def chosen(dtype: str, why_no_bf16: str) -> Precision:
-    """The precision that is asked for of a CPU, of which it is said why it has no units for bf16, where it has none.
+    """Return the precision to run in: "auto" is bf16 on a CPU with units for it, else fp32.
+
+    Args:
+        dtype: as asked for.
+        why_no_bf16: empty on a CPU with units for bf16.
 
     Raises:
         Skip: bf16 without units for it: the plugin would emulate it.
     """
     if dtype == "bf16" and why_no_bf16:
         raise Skip(f"{why_no_bf16}, and OpenVINO would emulate it; stage.dtype=fp32 runs here")
-    known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16", "int8": "int8"}
+    known: dict[str, Precision] = {"fp32": "fp32", "bf16": "bf16"}
     return known.get(dtype, "fp32" if why_no_bf16 else "bf16")
 
 
-def settings(hint: str) -> dict[str, str | int]:
-    """The plugin's: its precision, single calls, and torch's number of threads."""
+def settings(asked: Precision) -> dict[str, str | int]:
+    """Return the plugin's settings: its precision, single calls, and torch's number of threads."""
+    hint = "bf16" if asked == "bf16" else "f32"  # int8 is in the model, beside fp32
     threads = torch.get_num_threads()
     return {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
 
 
-def hint_of(asked: Precision) -> str:
-    """The plugin's name of a precision; int8 is in the model, beside fp32."""
-    return "bf16" if asked == "bf16" else "f32"
-
-
 def said(openvino: ModuleType, asked: Precision) -> str:
-    """Who runs the net, in what."""
+    """Return what runs the network, in which precision."""
     return f"OpenVINO {openvino.__version__.split('-')[0]}, CPU plugin, {asked}"
 
 
-def kernels_of(compiled: Any) -> list[tuple[str, str, str]]:
-    """Of each layer with matrix work as the plugin runs it: the nodes it came from, its type, its precision."""
-    found = []
+def converted(openvino: ModuleType, workload: Workload) -> tuple[Any, dict[str, str]]:
+    """Export the network and convert it; with the module path of each convolution and the name of its node."""
+    from pipeline.stages.common.onnx_models import export, layers_of
+
+    path = workload.folder / "fp32.onnx"
+    export(workload.model, torch.float32, workload.batches[0], path)
+    return openvino.convert_model(str(path)), layers_of(path, "Conv", "ConvTranspose")
+
+
+class Compiled:
+    """A model compiled for the CPU: takes a batch [batch, channels, height, width], gives [batch, classes, H, W].
+
+    Input and output are torch's memory: nothing is copied but what the plugin itself reorders.
+    """
+
+    def __init__(self, openvino: ModuleType, model: object, asked: Precision = "fp32") -> None:
+        self.openvino, self.compiled = openvino, openvino.compile_model(model, "CPU", settings(asked))
+        self.request = self.compiled.create_infer_request()
+        self.logits = torch.empty(tuple(self.compiled.output(0).shape))
+        self.request.set_output_tensor(openvino.Tensor(self.logits.numpy(), shared_memory=True))
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """Return logits [batch, classes, height, width], which the next call overwrites, of a batch in fp32."""
+        self.request.set_input_tensor(self.openvino.Tensor(batch.numpy(), shared_memory=True))
+        self.request.infer()
+        return self.logits
+
+
+def stage_of(openvino: ModuleType, model: object, layers: dict[str, str], asked: Precision) -> Runner:
+    """Compile a model, which must run in the precision that was asked for.
+
+    Args:
+        openvino: the library.
+        model: of OpenVINO.
+        layers: module paths to names of nodes.
+        asked: the precision.
+
+    Raises:
+        StageError: it runs in another one.
+    """
+    run = Compiled(openvino, model, asked)
+    kernels = kernels_of(run.compiled)
+    devices = [str(name) for name in run.compiled.get_property("EXECUTION_DEVICES")]
+    return Runner(
+        run,
+        description=said(openvino, asked),
+        execution=observed(kernels, layers, asked),
+        details={"devices": devices, "kernels": counted(kernels)},
+        save=lambda folder: saved(openvino, model, folder),
+        traffic=no_traffic,
+    )
+
+
+def saved(openvino: ModuleType, model: object, folder: Path) -> list[Path]:
+    """Write the model in OpenVINO's own format: its graph and its weights."""
+    openvino.save_model(model, str(folder / "openvino.xml"), compress_to_fp16=False)
+    return [folder / "openvino.xml", folder / "openvino.bin"]
+
+
+def kernels_of(compiled: Any) -> Kernels:
+    """Return the layers with matrix work as the plugin runs them."""
+    kernels = []
     for node in compiled.get_runtime_model().get_ops():
         told = node.get_rt_info()
         kind = str(told["layerType"].value)
         if kind in MATRIX_WORK:
             names = str(told["originalLayersNames"].value)
-            found.append((names, kind, str(told["runtimePrecision"].value)))
-    return found
+            kernels.append((names, kind, str(told["runtimePrecision"].value)))
+    return kernels
 
 
-def counted(kernels: list[tuple[str, str, str]]) -> dict[str, int]:
-    """How many layers of each type and precision."""
+def counted(kernels: Kernels) -> dict[str, int]:
+    """Count the layers of each type and precision."""
     return dict(Counter(f"{kind} {precision}" for _, kind, precision in kernels))
 
 
-def observed(kernels: list[tuple[str, str, str]], layers: dict[str, str], asked: Precision) -> Execution:
-    """How the plugin runs the net, by its own account: most layers in the precision that was asked for.
+def observed(kernels: Kernels, layers: dict[str, str], asked: Precision) -> Execution:
+    """Return how the plugin runs the network, by its own account.
 
     Raises:
-        StageError: none is.
+        StageError: no layer runs in the precision that was asked for.
     """
     precisions = {names: ELEMENT_TYPES.get(precision) for names, _, precision in kernels}
     if asked not in precisions.values():
         runs = ", ".join(sorted(map(str, set(precisions.values()))))
         raise StageError(f"asked for {asked}, OpenVINO runs {runs}", "wrong device")
-    ran_in = {node: found for names, found in precisions.items() for node in names.split(",")}
-    found = {layer: ran_in.get(node) for layer, node in layers.items()}
-    others = {layer: other for layer, other in found.items() if other is not None and other != asked}
+    ran_in = {node: precision for names, precision in precisions.items() for node in names.split(",")}
+    by_layer = {layer: ran_in.get(node) for layer, node in layers.items()}
+    others = {layer: other for layer, other in by_layer.items() if other is not None and other != asked}
     return Execution(asked, others, None, "OpenVINO CPU", captured=False, fuses=True)

@@ -1,4 +1,4 @@
-"""What stages in int8 share: which layers stay in fp32, and the gate that the answer has to pass before it is timed."""
+"""What stages with few bits share: images for scales and choices, layers that keep their precision, and the gate."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -6,13 +6,15 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget, Run, keep_within, spent
 from pipeline.config.request_error import nearest
 from pipeline.errors import per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
-from pipeline.stages.api import StageError, Workload
-from pipeline.stages.common.calibration_sets import apart, calibration, images_given
+from pipeline.stages.api import CalibrationImages, StageError, Workload
+
+JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,35 @@ class Judges:
         """How much of the budget a net takes; 1 is all of it."""
         with torch.inference_mode():
             return self.budget.used(run, self.for_choice, self.exact)
+
+
+def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
+    """So many images for the scales, or a few more, and some for the choice of layers behind them.
+
+    Raises:
+        ValueError: fewer than none are asked for.
+    """
+    if for_scales < 0:
+        raise ValueError(f"calibration_images={for_scales}: expected an integer ≥ 0")
+    return workload.calibration(for_scales + JUDGED_BATCHES * workload.shape[0])
+
+
+def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """The batches for the scales, and the last ones for the choice of layers.
+
+    A single one serves both.
+    """
+    chosen = min(JUDGED_BATCHES, len(batches) // 2)
+    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
+
+
+def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: list[str] | None = None) -> Calibration:
+    """What the record keeps: the images of the scales, the first batches, those of the choice, and the layers kept."""
+    count = len(given.batches)
+    alone = for_scales < count
+    choice, end = (given.image_set(for_scales if alone else 0, count), kept) if chose else (None, None)
+    scales = given.image_set(0, for_scales)
+    return Calibration(scales, choice, choice_apart=alone or not chose, apart=given.independent, kept=end)
 
 
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:

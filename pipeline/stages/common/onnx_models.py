@@ -1,0 +1,348 @@
+"""ONNX models: exported and checked, with quantize-dequantize pairs where asked, and run by ONNX Runtime's sessions."""
+
+import logging
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.batch import IMAGE, Batch, batched
+from pipeline.compiler.half import AsItLies
+from pipeline.compiler.input_forms import Form, check_forms, form_of
+from pipeline.compiler.network_calls import exportable
+from pipeline.records.error_line import first_line
+from pipeline.stages.api import StageError, Workload
+
+OUTPUT = "logits"
+PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+ALLOCATION_FAILED = "Failed to allocate memory for requested buffer"  # onnxruntime 1.31
+ASSIGNMENT = "session.record_ep_graph_assignment_info"
+NUMPY_TYPES = {
+    torch.float32: np.float32, torch.float16: np.float16, torch.int64: np.int64, torch.bool: np.bool_,
+}  # fmt: skip
+Method = Literal["MinMax", "Entropy", "Percentile"]
+Kind = Literal["int8", "int8 symmetric", "fp8"]
+
+
+class BiasApart(nn.ConvTranspose2d):
+    """A transposed convolution with the weights of `layer`, whose bias is an addition of its own.
+
+    ONNX Runtime's CUDA provider can't build a transposed convolution with its bias by cuDNN's frontend (1.31: "output
+    dimension inferencing is not possible"), and adds it by a slow general kernel otherwise.
+    """
+
+    def __init__(self, layer: nn.ConvTranspose2d) -> None:
+        nn.Module.__init__(self)
+        for name in layer.__constants__:
+            setattr(self, name, getattr(layer, name))
+        self.transposed, self.weight, self.bias = True, layer.weight, layer.bias
+
+    def forward(self, image: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """As the convolution's, of [batch, in, height, width]; where a size is asked for, the convolution's own."""
+        if output_size is not None or self.bias is None:
+            return super().forward(image, output_size)
+        how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        raised = nn.functional.conv_transpose2d(image, self.weight, None, *how)
+        return raised + self.bias[:, None, None]
+
+
+class Borders(AsItLies):
+    """The net in another precision, with the casts inside the graph: fp32 comes in, the net's precision goes out."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch) -> None:
+        super().__init__(model, dtype, inputs)
+        if inputs.is_cuda:
+            self.net = biases_apart(self.net)
+
+
+def biases_apart(net: nn.Module) -> nn.Module:
+    """Replace every plain transposed convolution within a network by a `BiasApart`; return the network."""
+    layers: dict[nn.Module | None, nn.Module] = {
+        part: BiasApart(part) for part in net.modules() if type(part) is nn.ConvTranspose2d
+    }
+    for parent in list(net.modules()):  # a network may hold a layer under several names
+        parent._modules |= {name: layers.get(part, part) for name, part in parent._modules.items()}
+    return layers.get(net, net)
+
+
+class Written(NamedTuple):
+    """What there is to say of an exported file.
+
+    Attributes:
+        opset: of its operators.
+        and_casts: what a description adds where the net's own fp32 values are cast.
+    """
+
+    opset: int
+    and_casts: str
+
+
+def export(
+    model: nn.Module,
+    dtype: torch.dtype,
+    batch: Tensor | Batch,
+    path: Path,
+    dynamic: Sequence[int] = (),
+    around: Callable[[nn.Module], nn.Module] = lambda net: net,
+    inputs: Batch | None = None,
+) -> Written:
+    """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
+
+    Args:
+        model: in eval mode, fp32.
+        dtype: in which the net is to run.
+        batch: an input, or all of them with their names.
+        path: of the file.
+        dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
+        around: puts more into the graph, before the net and after it; `batch` is then what that takes.
+        inputs: what the net itself takes then.
+
+    Returns:
+        The opset, and what is said of casts.
+
+    Raises:
+        onnx.checker.ValidationError: the exporter wrote a file that isn't valid ONNX.
+    """
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    given = batched(batch)
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
+        warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        exported = around(net := Borders(model, dtype, inputs or given).eval())
+        axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
+        program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
+                                    output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
+    assert program is not None
+    program.save(str(path))
+    onnx.checker.check_model(str(path), full_check=True)
+    return Written(_opset_of(path), net.and_casts)
+
+
+def _opset_of(path: Path) -> int:
+    return next(int(entry.version) for entry in onnx.load(str(path), load_external_data=False).opset_import)
+
+
+def layers_of(path: Path, *operators: str) -> dict[str, str]:
+    """Of an exported model, the module path of each node of these operators to the node's name.
+
+    torch's exporter writes the scopes of a node as "['', 'net', 'net.head', 'conv2d']"; the last but one is the module.
+    """
+    found = {}
+    for node in onnx.load(str(path), load_external_data=False).graph.node:
+        if node.op_type in operators:
+            scopes = next((part.value for part in node.metadata_props if part.key.endswith("name_scopes")), "")
+            names = re.findall(r"'([^']*)'", scopes)
+            found[names[-2].removeprefix("net.") if len(names) > 1 else node.name] = node.name
+    return found
+
+
+class Quantizer:
+    """Makes models of one net with fewer bits; the ranges of its values are found once.
+
+    Attributes:
+        layers: the module path of each layer that can be quantized to its node's name.
+        opset: of the models.
+    """
+
+    def __init__(
+        self, workload: Workload, batches: list[Tensor], kind: Kind, operators: list[str],
+        method: Method = "MinMax", reduce_range: bool = False,
+    ) -> None:  # fmt: skip
+        """Export the net.
+
+        Args:
+            workload: gives the net and the folder.
+            batches: [batch, channels, height, width], which give the ranges.
+            kind: of the values.
+            operators: of ONNX, that are quantized.
+            method: how a range is taken from the values.
+            reduce_range: weights of 7 bits.
+        """
+        self.folder, self.batches, self.kind, self.operators = workload.folder, batches, kind, operators
+        self.method, self.reduce_range = "Distribution" if kind == "fp8" else method, reduce_range
+        self.exported = workload.folder / "fp32.onnx"
+        self.opset = export(workload.model, torch.float32, workload.batches[0], self.exported)
+        self.layers = layers_of(self.exported, *operators)
+
+    def quantized(self, kept: list[str]) -> Path:
+        """The model with these layers in fp32, written to model.onnx."""
+        from onnxruntime import quantization
+
+        path, root = self.folder / "model.onnx", logging.getLogger()
+        level = root.level
+        root.setLevel(logging.ERROR)  # it asks for a pre-processing that torch's exporter has done
+        try:
+            quantization.quantize_static(
+                str(self.exported), str(path), Images(self.batches),
+                op_types_to_quantize=self.operators, nodes_to_exclude=[self.layers[name] for name in kept],
+                per_channel=self.kind != "fp8", reduce_range=self.reduce_range,
+                calibrate_method=quantization.CalibrationMethod[self.method],
+                calibration_cache_path=str(self.folder / "ranges.json"),
+                **types(quantization.QuantType, self.kind),
+            )  # fmt: skip
+        finally:
+            root.setLevel(level)
+        return path
+
+
+def types(of: Any, kind: Kind) -> dict[str, object]:
+    """The quantizer's arguments for a kind; `of` is ONNX Runtime's QuantType."""
+    if kind == "fp8":
+        return {"activation_type": of.QFLOAT8E4M3FN, "weight_type": of.QFLOAT8E4M3FN}
+    if kind == "int8":
+        return {"activation_type": of.QUInt8, "weight_type": of.QInt8}
+    symmetric = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
+    return {"activation_type": of.QInt8, "weight_type": of.QInt8, "extra_options": symmetric}
+
+
+class Images:
+    """Batches [batch, channels, height, width] as ONNX Runtime's calibration reads them: one after the other."""
+
+    def __init__(self, batches: list[Tensor]) -> None:
+        self.left = iter(batches)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """The next batch by the input's name; None after the last."""
+        batch = next(self.left, None)
+        return None if batch is None else {IMAGE: batch.cpu().numpy()}
+
+    def __iter__(self) -> "Images":
+        return self
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        found = self.get_next()
+        if found is None:
+            raise StopIteration
+        return found
+
+
+def open_session(
+    path: Path, wanted: str, options: dict[str, str], optimised: Path | None = None
+) -> ort.InferenceSession:
+    """A session on the provider that is wanted.
+
+    Args:
+        path: of the model.
+        wanted: a key of `PROVIDERS`.
+        options: the provider's.
+        optimised: where the graph is written as the session runs it.
+
+    Raises:
+        StageError: it landed on another one.
+    """
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    # Else it binds its threads to processors of its own choice, also to such as this process may not use.
+    settings.intra_op_num_threads = torch.get_num_threads()
+    settings.add_session_config_entry(ASSIGNMENT, "1")
+    if optimised:
+        settings.optimized_model_filepath = str(optimised)
+    if wanted != "cpu":
+        ort.preload_dlls()
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
+    except Exception as error:  # noqa: BLE001 - ONNX Runtime's own kinds, which share no base
+        reason = f"no session on {PROVIDERS[wanted]}: {first_line(error)}"
+        raise StageError(reason, "missing library") from torchs_own(error)
+    landed = session.get_providers()[0]
+    if landed != PROVIDERS[wanted]:
+        raise StageError(
+            f"asked for {PROVIDERS[wanted]}, the session landed on {landed}; are its libraries there?", "wrong device"
+        )
+    return session
+
+
+def torchs_own(error: Exception) -> Exception:
+    """Return ONNX Runtime's error as the kind that torch raises for the same failure, with the same text."""
+    return (torch.OutOfMemoryError if ALLOCATION_FAILED in str(error) else RuntimeError)(str(error))
+
+
+def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
+    """For each provider, how many nodes of each operator it runs."""
+    nodes: dict[str, Counter[str]] = {}
+    for subgraph in session.get_provider_graph_assignment_info():
+        for node in subgraph.get_nodes():
+            nodes.setdefault(subgraph.ep_name, Counter())[node.op_type] += 1
+    return {provider: dict(sorted(counts.items())) for provider, counts in sorted(nodes.items())}
+
+
+def bound(
+    session: ort.InferenceSession, batch: Tensor | Batch, precision: torch.dtype
+) -> tuple[Batch, Tensor, Callable[[], None]]:
+    """Fixed buffers for inputs and output, as a CUDA graph demands, and the call that goes from these to that.
+
+    Output [batch, classes, height, width], in `precision`. An input that the exporter found without use isn't bound.
+    """
+    fixed, taken = batched(batch).clone(), {found.name for found in session.get_inputs()}
+    shape = [int(length) for length in session.get_outputs()[0].shape]
+    logits = torch.empty(shape, dtype=precision, device=fixed.device)
+    kind = fixed.device.type
+    binding = session.io_binding()
+    for name, part in zip(fixed.names, fixed, strict=True):
+        if name in taken:
+            binding.bind_input(name, kind, 0, NUMPY_TYPES[part.dtype], tuple(part.shape), part.data_ptr())
+    binding.bind_output(OUTPUT, kind, 0, NUMPY_TYPES[precision], tuple(logits.shape), logits.data_ptr())
+    unsynchronised = ort.RunOptions()
+    unsynchronised.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def replay() -> None:
+        try:
+            session.run_with_iobinding(binding, unsynchronised)
+        except Exception as error:  # of ONNX Runtime's own kinds
+            raise torchs_own(error) from error
+
+    return fixed, logits, replay
+
+
+def fill(fixed: Batch, forms: list[Form], inputs: Sequence[Tensor]) -> None:
+    """Copy a call's inputs, of any shape, into the fixed ones, which are of these forms.
+
+    Raises:
+        ValueError: an input's shape, type or device is another than that of the fixed one.
+    """
+    check_forms(inputs, forms)
+    for part, given in zip(fixed.tensors, inputs, strict=True):
+        part.copy_(given)
+
+
+def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callable[..., Tensor]:
+    """A call on the CPU: from the net's inputs to logits [batch, classes, height, width]; it raises as `fill`."""
+    forms = [form_of(part) for part in fixed]
+
+    def run(*inputs: Tensor) -> Tensor:
+        fill(fixed, forms, inputs)
+        replay()
+        return logits
+
+    return run
+
+
+def on_stream(
+    fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
+) -> Callable[..., Tensor]:
+    """A call on the session's stream, which waits for the caller's and is waited for by it.
+
+    From the net's inputs to logits [batch, classes, height, width]; it raises as `fill`.
+    """
+    forms = [form_of(part) for part in fixed]
+
+    def run(*inputs: Tensor) -> Tensor:
+        caller = torch.cuda.current_stream()
+        stream.wait_stream(caller)
+        with torch.cuda.stream(stream):
+            fill(fixed, forms, inputs)
+            replay()
+        caller.wait_stream(stream)
+        return logits
+
+    return run
