@@ -58,12 +58,6 @@ class SampleTaken(msgspec.Struct, tag="sample", frozen=True):
     sample: Sample
 
 
-class AuditAnswered(msgspec.Struct, tag="audited", frozen=True):
-    """The answer to Audit: some logits of each call."""
-
-    answers: list[list[float]]
-
-
 class Refused(msgspec.Struct, tag="refused", frozen=True):
     """The request was wrong; one line."""
 
@@ -85,18 +79,6 @@ class TakeSample(msgspec.Struct, tag="sample", frozen=True):
     """To the worker: take one sample now."""
 
 
-class Audit(msgspec.Struct, tag="audit", frozen=True):
-    """To the worker: answer so many pictures, drawn from this seed; without a call where it is blank."""
-
-    seed: int
-    calls: int
-    blank: bool = False
-
-    def without_calls(self) -> "Audit":
-        """The same pictures, and nothing done with them."""
-        return msgspec.structs.replace(self, blank=True)
-
-
 class EndSampling(msgspec.Struct, tag="end", frozen=True):
     """To the worker: go on to what follows the samples."""
 
@@ -108,14 +90,13 @@ Message = (
     | RunReport
     | ReadyToSample
     | SampleTaken
-    | AuditAnswered
     | Refused
     | Done
     | Nonsense
 )
-Command = TakeSample | Audit | EndSampling
+Command = TakeSample | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def encoded(message: Message | Command) -> str:
@@ -135,12 +116,6 @@ def die_with_the_parent() -> None:
     """Have Linux end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def close_to_others() -> None:
-    """Have Linux let no other process of this user's trace this one or write into its memory; root may."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class PipeReporter:
@@ -194,7 +169,7 @@ class PipeReporter:
         """Say that the request was wrong."""
         self._say(Refused(reason))
 
-    def sampling(self) -> Iterator[TakeSample | Audit]:
+    def sampling(self) -> Iterator[TakeSample]:
         """Yields what is wanted; ends when the parent has enough."""
         self._say(ReadyToSample())
         while not isinstance(asked := self._command(), EndSampling):
@@ -206,10 +181,6 @@ class PipeReporter:
     def sample(self, taken: Sample) -> None:
         """Give the sample that was wanted."""
         self._say(SampleTaken(taken))
-
-    def audited(self, answers: list[list[float]]) -> None:
-        """Give what an audit asked for."""
-        self._say(AuditAnswered(answers))
 
     def done(self) -> None:
         """Say that nothing more will come."""

@@ -1,10 +1,10 @@
-"""Stages that would win by other means than being fast, on any device, each with what must come of it."""
+"""Stages with faults that happen in practice, on any device, each with the outcome that its worker must report."""
 
 import copy
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +13,14 @@ from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Execution, FailureKind, Precision, Status
 from pipeline.stages import Runner
 from pipeline.stages.api import Workload
-from tests.remembering_stages import Run, contents, few_pixels, knows_what_is_verified, nothing, remembering, total
 
-TIMER = "time_and_keep"  # the function that holds the timed calls
+Run = Callable[[Tensor], Any]
 SLEEPS = 10_000_000  # cycles of the GPU, about 5 ms: longer than the host takes to queue the net's kernels
 
 
-def is_timed() -> bool:
-    """Whether whoever calls the stage with its inputs was called by the timer."""
-    return sys._getframe(3).f_code.co_name == TIMER
+def nothing(batch: Tensor) -> Tensor:
+    """Return zeros in the shape of the network's answer, two classes."""
+    return batch.new_zeros((len(batch), 2, *batch.shape[2:]))
 
 
 class Counter:
@@ -36,31 +35,43 @@ class Counter:
         return self.calls
 
 
-def zeros_when_timed(net: nn.Module) -> Run:
-    """Right for whoever asks, and nothing for the timer."""
-    return lambda batch: nothing(batch) if is_timed() else net(batch)
-
-
 def wrong_from_the_eighth_call(net: nn.Module) -> Run:
     """Right until it is verified."""
     count = Counter()
     return lambda batch: net(batch) if count.more() < 8 else nothing(batch)
 
 
-def wrong_every_other_time(net: nn.Module) -> Run:
-    """Half of the timed calls do nothing."""
+def not_a_number_from_the_eighth_call(net: nn.Module) -> Run:
+    """Overflow once warm."""
     count = Counter()
-    return lambda batch: nothing(batch) if is_timed() and count.more() % 2 else net(batch)
+    return lambda batch: net(batch) * (1 if count.more() < 8 else float("nan"))
 
 
-def half_of_it_when_timed(net: nn.Module) -> Run:
-    """One image of the batch in place of all."""
-    return lambda batch: net(batch[:1]).expand(len(batch), -1, -1, -1) if is_timed() else net(batch)
+def stale(net: nn.Module) -> Run:
+    """Answer the batch of the call before, as a graph whose inputs are copied too late."""
+    kept: list[Tensor] = []
+
+    def run(batch: Tensor) -> Tensor:
+        kept.append(net(batch).clone())
+        return kept.pop(0) if len(kept) > 1 else kept[0]
+
+    return run
 
 
-def lazy_when_timed(net: nn.Module) -> Run:
-    """Computes once it is looked at, which the timer never does."""
-    return lambda batch: Lazy(net, batch) if is_timed() else net(batch)
+def remembering(key: Callable[[Tensor], object]) -> Callable[[nn.Module], Run]:
+    """Return a stage that computes an answer once for each key of its input."""
+
+    def fault(net: nn.Module) -> Run:
+        kept: dict[object, Tensor] = {}
+
+        def run(batch: Tensor) -> Tensor:
+            if (known := key(batch)) not in kept:
+                kept[known] = net(batch).clone()
+            return kept[known]
+
+        return run
+
+    return fault
 
 
 class Lazy:
@@ -101,23 +112,10 @@ def scales_the_weights(net: nn.Module) -> Run:
 
 
 def takes_threads(net: nn.Module) -> Run:
-    """More of the machine than was given, once it is timed."""
+    """More of the machine than was given."""
 
     def run(batch: Tensor) -> Tensor:
-        if is_timed():
-            torch.set_num_threads(torch.get_num_threads() + 1)
-        return net(batch)  # type: ignore[no-any-return]
-
-    return run
-
-
-def slows_the_clock(net: nn.Module) -> Run:
-    """A hundredth of the time passes, for whoever asks."""
-    honest = time.perf_counter
-
-    def run(batch: Tensor) -> Tensor:
-        if is_timed():
-            time.perf_counter = lambda: honest() / 100
+        torch.set_num_threads(torch.get_num_threads() + 1)
         return net(batch)  # type: ignore[no-any-return]
 
     return run
@@ -232,26 +230,20 @@ def answers_with(change: Callable[[Tensor, Tensor], object], said: str) -> Fault
 FAULTS = {
     "honest": Fault(lambda net: net, "", None, "ok"),
     "one_buffer": Fault(one_buffer, "", None, "ok"),
-    "zeros_when_timed": Fault(zeros_when_timed, "in a timed sample the answer to batch"),
-    "wrong_from_the_eighth_call": Fault(wrong_from_the_eighth_call, "in a timed sample the answer to batch"),
-    "wrong_every_other_time": Fault(wrong_every_other_time, "in a timed sample the answer to batch"),
-    "half_of_it_when_timed": Fault(half_of_it_when_timed, "in a timed sample the answer to batch"),
-    "lazy_when_timed": Fault(
-        lazy_when_timed, "in a timed sample: a call returned a tests.fooling_stages.Lazy", "broken contract"
+    "wrong_from_the_eighth_call": Fault(wrong_from_the_eighth_call, "after the samples the answer to batch"),
+    "not_a_number_from_the_eighth_call": Fault(
+        not_a_number_from_the_eighth_call, "after the samples the logits of batch 0 hold NaN"
     ),
-    "remembers_by_address": Fault(remembering(Tensor.data_ptr), "in a timed sample the answer to batch"),
-    "remembers_by_object": Fault(remembering(id), "in a timed sample the answer to batch"),
+    "stale": Fault(stale, "logits differ by"),
+    "remembers_by_address": Fault(remembering(Tensor.data_ptr), "after the samples the answer to batch"),
+    "remembers_by_object": Fault(remembering(id), "after the samples the answer to batch"),
     "remembers_by_shape": Fault(remembering(lambda batch: batch.shape), "one class"),
-    "remembers_by_contents": Fault(remembering(contents), "remembers its answers: pictures that are new", "impossible"),
-    "remembers_by_few_pixels": Fault(remembering(few_pixels), "remembers its answers", "impossible"),
-    "remembers_by_sum": Fault(remembering(total), "to a picture that it had never seen it gave, bit for bit"),
-    "knows_what_is_verified": Fault(knows_what_is_verified, "answer to a picture that it had never seen is"),
+    "remembers_by_sum": Fault(remembering(lambda batch: round(float(batch.sum()))), "batch that it had never seen is"),
     "half_of_the_batch_twice": Fault(half_of_the_batch_twice, "logits differ by"),
     "changes_places": Fault(changes_places, "logits differ by"),
     "scales_its_input": Fault(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
     "scales_the_weights": Fault(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
-    "takes_threads": Fault(takes_threads, "changed the process for all that follows: threads", "broken contract"),
-    "slows_the_clock": Fault(slows_the_clock, "all that follows: clock was time.perf_counter", "broken contract"),
+    "takes_threads": Fault(takes_threads, "changed the process for all that follows", "broken contract", "failed"),
     "gives_up_compiling": Fault(
         gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True
     ),

@@ -3,13 +3,12 @@
 import contextlib
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from pipeline.measure.lasting_state import changes, lasting_state
+from pipeline.worker.guard import changes, process_state
 
 SWITCHES = [
     (torch.backends.cuda.matmul, "allow_tf32"),
@@ -34,7 +33,7 @@ def place_of(cache: str) -> str | None:
 @contextlib.contextmanager
 def own_switches() -> Iterator[None]:
     """For code that plays a worker: its switches are put back, and the caches' places are unset within."""
-    kept = [(owner, name, getattr(owner, name)) for owner, name in [*SWITCHES, (time, "perf_counter")]]
+    kept = [(owner, name, getattr(owner, name)) for owner, name in SWITCHES]
     places = {name: os.environ.pop(name, None) for name in CACHES}
     try:
         yield
@@ -54,7 +53,7 @@ def nothing_leaks() -> Iterator[None]:
     Raises:
         AssertionError: one is; each is named with its value before and after.
     """
-    before = switches() | lasting_state()
+    before = switches() | process_state()
     yield
-    changed = changes(before, switches() | lasting_state())
+    changed = changes(before, switches() | process_state())
     assert not changed, f"left behind, with the value before and after: {changed}"

@@ -1,8 +1,6 @@
 """Messages between parent and worker: whatever a worker says ends as a message, or as a stage that failed."""
 
-import ctypes
 import math
-import os
 import subprocess
 import sys
 import time
@@ -12,12 +10,10 @@ from typing import Any
 import pytest
 
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import Entered, Nonsense, SampleTaken, StageReport, close_to_others, decoded, encoded
+from pipeline.protocol import Entered, Nonsense, SampleTaken, StageReport, decoded, encoded
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.samples import Sample, WarmUp
 from tests.worker.jobs import EAGER, job
-
-PR_GET_DUMPABLE = 3  # linux/prctl.h
 
 
 @pytest.mark.parametrize(
@@ -84,16 +80,6 @@ def test_a_worker_dies_with_its_parent() -> None:
         began = time.monotonic()
         assert parent.stdout.read() == ""  # the worker, which slept on, had it open as well
         assert time.monotonic() - began < 20
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone knows of it")
-def test_a_process_is_closed_to_others() -> None:
-    """Nobody but root can then trace it or write into its memory."""
-    child = os.fork()
-    if child == 0:
-        close_to_others()
-        os._exit(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE, 0, 0, 0, 0))
-    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

@@ -49,11 +49,11 @@ def check_agreement(
 
 
 def distance(got: Tensor, want: Tensor) -> float:
-    """‖got − want‖ / ‖want‖ of two tensors of one shape, any, where `want` is finite.
+    """Return ‖got − want‖ / ‖want‖ of two tensors of the same shape, in fp64, where `want` is finite.
 
-    Infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
+    It is infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
     """
-    got, want = got.float(), want.float()
+    got, want = got.double(), want.double()
     finite = want.isfinite()
     if not torch.equal(finite, got.isfinite()):
         return math.inf

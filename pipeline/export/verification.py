@@ -20,7 +20,7 @@ from pipeline.export import bundle_contract
 from pipeline.export.bundle_contract import Contract, ContractError
 from pipeline.export.bundle_sums import changed_files
 from pipeline.export.fresh_process import BundleFails, Said, ask
-from pipeline.orchestrate.processor_use import Use, between, now, taken_share
+from pipeline.orchestrate.processes import Use, between, now, taken_share
 from pipeline.records.bundle_kinds import PACKAGES
 from pipeline.report.formatting import clean
 from pipeline.stats.drift import CROWDED
@@ -165,13 +165,13 @@ def verify(
     lines += machine_lines(contract, machine or here(contract))
     if changed:
         return lines
-    before = now([os.getpid()])
+    before = now(os.getpid())
     try:
         found = (loader or ask)(folder, "--check", "--time", str(SECONDS))
     except BundleFails as error:
         return [*lines, Line("answers", "logits of the golden batch", "none", same=False, why=clean(error))]
     lines += answer_lines(contract, found)
-    speed = speed_line(contract, found, margin, between(before, now([os.getpid()])))
+    speed = speed_line(contract, found, margin, between(before, now(os.getpid())))
     return [*lines, speed] if speed else lines
 
 

@@ -37,10 +37,6 @@ class Rotation:
         self._next += 1
         return self._buffers[(self._next - 1) % len(self._buffers)]
 
-    def end_on(self, index: int, calls: int) -> None:
-        """Set the turns so that the last of so many calls takes the picture that was in the `index`-th at first."""
-        self._next = (index - self.shift - calls + 1) % len(self._buffers)
-
     def move_on(self) -> None:
         """Every buffer takes over the next one's picture, the last one the first's; outside all timing."""
         first, *others = self._buffers
@@ -53,11 +49,6 @@ class Rotation:
         """The buffer in which the picture lies that was in the `index`-th at first."""
         return self._buffers[(index - self.shift) % len(self._buffers)]
 
-    def picture_in(self, buffer: Batch) -> int:
-        """Where the picture was at first that lies now in a buffer."""
-        place = next(place for place, one in enumerate(self._buffers) if one is buffer)
-        return (place + self.shift) % len(self._buffers)
-
     def changed(self) -> list[int]:
         """The pictures, by where they were at first, whose values are others than at first."""
         return [
@@ -65,11 +56,3 @@ class Rotation:
             for index, first in enumerate(self._first)
             if not all(is_same(before, part) for before, part in zip(first, self.holding(index), strict=True))
         ]
-
-    def roll(self, rows: int) -> None:
-        """Every first input moves down by so many rows, from none up to its height, the lowest to the top."""
-        spare = self.spare.first
-        for picture in [buffer.first for buffer in self._buffers]:
-            spare[..., :rows, :].copy_(picture[..., picture.shape[-2] - rows :, :])
-            spare[..., rows:, :].copy_(picture[..., : picture.shape[-2] - rows, :])
-            picture.copy_(spare)

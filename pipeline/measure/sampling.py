@@ -7,13 +7,13 @@ import gc
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from pipeline.devices.nvml import DeviceState, throttle_reasons
 from pipeline.measure.clock import Clock
-from pipeline.measure.timers import time_and_keep
+from pipeline.measure.timers import time_calls
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 
@@ -30,22 +30,16 @@ def no_state() -> DeviceState:
     return DeviceState()
 
 
-def unseen(_batch: object, _answer: object) -> None:
-    """Nobody looks at the answers."""
-
-
 class Watch(NamedTuple):
     """What is watched around the timed calls of a sample.
 
     Attributes:
         guards: counters that must not grow within, such as compilations and device allocations.
         state: the device's clock and throttling, read before the untimed calls and after the timed ones.
-        look_at: is given the last timed call's input and answer once the clock has stopped.
     """
 
     guards: Callable[[], tuple[int, ...]] = no_guards
     state: Callable[[], DeviceState] = no_state
-    look_at: Callable[[Any, object], None] = unseen
 
 
 UNWATCHED = Watch()
@@ -86,7 +80,7 @@ def take_sample(
         calls: how many calls are timed, after those that are not.
         clock: read before the first timed call and after the device has finished the last.
         plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
-        watch: what is read and looked at around the calls. If a guard grows during the timed calls, the sample is taken
+        watch: what is read around the calls. If a guard grows during the timed calls, the sample is taken
             again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
         run_in_calls: untimed calls that bring the device to full load; nothing rests between them and the timed ones.
     """
@@ -117,7 +111,6 @@ def _timed(
             call(batch)
         counted = watch.guards()  # while the device still works: a pause would let its clock rise
         clock.synchronize()
-        seconds, device_seconds, answer = time_and_keep(call, batches, clock)
+        seconds, device_seconds = time_calls(call, batches, clock)
         after, disturbed = watch.state(), watch.guards() != counted
-        watch.look_at(batches[-1], answer)
     return disturbed, after, seconds, device_seconds

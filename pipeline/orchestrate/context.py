@@ -16,19 +16,16 @@ from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import ForkServer
-from pipeline.orchestrate.interleave import interleave
-from pipeline.orchestrate.interleaved_pair import Conditions, InterleavedWorker, conditions_of, interleaved
+from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
 from pipeline.orchestrate.named_variables import named_variables
-from pipeline.orchestrate.processor_use import Use, taken_share
-from pipeline.orchestrate.resting_files import RestingFiles
+from pipeline.orchestrate.processes import Use, more_threads, taken_share
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Progress, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.elsewhere import elsewhere
 from pipeline.records.error_line import first_line
-from pipeline.records.file_mark import FileMark
 from pipeline.records.plan import Phase, Plan
-from pipeline.records.request import REFERENCE_LOGITS, REFERENCE_MODULES, SCRATCH, RunConfig, StageSpec
+from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
@@ -56,14 +53,10 @@ class RunContext:
         self.record = record
         self.observer = observer
         self.baseline: WorkerProcess | None = None
-        self.baseline_as_started: Conditions | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
-        self.reference_mark: FileMark | None = None  # of the reference's answers, as they were computed
         self.server: ForkServer | None = None
         self.scratch: list[Path] = []  # of the workers that were started
-        self.files = RestingFiles(config)
-        self.began = time.time()
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
@@ -118,9 +111,8 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
-        for name in (REFERENCE_LOGITS, REFERENCE_MODULES):
-            with suppress(OSError):  # a disk that has become read-only keeps them
-                (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that has become read-only keeps them
+            (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         inside = os.path.realpath(self.folder)
         for folder in self.scratch:  # a stage may have made its own folder a link to elsewhere, or to itself
             if Path(os.path.realpath(folder)).is_relative_to(inside):
@@ -159,24 +151,25 @@ class RunContext:
             )
 
     def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
-        """Interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
-        with interleaved(baseline, stage) as pair:
-            return self.sampled(*pair, title, plan)
-
-    def sampled(
-        self, baseline: InterleavedWorker, stage: InterleavedWorker, title: str, plan: Plan | None = None
-    ) -> Pair:
-        """Interleaved blocks of two workers, each of which stops the other while it is timed."""
+        """Take interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
         self.observer.phase_entered(title, Phase.SAMPLING)
         plan = plan or self.config.plan
 
         def show(blocks: int) -> None:
             self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
-        before = baseline.use.further(stage.use)
-        pair = interleave(baseline, stage, plan, self.order, time.monotonic, show)
-        used = baseline.use.further(stage.use).since(before)
+        with interleaved(baseline, stage) as (first, second):
+            pair = interleave(first, second, plan, self.order, time.monotonic, show)
+        self.warn_of_more_threads(first, second)
+        used = first.use.further(second.use)
         return replace(pair, sustained=plan.sustained(self.config.device), taken_share=self.share_of_others(used))
+
+    def warn_of_more_threads(self, *workers: InterleavedWorker) -> None:
+        """Warn of each worker that used more processors than the run gives."""
+        known = {warning.text for warning in self.record.warnings}
+        notes = [more_threads(worker.name, worker.use, self.config.threads) for worker in workers]
+        if new := [note for note in notes if note and note.text not in known]:
+            self.keep(warnings=[*self.record.warnings, *new])
 
     def share_of_others(self, used: Use) -> float | None:
         """The share of this run's processors that others took while both sides used so much; None on a GPU."""
@@ -195,7 +188,6 @@ def start_baseline(context: RunContext) -> None:
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
         context.warm_up(context.baseline, f"{context.spec.name} (baseline)")
-        context.baseline_as_started = conditions_of(context.baseline.process_id)
     except WorkerGone as gone:
         context.baseline.stop()
         if context.spec.name == context.config.eager.name or context.record.stages:

@@ -1,9 +1,12 @@
-"""The parent's side of a measurement: samples of two workers, interleaved in blocks of four."""
+"""Samples of two workers, interleaved in blocks of four."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
+from pipeline.orchestrate import processes
+from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.intervals import half_width, ratio
@@ -20,11 +23,62 @@ class Sampler(Protocol):
         """The stage's name."""
 
     def sample(self) -> Sample:
-        """One timed sample, taken now."""
+        """Take one timed sample."""
+
+
+class InterleavedWorker:
+    """One of two workers; the other one is stopped while this one is timed.
+
+    Threads of a runtime that spin after their work would otherwise take processors from the worker that is timed.
+
+    Attributes:
+        name: of its stage.
+        use: of processors, over all of its samples.
+    """
+
+    def __init__(self, worker: WorkerProcess, other: WorkerProcess) -> None:
+        self.name = worker.name
+        self.use = processes.Use()
+        self._worker, self._other = worker, other
+
+    def sample(self) -> Sample:
+        """Take one timed sample.
+
+        Raises:
+            WorkerGone: it ended while it waited for its turn, or as `WorkerProcess.sample`.
+        """
+        if not self._worker.alive:
+            raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
+        self._worker.resume()
+        self._other.suspend()
+        (taken,), used = counted_samples(self._worker, 1)
+        self.use = self.use.further(used)
+        return taken
+
+
+@contextmanager
+def interleaved(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[InterleavedWorker, InterleavedWorker]]:
+    """Give both workers for interleaved samples; both run again afterwards."""
+    try:
+        yield InterleavedWorker(first, second), InterleavedWorker(second, first)
+    finally:
+        for worker in (first, second):
+            worker.resume()
+
+
+def counted_samples(worker: WorkerProcess, count: int) -> tuple[list[Sample], processes.Use]:
+    """Take `count` timed samples, and count the processor time used meanwhile.
+
+    Raises:
+        WorkerGone: as `WorkerProcess.sample`.
+    """
+    before = processes.now(worker.process_id)
+    taken = [worker.sample() for _ in range(count)]
+    return taken, processes.between(before, processes.now(worker.process_id))
 
 
 def ignore(_blocks: int) -> None:
-    """Nobody wants to know how far the sampling is."""
+    """Do nothing: the default for `on_block`."""
 
 
 def interleave(
@@ -35,12 +89,12 @@ def interleave(
     now: Callable[[], float],
     on_block: Callable[[int], None] = ignore,
 ) -> Pair:
-    """Blocks ABBA or BAAB, until an interim analysis finds the interval narrow enough, or blocks or time are used up.
+    """Take blocks ABBA or BAAB until an interim analysis finds the interval narrow, or blocks or time are used up.
 
-    On a slow machine the first few blocks, without which there is no interval, may take some times as long.
+    On a slow machine the first few blocks, without which there is no interval, may take several times as long.
 
-    Within a block a steady drift and the place in the order cancel out; the draw keeps a rhythm of the machine from
-    falling in step with the order. Analysing only at set numbers of blocks keeps the interval's coverage.
+    Within a block a steady drift and the place in the order cancel out; the random order keeps a rhythm of the machine
+    from falling in step with it. Analysing only at set numbers of blocks keeps the interval's coverage.
 
     Args:
         baseline: A.
@@ -66,12 +120,12 @@ def interleave(
 
 
 def _narrow(pair: Pair, enough: float) -> bool:
-    found = ratio(pair)
-    return found.bounded and half_width(found) <= enough
+    so_far = ratio(pair)
+    return so_far.bounded and half_width(so_far) <= enough
 
 
 def sample_block(baseline: Sampler, stage: Sampler, order: Literal["ABBA", "BAAB"]) -> Block:
-    """Four samples in that order."""
+    """Take four samples in that order."""
     first, second, third, fourth = [(baseline if side == "A" else stage).sample() for side in order]
     outer, inner = (first, fourth), (second, third)
     return Block(order, outer, inner) if order == "ABBA" else Block(order, inner, outer)

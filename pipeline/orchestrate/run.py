@@ -13,22 +13,19 @@ from pipeline.config.checks import shown
 from pipeline.config.threads_request import quota_warning
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
-from pipeline.orchestrate import check_script, interruption, offspring, resume, shared_reference
-from pipeline.orchestrate.audited_pairs import head_to_head
+from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
 from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.forking import fork_server, stop_ahead, taken_ahead
 from pipeline.orchestrate.gpu_lock import held
-from pipeline.orchestrate.late_imports import import_late
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage, tail
 from pipeline.orchestrate.under_way import under_way
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import Done, close_to_others
-from pipeline.records.file_mark import mark_of
+from pipeline.protocol import Done
 from pipeline.records.machine import Environment
-from pipeline.records.request import REFERENCE_LOGITS, RunConfig, StageSpec
+from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.drift import drift
 from pipeline.stats.intervals import samples_of
@@ -48,8 +45,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     """
     context = RunContext(config, folder, record, observer)
     started = time.monotonic()
-    offspring.adopt()
-    close_to_others()
+    processes.adopt()
     try:
         earlier = resume.opened(config, record)
         context.server = fork_server(config)
@@ -84,8 +80,6 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
     look_at_the_net(context)
-    if context.server:
-        import_late()
     describe_run(context)
     stop_ahead()
     if earlier:
@@ -106,21 +100,10 @@ def measure(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_one(context: RunContext, spec: StageSpec) -> None:
-    """One stage, and its bytes by the GPU's counters; the reference again before it, where that is another file.
-
-    Raises:
-        RequestError: the weights or images aren't what they were.
-    """
-    context.files.check_inputs(context.record)
-    if (mark := mark_of(context.folder / REFERENCE_LOGITS)) is None or mark != context.reference_mark:
-        what = "is gone from the run's folder" if mark is None else "was written over"
-        context.observer.say(f"the reference {what}; it is computed again")
-        describe_run(context)
+    """Measure one stage, and its bytes by the GPU's counters."""
     measured = measure_stage(context, spec)
     context.keep(stages=[*context.record.stages, measured])
     context.keep(stages=[*context.record.stages[:-1], with_counted_bytes(context, spec, measured)])
-    if changed := context.files.changed_source(context.record):
-        context.keep(warnings=[*context.record.warnings, changed])
 
 
 def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:
@@ -166,9 +149,7 @@ def describe_run(context: RunContext) -> None:
         context.observer.say(f"machine, peaks and reference: as job {shared.job} of this sweep found them")
     else:
         fields = found_by_a_worker(context)
-        if context.files.at_rest():
-            shared_reference.keep(place, context.folder, fields, context.began)
-    context.reference_mark = mark_of(context.folder / REFERENCE_LOGITS)
+        shared_reference.keep(place, context.folder, fields)
     found = fields.get("warnings", [])
     of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
@@ -276,7 +257,7 @@ def measure_head_to_head(context: RunContext) -> None:
             for name in names[1 : plan.head_to_head + 1]:
                 with stopping(context.start(specs[name], "companion", f"head_to_head/{name}")) as (contender,):
                     context.warm_up(contender, f"{winner} against {name}")
-                    pair = head_to_head(context, best, contender, [specs[winner], specs[name]])
+                    pair = context.interleave(best, contender, f"{winner} against {name}")
                 context.keep(head_to_head=[*context.record.head_to_head, pair])
         except WorkerGone as gone:
             context.warn("head-to-head failed", gone.reason, f"see the logs in {context.folder}/head_to_head")

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -10,22 +9,12 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from pipeline.orchestrate import processor_use
-from pipeline.orchestrate.audit import ROUNDS_APART, Audited, Doubt, audited_apart, claim_of, questions
-from pipeline.orchestrate.audited_pairs import Sampled, audited_pair, tolerances, warn_of_another_look
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
-from pipeline.orchestrate.forking import fork_server
-from pipeline.orchestrate.interleaved_pair import (
-    Conditions,
-    changed,
-    conditions_of,
-    counted_samples,
-    give_back,
-    interleaved,
-)
+from pipeline.orchestrate.interleave import counted_samples
+from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
-from pipeline.protocol import AFTER_CHECK, Audit, Done, ReadyToSample
+from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
 from pipeline.records.accuracy_check import judge
 from pipeline.records.error_line import shortened
 from pipeline.records.plan import Phase
@@ -60,19 +49,14 @@ def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
     return record
 
 
-def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Sampled:
-    """Samples interleaved with those of the baseline's worker, which waits in memory; and whether they can be."""
+def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
+    """Sample the stage interleaved with the baseline's worker, which waits in memory."""
     assert context.baseline is not None
-    with interleaved(context.baseline, worker, context.baseline_as_started) as (baseline, stage):
-        pair, doubt = audited_pair(context, (baseline, stage), spec, worker.fields)
-        names, uses = (baseline.name, stage.name), (baseline.use, stage.use)
-        if note := processor_use.warning(names, uses, context.config.threads):
-            context.keep(warnings=[*context.record.warnings, note])
-        return pair, doubt
+    return context.interleave(context.baseline, worker, spec.name)
 
 
 def measure_trial(
-    context: RunContext, spec: StageSpec, record: StageRecord, trial: int, sampling: Callable[[WorkerProcess], Sampled]
+    context: RunContext, spec: StageSpec, record: StageRecord, trial: int, sampling: Callable[[WorkerProcess], Pair]
 ) -> StageRecord:
     """One fresh process of the stage, measured by `sampling`; the first also profiles and exports."""
     folder = spec.name if trial == 1 else f"{spec.name}/trial_{trial}"
@@ -80,13 +64,12 @@ def measure_trial(
         worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
     except OSError as error:
         return replace(record, status="failed", failure="error", reason=f"its process can't start: {error.strerror}")
-    pairs, interrupted, doubt, before = record.pairs, False, None, conditions(context)
+    pairs, interrupted = record.pairs, False
     ending: dict[str, Any] = {}
     with stopping(worker):
         try:
             if context.advance(worker, spec.name, ReadyToSample):
-                pair, doubt = sampling(worker)
-                pairs = [*pairs, pair]
+                pairs = [*pairs, sampling(worker)]
                 worker.end_sampling()
                 context.advance(worker, spec.name, Done)
             ending = {"status": "ok", **_ending(worker.fields)}
@@ -96,8 +79,6 @@ def measure_trial(
         except KeyboardInterrupt:
             interrupted = True
             ending = _gone(WorkerGone("interrupted", f"interrupted in {worker.phase}"), worker, context)
-    if doubt and ending["status"] == "ok":  # what the worker itself has found says more
-        ending |= doubt.fields
     fields = worker.fields if trial == 1 else {}
     record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
     record = judged_again(context, spec, record)
@@ -106,7 +87,10 @@ def measure_trial(
     if interrupted:
         context.keep(stages=[*context.record.stages, record])
         raise KeyboardInterrupt
-    settle(context, spec, before)
+    if context.baseline and not context.baseline.alive:
+        context.baseline.stop()
+        context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
+        start_baseline(context)
     return record
 
 
@@ -120,31 +104,6 @@ def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> S
     if not reason:
         failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy, words)
     return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
-
-
-def conditions(context: RunContext) -> list[Conditions | None]:
-    """Of the processes whose conditions every further worker has: this one, and the fork server."""
-    return [conditions_of(os.getpid()), *([conditions_of(context.server.process_id)] if context.server else [])]
-
-
-def settle(context: RunContext, spec: StageSpec, before: list[Conditions | None]) -> None:
-    """Leave to the next stage what this one found: the run's own conditions, and a baseline's worker in them."""
-    if differences := [*filter(None, map(changed, before, conditions(context)))]:
-        give_back(before[0])
-        if context.server:
-            context.stop_forking()
-            context.server = fork_server(context.config)
-        start_again(context, f"during {spec.name} the run itself was given other conditions: {differences[0]}")
-    elif context.baseline and not context.baseline.alive:
-        start_again(context, f"its worker ended during {spec.name}")
-
-
-def start_again(context: RunContext, why: str) -> None:
-    """A fresh worker of the baseline, in the conditions that every worker has from now on; without one, nothing."""
-    if context.baseline:
-        context.baseline.stop()
-        context.warn("baseline restarted", why, "see baseline/log.txt")
-        start_baseline(context)
 
 
 def check_course(worker: WorkerProcess, *, sampled: bool, whole: bool) -> None:
@@ -189,54 +148,47 @@ def _gone(gone: WorkerGone, worker: WorkerProcess, context: RunContext) -> dict[
 
 
 def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
-    """The stage again, with the memory to itself: a process of the baseline before it, and another one after it.
+    """Measure the stage again with the memory to itself, between two processes of the baseline.
 
     Half of the baseline's samples are taken before and half after, so that a steady drift cancels out, as within a
-    block. What comes and goes within the minutes between them does not; the pair says that it was measured so. Nor does
-    the baseline see what slowed the stage: where the run's clock alone stands against it, all is done once more.
+    block. What comes and goes within the minutes between them does not; the pair says that it was measured so.
     """
     assert context.baseline is not None
     context.baseline.stop()
     context.baseline = None
-    record, doubt = alternated(context, spec)
-    if doubt is not None and doubt.failure != "wrong answer":
-        warn_of_another_look(context, spec, doubt)
-        record, doubt = alternated(context, spec)
+    record = alternated(context, spec)
     start_baseline(context)
     return record
 
 
-def alternated(context: RunContext, spec: StageSpec) -> tuple[StageRecord, Doubt | None]:
-    """The stage between two processes of the baseline, and what stands against its samples."""
+def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
+    """Measure the stage between two processes of the baseline."""
     count, name = context.config.plan.interim_analyses[0], context.spec.name
     sustained = context.config.plan.sustained(context.config.device)
     with alternating_baseline(context, f"{spec.name}/baseline_before") as worker:
         before, used = counted_samples(worker, count)
     taken: list[Sample] = []
     uses = [used]
-    answers: list[tuple[Audit, Audited]] = []
-    pace = statistics.median(part.per_call for part in before)
 
-    def collect(worker: WorkerProcess) -> Sampled:
+    def collect(worker: WorkerProcess) -> Pair:
         samples, used = counted_samples(worker, 2 * count)
         taken.extend(samples)
         uses.append(used)
-        answers.extend((asked, worker.audit(asked)) for asked in questions(pace, ROUNDS_APART))
-        return Pair(name, spec.name, [], alternated=True, sustained=sustained), None
+        return Pair(name, spec.name, [], alternated=True, sustained=sustained)
 
     record = measure_trial(context, spec, empty_record(context, spec), 1, collect)
     if len(taken) != 2 * count or record.status != "ok":
-        return record, None
+        return record
     with alternating_baseline(context, f"{spec.name}/baseline_after") as worker:
         after, used = counted_samples(worker, count)
-        blocks = [
-            Block("ABBA", (first, last), (second, third))
-            for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
-        ]
-        others = context.share_of_others(reduce(processor_use.Use.further, [*uses, used]))
-        pairs = [Pair(name, spec.name, blocks, alternated=True, sustained=sustained, taken_share=others)]
-        doubt = audited_apart(answers, worker, claim_of(pairs, tolerances(spec, context.spec)))
-    return replace(record, pairs=pairs, **(doubt.fields if doubt else {})), doubt
+    blocks = [
+        Block("ABBA", (first, last), (second, third))
+        for first, second, third, last in zip(before, taken[:count], taken[count:], after, strict=True)
+    ]
+    others = context.share_of_others(reduce(Use.further, [*uses, used]))
+    return replace(
+        record, pairs=[Pair(name, spec.name, blocks, alternated=True, sustained=sustained, taken_share=others)]
+    )
 
 
 @contextmanager

@@ -10,19 +10,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from pipeline.devices.host import oom_kills
-from pipeline.orchestrate import offspring
-from pipeline.orchestrate.audit import Audited
+from pipeline.orchestrate import processes
 from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.offspring import Family
 from pipeline.orchestrate.spawning import cause_of, keep_log, peak_of_children, started
 from pipeline.protocol import (
-    Audit,
-    AuditAnswered,
-    Command,
     Done,
     EndSampling,
     Entered,
@@ -48,7 +43,6 @@ MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a
 UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
 LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
 PHASES = list(Phase)
-Answer = TypeVar("Answer", SampleTaken, AuditAnswered)
 # Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
 OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
 # Fields of a RunRecord that a worker finds out.
@@ -90,11 +84,11 @@ class WorkerProcess:
         self._deadline = self._born + limits[Phase.START]
         self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
         self._ready = False
-        self._wanted: type[SampleTaken | AuditAnswered] | None = None
+        self._wanted = False
         self._kills_before = oom_kills()
+        self._orphans_before = processes.orphans()
         self._process, read_end = started(server)
         self.living.add(self)
-        self._family = Family(self._process.pid)
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),
             threading.Thread(target=keep_log, args=(self._process.stdout, log), daemon=True),
@@ -125,7 +119,7 @@ class WorkerProcess:
             try:
                 message = self._next()
             except queue.Empty:
-                stopped = ", as a signal had stopped it" if offspring.state(self._process.pid) == "T" else ""
+                stopped = ", as a signal had stopped it" if processes.state(self._process.pid) == "T" else ""
                 self.stop()
                 reason = f"{self.phase} took longer than {self._limits[self.phase]:g} s and was ended{stopped}"
                 raise WorkerGone("timeout", reason, "timeout") from None
@@ -173,19 +167,15 @@ class WorkerProcess:
                 case ReadyToSample():
                     self._once(not self._ready, "is ready for the second time")
                     self._ready = True
-                case SampleTaken() | AuditAnswered():
-                    self._take(message)
+                case SampleTaken(sample):
+                    self._once(self._wanted, "gives a sample that was not asked for")
+                    self._once(not (wrong := impossible(sample)), wrong)
+                    self._wanted = False
                 case Nonsense(line, error):
                     raise ValueError(f"{error}: {line!r}")
         except ValueError as error:
             self.stop()
             raise WorkerGone("protocol", f"said what is no message in {self.phase} ({error})") from error
-
-    def _take(self, answer: SampleTaken | AuditAnswered) -> None:
-        self._once(type(answer) is self._wanted, "gives a sample or answers that nobody asked for")
-        if isinstance(answer, SampleTaken):
-            self._once(not (wrong := impossible(answer.sample)), wrong)
-        self._wanted = None
 
     def _once(self, right: bool, wrong: str) -> None:
         if not right:
@@ -199,23 +189,18 @@ class WorkerProcess:
         self._deadline = now + self._limits[phase]
 
     def sample(self) -> Sample:
-        """One timed sample, taken now; errors as of `messages`."""
-        return self._asked(TakeSample(), SampleTaken).sample
+        """Take one timed sample now.
 
-    def audit(self, asked: Audit) -> Audited:
-        """Some logits of drawn pictures, and how long they took by this process's clock; errors as of `sample`."""
-        began = time.monotonic()
-        answers = self._asked(asked, AuditAnswered).answers
-        return Audited(answers, time.monotonic() - began)
-
-    def _asked(self, command: Command, kind: type[Answer]) -> Answer:
+        Raises:
+            WorkerGone: it failed, and said how; or as `messages`.
+        """
         self._enter(Phase.SAMPLING)
-        self._wanted = kind
-        self._write(encoded(command))
+        self._wanted = True
+        self._write(encoded(TakeSample()))
         for message in self.messages():
-            if isinstance(message, kind):
-                return message
-        fields = self.fields  # of a stage that failed at a call, and could still say how
+            if isinstance(message, SampleTaken):
+                return message.sample
+        fields = self.fields
         reason = str(fields.get("reason") or "ended while a sample was being taken")
         raise WorkerGone(fields.get("failure") or "died", reason, fields.get("status", "failed"))
 
@@ -228,10 +213,6 @@ class WorkerProcess:
     def process_id(self) -> int:
         """Of its process, which leads its group."""
         return self._process.pid
-
-    def processes(self) -> set[int]:
-        """Its process and all that it started."""
-        return self._family.members()
 
     def end_sampling(self) -> None:
         """Let the worker go on to what follows the samples."""
@@ -250,29 +231,37 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """End the worker and all that it started: TERM, a grace, KILL."""
-        known = self._family.started()
+        started_by_it = processes.descendants([self._process.pid], processes.parents())
         self.resume()  # or it would not hear TERM
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, sign)
-            except ProcessLookupError:
+            if not self._signal(sign):
                 break
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=GRACE_SECONDS)
-        self._family.end(known)
+        self.living.discard(self)
+        left = processes.orphans() - self._orphans_before - {worker.process_id for worker in self.living}
+        processes.end((started_by_it & processes.parents().keys()) | left)
         with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; it keeps what it holds
             self._process.wait(timeout=GRACE_SECONDS)
         self._close()
-        self._family.forget()
-        self.living.discard(self)
 
-    def suspend(self) -> bool:
-        """Stop the worker and all that it started, whatever they are at, until `resume`; False where some run on."""
-        return self._family.suspend()
+    def suspend(self) -> None:
+        """Stop the worker's process group until `resume`."""
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let go on what `suspend` has stopped."""
-        self._family.resume()
+        """Let the worker's process group go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> bool:
+        """Send the process group a signal; return False where nothing is left of it."""
+        if self not in self.living:
+            return False
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _close(self) -> None:
         """Let go of the pipes and their threads."""
@@ -294,4 +283,4 @@ def kill_all() -> None:
     for worker in list(WorkerProcess.living):
         with suppress(ProcessLookupError):
             os.killpg(worker._process.pid, signal.SIGKILL)
-    offspring.end_all()
+    processes.end_all()

@@ -16,7 +16,6 @@ from pipeline.records.tasks import SEGMENTATION, Task
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
-REFERENCE_MODULES = REFERENCE_LOGITS.with_name("modules.txt")  # the files of what the net's process had imported
 REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the net's first answer
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 

@@ -5,7 +5,7 @@ import traceback
 from importlib import import_module
 
 from pipeline.errors import InputError
-from pipeline.protocol import PipeReporter, close_to_others, die_with_the_parent
+from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
@@ -25,8 +25,6 @@ def main() -> None:
     reporter = PipeReporter(int(sys.argv[1]))
     job = from_json(Job, reporter.job())
     shortage.note_start()
-    if job.role == "companion":  # which others are held against, and which is never profiled
-        close_to_others()
     try:
         if job.role in SAMPLED:
             import_module(COMPILERS)

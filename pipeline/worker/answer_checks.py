@@ -17,7 +17,7 @@ from pipeline.records.tasks import TaskName
 from pipeline.stages.api import Workload
 from pipeline.worker.contract import share_memory
 from pipeline.worker.net_call import Net, called
-from pipeline.worker.unseen import LEAST_LIMIT
+from pipeline.worker.reference import LEAST_LIMIT
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; a GPU's sums in another order lie below, and the record keeps how far

@@ -7,27 +7,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.compiler import agreement
+from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
 from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.denoising import denoised
 from pipeline.measure.full_load import FullLoad
-from pipeline.measure.memory_of_contents import remembered
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
 from pipeline.profiling import autotune_counts, fallback, gpu_idle, observed_execution, profiler
 from pipeline.profiling.collect import explain
-from pipeline.protocol import Audit
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
 from pipeline.records.request import Job
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
 from pipeline.stages.api import Runner, Workload
-from pipeline.worker import audited_calls, contract, mask_images, reference, unseen
+from pipeline.worker import contract, mask_images, reference
 from pipeline.worker.artefact_entry import entries
 from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
 from pipeline.worker.stage_target import build_function
@@ -54,7 +52,8 @@ class Bench:
         self.context_bytes = context_bytes
         self.inputs = workload.inputs
         self.rotation = Rotation(self.inputs)
-        self.guard = Guard(workload, self.rotation, job.seed, Path(job.reference))
+        self.guard = Guard(workload, self.rotation)
+        self.found = RIGHT  # what was seen after the check and can't stand
         self.calls, self.per_call = 1, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
@@ -112,7 +111,6 @@ class Bench:
         weights are compared and not judged.
         """
         self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
-        self.guard.verified(self.verified)
         expected = reference.load_logits(Path(self.job.reference))
         images = judged_images(work, [len(part) for part in expected], left_out)
         labels = None if work.labels is None else torch.from_numpy(work.labels[images])
@@ -132,7 +130,7 @@ class Bench:
         """How far the latents are from the net's own after each step of a denoising loop, relative L2."""
         expected = reference.load_logits(Path(self.job.reference), "denoised")
         steps = denoised(self.run, self.rotation.holding(0), self.job.task)
-        return [agreement.distance(got, right) for got, right in zip(steps, expected, strict=True)]
+        return [distance(got, right) for got, right in zip(steps, expected, strict=True)]
 
     def _judged_answers(self) -> Iterator[Tensor]:
         """The logits of every batch that is judged, in order, of its own images alone."""
@@ -144,7 +142,7 @@ class Bench:
 
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
-        found = [agreement.classes(part) for part in self.verified]
+        found = [classes(part) for part in self.verified]
         mask_images.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
@@ -157,31 +155,21 @@ class Bench:
         return found
 
     def sample(self) -> Sample:
-        """One timed sample, of inputs that lie elsewhere than in the sample before; its last answer is looked at."""
+        """Take one timed sample, of inputs that lie in other buffers than in the sample before."""
         self.rotation.move_on()
         plan, run_in = self.job.plan, self.full_load.run_in_calls()
-        calls = self.guard.begin_sample(max(plan.sample_warmup_calls, run_in), self.calls)
-        watch = sampling.Watch(self.guards, self.state, self.guard.look_at)
-        taken = sampling.take_sample(self.run, self.rotation.next, calls, self.clock, plan, watch, run_in)
+        watch = sampling.Watch(self.guards, self.state)
+        taken = sampling.take_sample(self.run, self.rotation.next, self.calls, self.clock, plan, watch, run_in)
         return self.full_load.sampled(taken)
 
-    def audit(self, asked: Audit) -> list[list[float]]:
-        """Some values of the answers to pictures that are drawn now."""
-        return audited_calls.values(self._owed, self.rotation, self.verified[0].shape, asked)
-
-    def kept_faith(self) -> Finding:
-        """What the samples have shown of a stage that changes what it was given, or answers otherwise when timed."""
-        found = (self.guard.changes(), self.guard.found)
-        return next((part for part in found if part is not RIGHT), RIGHT)
-
     def check(self) -> Finding:
-        """Whether it has kept to what it was given, and still computes what it computed when it was verified.
+        """Return what the samples have shown to be wrong: another answer than was verified, or something changed.
 
-        Each picture then lies in another buffer than it did, so that no answer is right that was kept by address.
+        Each picture then lies in another buffer than it did, so that an answer kept by address is stale.
         """
         if not self.rotation.shift:
             self.rotation.move_on()
-        checks = (self.kept_faith, self._fell_back, self._moved, self._answers_unseen, self._remembers)
+        checks = (self.guard.changes, self._fell_back, self._moved, self._answers_fresh)
         return next((found for check in checks if (found := check()) is not RIGHT), RIGHT)
 
     def _fell_back(self) -> Finding:
@@ -189,29 +177,32 @@ class Bench:
         return Finding("wrong device", reason) if reason else RIGHT
 
     def _moved(self) -> Finding:
-        """Whether the answers to the verified batches are what they were."""
-        for index, (before, after) in enumerate(zip(self.verified, self._answers(), strict=True)):
+        """Return whether an answer to a verified batch has moved; a call on another batch comes right before each."""
+        for index, before in enumerate(self.verified):
+            with torch.inference_mode():
+                self.run(self.rotation.holding(index + 1))
+            after = self._answer(self.rotation.holding(index))
             if not bool(torch.isfinite(after).all()):
                 reason = f"after the samples the logits of batch {index} hold NaN or infinite values"
                 return Finding("wrong answer", reason)
-            if (moved := reference.relative_l2(after, before)) > ANSWER_MOVED:
+            if (moved := distance(after, before)) > ANSWER_MOVED:
                 reason = f"after the samples the answer to batch {index} had moved by {moved:.2g} (relative L2)"
                 return Finding("wrong answer", reason)
         return RIGHT
 
-    def _answers_unseen(self) -> Finding:
-        """Whether it answers pictures that it never saw as the net does, where it is right on those that it knows."""
-        if not self.right:
+    def _answers_fresh(self) -> Finding:
+        """Return whether the stage, right where it was verified, answers a batch that it never saw as fp32 does."""
+        expected = reference.load_logits(Path(self.job.reference), "fresh")
+        if not self.right or not expected:
             return RIGHT
-        reason = unseen.first_fault(self.job, self.workload, self.rotation, self.verified, self._answer)
-        return Finding("wrong answer", reason) if reason else RIGHT
-
-    def _remembers(self) -> Finding:
-        found = remembered(self.run, self.rotation, self.clock, self.per_call)
-        if found is None or not found.remembers:
+        held = self.rotation.holding(0)
+        self.rotation.spare.copy_(held)
+        held.copy_(reference.fresh(held))
+        off = distance(self._answer(held), expected[0])
+        held.copy_(self.rotation.spare)
+        if off <= max(reference.LEAST_LIMIT, reference.ALLOWED_TIMES * self.job.stage.tolerance.relative_l2):
             return RIGHT
-        reason = f"remembers its answers: pictures that are new to it take {found.slower:.3g} times as long"
-        return Finding("impossible", reason)
+        return Finding("wrong answer", f"its answer to a batch that it had never seen is {off:.2g} (relative L2) off")
 
     def latencies(self) -> dict[str, object]:
         """Latencies at both boundaries, memory and energy."""
@@ -248,8 +239,8 @@ class Bench:
 
     def refuse(self, failure: FailureKind, reason: str) -> None:
         """Note what was seen after the check and can't stand; the first that was seen counts."""
-        if self.guard.found is RIGHT:
-            self.guard.found = Finding(failure, reason)
+        if self.found is RIGHT:
+            self.found = Finding(failure, reason)
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
         """Note something that a reader must know of the stage."""

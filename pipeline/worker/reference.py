@@ -12,6 +12,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from models.checkpoint import digest, stored_as
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import ModelError
 from pipeline.inputs.stain import WORD
@@ -26,7 +27,9 @@ from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
 
-Kind = Literal["judged", "unseen", "denoised"]  # of answers in the reference's file
+Kind = Literal["judged", "fresh", "denoised"]  # of answers in the reference's file
+LEAST_LIMIT = 1e-2  # relative L2; the answer to a single batch may be further from fp32 than all that were verified
+ALLOWED_TIMES = 3  # what the stage's tolerance allows, of the same
 FIRST_VALUES, FIRST_BYTES = 4096, 2**16  # of an answer that are kept; of their file, with its header
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
 
@@ -48,8 +51,8 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
             weights_sha256=digest(job.model.weights) if job.model.weights else None,
-            repeat_relative_l2=relative_l2(repeat, logits[0]),
-            batch_relative_l2=relative_l2(alone, logits[0]),
+            repeat_relative_l2=distance(repeat, logits[0]),
+            batch_relative_l2=distance(alone, logits[0]),
             fp64_relative_l2=fp64_error(model, one, logits[0][:1]),
             minimal_bytes_per_image=count_activation_bytes(model, *one),
             images=list(workload.sources),
@@ -66,8 +69,8 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
     """Keep answers where every stage's worker finds them.
 
     Args:
-        answers: "judged": [batch, classes, height, width] of each batch that is judged; "unseen": [1, classes, height,
-            width] of images that no stage sees before its samples are taken; "denoised": of a diffusion net the latents
+        answers: "judged": [batch, classes, height, width] of each batch that is judged; "fresh": of a batch that
+            no stage sees before its samples are taken; "denoised": of a diffusion net the latents
             after each step of its loop.
         path: of the file.
 
@@ -119,10 +122,25 @@ def some_values(answer: Tensor) -> Tensor:
     return flat[:, places.to(flat.device)].float().cpu()
 
 
-def relative_l2(output: Tensor, reference: Tensor) -> float:
-    """‖output − reference‖ / ‖reference‖, in fp64, of two tensors of the same shape, whichever it is."""
-    expected = reference.double()
-    return float(torch.linalg.vector_norm(output.double() - expected) / torch.linalg.vector_norm(expected))
+def fresh(batch: Batch) -> Batch:
+    """Return a batch that no stage has seen: each first input rolled by a third of its height and width."""
+    image = batch.first
+    axes = tuple(range(max(1, image.dim() - 2), image.dim()))
+    rolled = image.roll([image.shape[axis] // 3 or 1 for axis in axes], axes) if axes else image.clone()
+    return Batch((rolled, *batch.tensors[1:]), batch.names)
+
+
+def fresh_answers(work: Workload) -> list[Tensor]:
+    """Return the network's logits [batch, classes, ...] for the first batch made fresh; none where inputs are numbers.
+
+    Expects TF32 to be off.
+    """
+    batch = work.inputs[0]
+    if batch.first.dim() < 2:
+        return []
+    with torch.inference_mode():
+        answer: Tensor = work.model(*fresh(batch))
+    return [answer.cpu()]
 
 
 def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
@@ -155,7 +173,7 @@ def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
         return None
     doubled = copied(model).double()
     try:
-        return relative_l2(logits, doubled(*one.mapped(in_fp64)))
+        return distance(logits, doubled(*one.mapped(in_fp64)))
     except Exception as error:  # noqa: BLE001 - a net may ask for fp32, or make tensors of it: no run asked it for more
         sys.stderr.write(f"no figure against fp64, in which the net fails: {typed_line(error)}\n")
         return None

@@ -1,6 +1,5 @@
 """One stage from build to record, phase by phase: the order in which a worker does its work."""
 
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -18,13 +17,13 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.denoising import denoised
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
-from pipeline.protocol import Audit, TakeSample
+from pipeline.protocol import TakeSample
 from pipeline.records.plan import Phase
-from pipeline.records.request import REFERENCE_FIRST, REFERENCE_MODULES, Job
+from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
-from pipeline.worker import host_path, mask_images, net_contract, reference, unseen, workload
+from pipeline.worker import host_path, mask_images, net_contract, reference, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.failures import ENDINGS
 from pipeline.worker.first_look import first_look
@@ -49,14 +48,11 @@ class Reporter(Protocol):
     def report_run(self, **fields: object) -> None:
         """Fields of the RunRecord."""
 
-    def sampling(self) -> Iterator[TakeSample | Audit]:
+    def sampling(self) -> Iterator[TakeSample]:
         """Yields what is wanted; ends when there is enough."""
 
     def sample(self, taken: Sample) -> None:
         """The sample that was wanted."""
-
-    def audited(self, answers: list[list[float]]) -> None:
-        """What an audit wanted."""
 
 
 def run_stage(job: Job, reporter: Reporter) -> None:
@@ -86,14 +82,11 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         reporter.enter(Phase.LATENCIES)
         reporter.report(host_latencies=latency.take_host_latencies(bench.run, bench.inputs, bench.clock, job.plan))
         return
-    for asked in reporter.sampling():
-        if isinstance(asked, Audit):
-            reporter.audited(bench.audit(asked))
-        else:
-            reporter.sample(bench.sample())
+    for _ in reporter.sampling():
+        reporter.sample(bench.sample())
     if job.role == "stage":
         finish(bench, reporter)
-    elif (late := bench.kept_faith()) is not RIGHT:
+    elif (late := bench.guard.changes()) is not RIGHT:
         reporter.report(**late.fields)
 
 
@@ -113,7 +106,7 @@ def prepare(job: Job) -> Bench:
         torch.set_num_threads(job.threads)
     context_bytes = memory_use.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
-    look = first_look if job.role == "reference" else workload.unseen
+    look = first_look if job.role == "reference" else workload.no_look
     return Bench(job, workload.load(job, cache_bytes(device), look), context_bytes)
 
 
@@ -130,20 +123,13 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     allow_tf32(False)
     described, logits = reference.compute(work, job)
     loop = denoised(of_batches(work.model), work.inputs[0], job.task) if job.task.name == "diffusion" else ()
-    kept: dict[reference.Kind, Iterable[Tensor]] = {"unseen": unseen.net_answers(work, job.seed), "denoised": loop}
+    kept: dict[reference.Kind, Iterable[Tensor]] = {"fresh": reference.fresh_answers(work), "denoised": loop}
     reference.save_logits({"judged": logits, **kept}, Path(job.reference))
     reference.save_first(logits[0][0], Path(job.reference).with_name(REFERENCE_FIRST.name))
-    Path(job.reference).with_name(REFERENCE_MODULES.name).write_text("\n".join(imported()), encoding="utf-8")
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
         answers = torch.cat([classes(part) for part in logits]).numpy()
         mask_images.save_reference(work.images, answers, Path(job.reference).parent)
-
-
-def imported() -> list[str]:
-    """The files of all modules that this process has imported: what the net's answer may depend on."""
-    found = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return sorted({file for file in found if isinstance(file, str) and Path(file).is_file()})
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:
@@ -200,8 +186,8 @@ def finish(bench: Bench, reporter: Reporter) -> None:
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")
         if bench.warnings:
             reporter.report(warnings=bench.warnings)
-        if bench.guard.found is not RIGHT:
-            reporter.report(**bench.guard.found.fields)
+        if bench.found is not RIGHT:
+            reporter.report(**bench.found.fields)
 
 
 def host_path_of(bench: Bench) -> dict[str, object]:

@@ -28,20 +28,20 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
 from pipeline.inputs.volume_files import values_in_volumes
-from pipeline.measure.lasting_state import changes, lasting_state
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.calibration_share import share_of
+from pipeline.worker.guard import changes, process_state
 from pipeline.worker.rotation_size import batches_of
 from pipeline.worker.tensor_workload import workload_of_tensors
 
 
-def unseen(_model: nn.Module, _job: Job) -> None:
-    """Nobody looks at the net before its images are read."""
+def no_look(_model: nn.Module, _job: Job) -> None:
+    """Do nothing: the default for `look`."""
 
 
-def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = unseen) -> Workload:
+def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = no_look) -> Workload:
     """The job's net and images on its device.
 
     Args:
@@ -123,10 +123,10 @@ def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
         from pipeline.worker.net_file import net_of_file  # which imports Inductor, as its check knows all operations
 
         return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
-    before = lasting_state()
+    before = process_state()
     with AllocationLimit(asked.target, memory_bytes()):
         model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
-    for name, (was, now) in changes(before, lasting_state()).items():
+    for name, (was, now) in changes(before, process_state()).items():
         raise ModelError(
             f"model.target: {asked.target} changes the process where it is imported or made: {name} was {was}, is "
             f"{now}; leave that to the program that uses it"

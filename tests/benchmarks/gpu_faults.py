@@ -25,7 +25,7 @@ import torch
 
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda
-from pipeline.orchestrate import offspring
+from pipeline.orchestrate import processes
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, ReadyToSample
@@ -195,12 +195,12 @@ def terminated(bench: Bench) -> str:
     its_own: set[int] = set()
     for line in process.stderr:
         if line.endswith("eager: verify\n"):
-            its_own = offspring.descendants([process.pid], offspring.parents())
+            its_own = processes.descendants([process.pid], processes.parents())
             process.send_signal(signal.SIGTERM)
             break
     process.stderr.read()
     code = process.wait(timeout=60)
-    left = its_own & offspring.parents().keys()
+    left = its_own & processes.parents().keys()
     kinds = [stage.failure for stage in codec.load(folder).stages]
     record = "a record" if kinds == ["interrupted"] and (folder / "report.html").exists() else "no record"
     return f"exit code {code}, {f'{len(left)} left' if left else 'no process left'}, {record}"

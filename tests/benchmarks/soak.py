@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from pipeline.__main__ import main as program
-from pipeline.orchestrate import offspring
+from pipeline.orchestrate import processes
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 
@@ -35,7 +35,7 @@ def counted(temporary: Path) -> dict[str, int]:
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return {
-        "children": len(offspring.descendants([os.getpid()], offspring.parents())),
+        "children": len(processes.descendants([os.getpid()], processes.parents())),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "threads": threading.active_count(),
         "temporary files": sum(1 for _ in temporary.rglob("*")),

@@ -12,7 +12,7 @@ from pipeline.export.bundle_contract import Contract, Measured, TensorRule
 from pipeline.export.fresh_process import BundleFails, Said
 from pipeline.export.verification import Machine, main
 from pipeline.inputs.input_contract import InputContract
-from pipeline.orchestrate.processor_use import Use
+from pipeline.orchestrate.processes import Use
 from pipeline.records.run_record import Tolerance
 
 Captured = pytest.CaptureFixture[str]

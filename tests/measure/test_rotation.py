@@ -36,19 +36,6 @@ def test_a_picture_is_found_wherever_it_lies() -> None:
         assert [float(turns.holding(index).first[0, 0, 0, 0]) for index in range(4)] == [0.0, 1.0, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("moves", [0, 1, 5])
-def test_a_sample_ends_on_the_picture_that_was_asked_for(moves: int) -> None:
-    """Wherever it lies, and however many calls come before."""
-    turns, _ = rotation(4)
-    for _ in range(moves):
-        turns.move_on()
-    for picture in range(4):
-        turns.end_on(picture, 7)
-        *_, last = [turns.next() for _ in range(7)]
-        assert float(last.first[0, 0, 0, 0]) == picture
-        assert turns.picture_in(last) == picture
-
-
 def test_a_picture_that_was_changed_is_named_wherever_it_lies() -> None:
     """By a single bit, too, and by two values that change places; moving on changes nothing."""
     turns, buffers = rotation(3)
@@ -56,17 +43,6 @@ def test_a_picture_that_was_changed_is_named_wherever_it_lies() -> None:
     assert turns.changed() == []
     buffers[0][0, 0, 1, 1] += 1e-6
     assert turns.changed() == [1]
-
-
-def test_rolled_back_everything_is_as_before() -> None:
-    buffers = [torch.arange(24.0).reshape(1, 1, 6, 4) + index for index in range(2)]
-    turns = Rotation(buffers)
-    turns.roll(2)
-    assert float(buffers[0][0, 0, 2, 0]) == 0.0
-    assert turns.changed() == [0, 1]
-    turns.roll(0)
-    turns.roll(4)
-    assert turns.changed() == []
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.int64, torch.bool])

@@ -76,24 +76,6 @@ def test_latencies_that_do_not_settle_say_so_at_the_limit() -> None:
     assert 3.0 <= clock.wall < 3.6
 
 
-def test_the_last_answer_of_a_sample_is_looked_at_after_the_clock_has_stopped() -> None:
-    """With its own input; the others are let go, and looking takes no time of the sample."""
-    clock, seen = FakeClock(), []
-    batches = count()
-
-    def call(batch: int) -> str:
-        clock.work(0.5)
-        return f"answer to {batch}"
-
-    def look_at(batch: int, answer: object) -> None:
-        seen.append((batch, answer, clock.events[-1]))
-        clock.wall += 60.0
-
-    taken = take_sample(call, lambda: next(batches), 3, clock, PLAN, Watch(look_at=look_at))
-    assert seen == [(4, "answer to 4", "now")]
-    assert taken.seconds == 1.5
-
-
 def test_each_call_gets_the_next_batch() -> None:
     seen: list[int] = []
     batches = cycle(range(3))

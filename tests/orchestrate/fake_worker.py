@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.orchestrate.audit import Audited
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Audit, Done, Entered, Message, ReadyToSample
+from pipeline.protocol import Done, Entered, Message, ReadyToSample
 from pipeline.records.machine import Environment
 from pipeline.records.plan import Phase
 from pipeline.records.request import DataSpec, Job, ModelSpec, RunConfig, StageSpec
@@ -75,19 +74,13 @@ class FakeWorker:
     def sample(self) -> Sample:
         return Sample(10, 0.02, None)
 
-    def audit(self, asked: Audit) -> Audited:
-        return Audited([[1.0]], 0.0)
-
     def end_sampling(self) -> None:
         self.phase = Phase.CHECK
 
     process_id = 0  # of no process
 
-    def processes(self) -> set[int]:
-        return set()
-
-    def suspend(self) -> bool:
-        return True
+    def suspend(self) -> None:
+        pass
 
     def resume(self) -> None:
         pass

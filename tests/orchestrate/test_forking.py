@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import context, forking, offspring, run, spawning
+from pipeline.orchestrate import context, forking, processes, run, spawning
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer, fork_server
 from pipeline.records.plan import Plan
 from tests.fork_server import suspended
@@ -37,7 +37,7 @@ SLEEPING_THREAD = "import threading, time; threading.Thread(target=time.sleep, a
 @contextmanager
 def started(*modules: str) -> Iterator[ForkServer]:
     """A server whose workers are copies of an interpreter that has these modules."""
-    offspring.adopt()
+    processes.adopt()
     with suspended():
         server = ForkServer(modules)
     try:
@@ -161,7 +161,7 @@ def parent_of_server(folder: Path, then: str) -> subprocess.Popen[bytes]:
 def wait_for_end(process: int) -> None:
     """Until the process of this id is gone, for a third of the time that its imports would take at most."""
     ends = time.monotonic() + 20.0
-    while offspring.state(process) not in ("", "Z"):
+    while processes.state(process) not in ("", "Z"):
         assert time.monotonic() < ends
         time.sleep(0.01)
 
@@ -178,9 +178,9 @@ def pid_in(file: Path) -> int:
 def test_what_is_no_child_of_the_run_is_ended() -> None:
     """Where nobody adopts the orphans of the run, its end could not be told."""
     with started(ECHO) as server:
-        ctypes.CDLL(None).prctl(offspring.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         assert server.worker() is None
-        offspring.adopt()
+        processes.adopt()
         assert "no child of the run" in server.failed
 
 

@@ -23,7 +23,7 @@ from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Wa
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fake ones, of a run that has just begun; nothing of this process is adopted."""
     monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
     monkeypatch.setattr(FakeWorker, "deeds", {})
     monkeypatch.setattr(FakeWorker, "started", [])
 
@@ -65,25 +65,6 @@ def test_a_disk_that_takes_nothing_ends_no_run(code: int, tmp_path: Path, monkey
     (rescued,) = tmp_path.glob("unet-ladder-*")
     assert codec.load(rescued).stages == record.stages
     assert f"the record is in {rescued}; python -m pipeline resume={rescued} goes on from it" in watcher.said[-1]
-
-
-def test_a_stage_that_removes_the_run_s_folder_costs_nothing_that_was_measured(tmp_path: Path) -> None:
-    """The record is written again, and the reference computed again, before the next stage."""
-    FakeWorker.deeds["two"] = lambda _: shutil.rmtree(tmp_path / "run")
-    record, watcher = run(tmp_path / "run", config("one", "two", "three"))
-    assert [stage.status for stage in record.stages] == ["ok", "ok", "ok"]
-    assert codec.load(tmp_path / "run") == record
-    assert [role for role, _ in FakeWorker.started].count("reference") == 2
-    assert any("the reference is gone" in line for line in watcher.said)
-    assert not (tmp_path / "run" / REFERENCE_LOGITS).exists()
-
-
-def test_a_stage_that_writes_over_the_reference_deceives_none_after_it(tmp_path: Path) -> None:
-    """The reference is computed again, as its file is not the one that the run left there."""
-    FakeWorker.deeds["one"] = lambda _: (tmp_path / "run" / REFERENCE_LOGITS).write_text("its own")
-    _, watcher = run(tmp_path / "run", config("one", "two"))
-    assert [role for role, _ in FakeWorker.started].count("reference") == 2
-    assert any("the reference was written over; it is computed again" in line for line in watcher.said)
 
 
 def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

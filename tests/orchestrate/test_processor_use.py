@@ -1,6 +1,5 @@
 """What works beside one side alone is told, and a side that takes more processors than the run gives."""
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,15 +8,12 @@ from typing import cast
 
 import pytest
 
+from pipeline.orchestrate import interleave
 from pipeline.orchestrate.context import RunContext
-from pipeline.orchestrate.interleaved_pair import InterleavedWorker
-from pipeline.orchestrate.processor_use import TICKS, Use, between, now, taken_share, warning
+from pipeline.orchestrate.processes import TICKS, Use, between, more_threads, now, taken_share
+from pipeline.orchestrate.worker_process import WorkerProcess
 from pipeline.records.samples import Sample
-from tests.orchestrate.fake_worker import Watcher, blank, config
-from tests.report import made_up_run as made_up
-
-NAMES = ("eager", "mine")
-QUIET = Use(2.0, 2.0, 0.2)
+from tests.orchestrate.fake_worker import ENVIRONMENT, FakeWorker, Watcher, blank, config, stage
 
 
 @pytest.fixture(autouse=True)
@@ -35,24 +31,23 @@ def counts(folder: Path, busy: int, own: int) -> Path:
 
 def test_what_a_side_and_others_use_is_told_apart(tmp_path: Path) -> None:
     """Of a process that has ended meanwhile nothing is known; where there are no counts, nothing is said."""
-    before = now([7, 8], counts(tmp_path, 1000, 100))
-    found = between(before, now([7, 8], counts(tmp_path, 1000 + 3 * TICKS, 100 + TICKS)))
+    before = now(7, counts(tmp_path, 1000, 100))
+    found = between(before, now(7, counts(tmp_path, 1000 + 3 * TICKS, 100 + TICKS)))
     assert found.own == pytest.approx(1.0)
     assert found.others == pytest.approx(2.0)
-    assert now([7], tmp_path / "nowhere") is None
+    assert now(7, tmp_path / "nowhere") is None
     assert between(None, before) == between(before, None) == Use()
     assert Use(1, 2, 3).further(Use(1, 1, 1)) == Use(2, 3, 4)
-    assert Use(2, 3, 4).since(Use(1, 1, 1)) == Use(1, 2, 3)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counts are Linux's")
 def test_the_system_s_own_counts_are_read() -> None:
     """Of a child that works all the time."""
     with subprocess.Popen([sys.executable, "-SEc", "while True: pass"]) as child:
-        before = now([child.pid])
-        while between(before, now([child.pid])).wall < 0.3:
+        before = now(child.pid)
+        while between(before, now(child.pid)).wall < 0.3:
             pass
-        used = between(before, now([child.pid]))
+        used = between(before, now(child.pid))
         child.kill()
     assert used.own > 0
     assert used.others > 0
@@ -76,52 +71,29 @@ def test_what_others_leave_too_little_of_is_taken(used: Use, threads: int, share
     assert taken_share(used, threads) == share
 
 
-def test_quiet_sides_need_no_word() -> None:
-    assert warning(NAMES, (QUIET, QUIET), 1) is None
-    assert warning(NAMES, (Use(0.5, 0.5, 0.5), Use(0.5, 0.5, 0.0)), 1) is None
-
-
-def test_what_works_beside_one_side_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As what the system writes to disk for a stage that is stopped; on a large machine it takes more to disturb."""
-    sides = (Use(2.0, 2.0, 2.0), QUIET)
-    for uses in (sides, sides[::-1]):
-        found = warning(NAMES, uses, None)
-        assert found is not None
-        assert found.code == "busy processor"
-    found = warning(NAMES, sides, None)
-    assert found is not None
-    assert "1.0 processors while eager was timed, and 0.1 processors while mine was timed" in found.text
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert warning(NAMES, sides, None) is None
-
-
 def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
     """By a child or threads of its own; without a number it may take what there is."""
-    greedy = (QUIET, Use(2.0, 3.8, 0.2))
-    found = warning(NAMES, greedy, 1)
+    greedy = Use(2.0, 3.8, 0.2)
+    found = more_threads("mine", greedy, 1)
     assert found is not None
     assert (found.code, found.text) == ("unfair", "mine used 1.9 processors, and threads=1")
-    assert warning(NAMES, greedy, None) is None
-    assert warning(NAMES, greedy, 2) is None
-
-
-class Busy:
-    """A side of which each sample counts two seconds, with one processor of two in others' hands."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.use = name, Use(10.0, 10.0, 0.0)  # as of samples that were given up
-
-    def sample(self) -> Sample:
-        self.use = self.use.further(Use(2.0, 2.0, 2.0))
-        return Sample(1, 0.01, None)
+    assert more_threads("mine", greedy, None) is None
+    assert more_threads("mine", greedy, 2) is None
+    assert more_threads("mine", Use(2.0, 2.0, 0.2), 1) is None
+    assert more_threads("mine", Use(0.5, 5.0, 0.5), 1) is None
 
 
 @pytest.mark.parametrize(("device", "share"), [("cpu", 0.5), ("cuda", None)])
-def test_a_pair_keeps_what_others_took_while_it_was_sampled(device: str, share: float | None, tmp_path: Path) -> None:
+def test_a_pair_keeps_what_others_took_while_it_was_sampled(
+    device: str, share: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a CPU; a GPU's samples don't wait for processors."""
-    environment = made_up.run().environment
-    assert environment is not None
-    record = blank(environment=replace(environment, device=device, cpu_threads=2))
-    context = RunContext(config("one", device=device), tmp_path, record, Watcher())
-    sides = [cast("InterleavedWorker", Busy(name)) for name in NAMES]
-    assert context.sampled(sides[0], sides[1], "mine").taken_share == share
+    monkeypatch.setattr(interleave, "counted_samples", lambda *_: ([Sample(1, 0.01, None)], Use(2.0, 2.0, 2.0)))
+    record = blank(environment=replace(ENVIRONMENT, device=device, cpu_threads=2))
+    asked = config("one", device=device)
+    context = RunContext(asked, tmp_path, record, Watcher())
+    sides = [
+        cast("WorkerProcess", FakeWorker(asked.job(stage("one"), "companion", tmp_path), tmp_path / name, {}))
+        for name in "ab"
+    ]
+    assert context.interleave(sides[0], sides[1], "mine").taken_share == share

@@ -2,10 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +11,8 @@ from rich.console import Console
 
 from pipeline.cli.progress import Progress
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate import audit, interleaved_pair, trials
-from pipeline.orchestrate.audit import Doubt
-from pipeline.orchestrate.processor_use import Use
+from pipeline.orchestrate import interleave, trials
+from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
@@ -60,15 +56,6 @@ def fault(kind: str) -> StageSpec:
     return replace(EAGER, name=kind, target="tests.fault_stages", options={"fault": kind})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_rounds() -> Iterator[None]:
-    """A stage that forges its clock is asked in all rounds of an audit, twice, and so is its baseline: seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "questions", partial(audit.questions, rounds=audit.ROUNDS_APART))
-        patch.setattr(audit, "load_per_processor", lambda: 0.0)  # the tests' own is none of the run's
-        yield
-
-
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     """A ladder of one good stage among all that can go wrong."""
@@ -76,7 +63,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back"]
-    kinds += ["has_no_form_here", "forges_its_clock"]
+    kinds += ["has_no_form_here"]
     plan = replace(SMOKE, build_limit_seconds=2.0, aa_pairs=1)
     stages = [
         *(fault(kind) for kind in kinds),
@@ -97,7 +84,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
         ("falls_back", "failed", "wrong device", "landed on CPUExecutionProvider"),
         ("has_no_form_here", "skipped", "unsupported", "lacks"),
         ("gpu_only", "skipped", "unsupported", "no GPU"),
-        ("forges_its_clock", "inaccurate", "impossible", "by the run's own clock"),
         ("eager", "ok", None, ""),
     ],
 )
@@ -195,29 +181,15 @@ def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, of the stage, and after: the pair has the share of all three together."""
-    here, counted = float(os.cpu_count() or 1), interleaved_pair.counted_samples
+    here, counted = float(os.cpu_count() or 1), interleave.counted_samples
     uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
-    left = cycle(uses)  # a second time where the clock alone stands against the stage
+    left = iter(uses)
     monkeypatch.setattr(trials, "counted_samples", lambda *asked: (counted(*asked)[0], next(left)))
     record = ask(tmp_path, [fault("too_large_with_another")])
     assert record.environment is not None
     threads = record.environment.cpu_threads
     assert record.stages[0].pairs[0].alternated
     assert record.stages[0].pairs[0].taken_share == pytest.approx(1 - 0.15 / threads)
-
-
-def test_what_the_clock_alone_stands_against_is_alternated_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The baseline isn't there to see what slowed the stage; the second look counts, and the record tells of both."""
-    doubts = iter([Doubt("impossible", "by the run's own clock it took longer"), None])
-    monkeypatch.setattr(trials, "audited_apart", lambda *_: next(doubts))
-    record = ask(tmp_path, [fault("too_large_with_another")])
-    (stage,) = record.stages
-    assert (stage.status, len(stage.pairs), stage.pairs[0].alternated) == ("ok", 1, True)
-    assert next(doubts, "both were asked for") == "both were asked for"
-    (told,) = [warning.text for warning in record.warnings if "sampled once more" in warning.text]
-    assert told.startswith(f"{stage.name} was sampled once more: by the run's own clock")
 
 
 def test_what_fits_in_no_memory_fails_with_its_reason(crowded: RunRecord) -> None:

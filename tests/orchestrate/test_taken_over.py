@@ -14,7 +14,7 @@ from tests.orchestrate.fake_worker import ENVIRONMENT, FakeWorker, Watcher, blan
 @pytest.fixture(autouse=True)
 def fake_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
     monkeypatch.setattr(FakeWorker, "deeds", {})
 
 

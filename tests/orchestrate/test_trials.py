@@ -1,4 +1,4 @@
-"""A stage is held to its course, to its samples beside any other stage, and to the conditions of the run."""
+"""A stage is held to its course and to the run's tolerance."""
 
 import os
 from collections.abc import Iterator
@@ -8,18 +8,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.orchestrate import audit, context, run, trials
-from pipeline.orchestrate.audit import ROUNDS, Audited
-from pipeline.orchestrate.interleaved_pair import Conditions, conditions_of
+from pipeline.orchestrate import context, run, trials
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.trials import tail
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.protocol import Audit, Done, Message
+from pipeline.protocol import Done, Message
 from pipeline.records.goals import AccuracyLimits
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord
-from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
@@ -27,10 +24,9 @@ from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, con
 @pytest.fixture(autouse=True)
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
     monkeypatch.setattr(FakeWorker, "deeds", {})
     monkeypatch.setattr(FakeWorker, "started", [])
-    monkeypatch.setattr(audit, "load_per_processor", lambda: 0.0)
 
 
 def measured(folder: Path, *names: str, **changes: Any) -> RunRecord:
@@ -61,91 +57,6 @@ def test_a_stage_that_leaves_out_its_check_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(FakeWorker, "end_sampling", unchecked)
     record = measured(tmp_path, "hasty")
     assert "was done in sampling, before it was checked" in record.stages[0].reason
-
-
-def test_a_stage_that_changes_the_run_s_own_conditions_changes_the_baseline_s_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every worker that is started from then on has them; the run takes back what it can."""
-    own = conditions_of(os.getpid())
-    assert own is not None
-    other = Conditions(frozenset({999}), own.niceness, own.scheduling, own.told)
-    back: list[Conditions | None] = []
-    seen = [own]
-
-    def disturb(_: Job) -> None:
-        seen.append(other)
-
-    monkeypatch.setattr(trials, "conditions_of", lambda _: seen.pop() if len(seen) > 1 else own)
-    monkeypatch.setattr(trials, "give_back", back.append)
-    FakeWorker.deeds["rude"] = disturb
-    record = measured(tmp_path, "fine", "rude")
-    assert [stage.status for stage in record.stages] == ["ok", "ok"]
-    (warning,) = [part for part in record.warnings if part.code == "baseline restarted"]
-    assert warning.text.startswith("during rude the run itself was given other conditions: processors ")
-    assert back == [own]
-    assert FakeWorker.started[-1] == ("companion", "eager")
-
-
-@pytest.mark.parametrize("liar", ["one", "two"])
-def test_stages_are_audited_beside_each_other_too(liar: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever side of the pair forges its clock there; the pair isn't kept."""
-
-    def answers(self: FakeWorker, asked: Audit) -> Audited:
-        forges = self.job.role == "companion" and self.name == liar
-        return Audited([[1.0]], 10.0 if forges and not asked.blank else 0.0)
-
-    monkeypatch.setattr(FakeWorker, "audit", answers)
-    monkeypatch.setattr(run, "contenders", lambda _: ["one", "two"])
-    record = measured(tmp_path, "one", "two", plan=replace(QUICK, head_to_head=1))
-    assert [stage.status for stage in record.stages] == ["ok", "ok"]
-    assert record.head_to_head == []
-    (warning,) = [part for part in record.warnings if part.code == "head-to-head failed"]
-    assert warning.text.startswith(f"{liar} beside ")
-    assert "by the run's own clock" in warning.text
-
-
-@pytest.mark.parametrize("seldom", [True, False])
-def test_a_stage_whose_time_is_in_doubt_is_sampled_once_more(
-    seldom: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A machine that is slower for a while accuses nobody; one that forges its samples does so again."""
-    seen = {"rounds": 0, "samples": 0}
-
-    def answers(self: FakeWorker, asked: Audit) -> Audited:
-        if self.name != "mine" or asked.blank:
-            return Audited([[1.0]], 0.0)
-        seen["rounds"] += 1
-        return Audited([[1.0]], 10.0 if not seldom or seen["rounds"] <= ROUNDS else 0.0)
-
-    def sample(self: FakeWorker) -> Sample:
-        seen["samples"] += self.name == "mine"
-        return Sample(10, 0.02, None)
-
-    monkeypatch.setattr(FakeWorker, "audit", answers)
-    monkeypatch.setattr(FakeWorker, "sample", sample)
-    record = measured(tmp_path, "mine")
-    assert record.stages[0].status == ("ok" if seldom else "inaccurate")
-    assert seen["samples"] == 2 * 2 * len(record.stages[0].pairs[0].blocks)
-    (warning,) = [part for part in record.warnings if part.code == "drift"]
-    assert warning.text.startswith("mine was sampled once more: by the run's own clock ")
-
-
-def test_a_stage_whose_time_nobody_can_tell_is_measured_again_by_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a machine that others use it is no liar, and no winner; it is sampled once more before that."""
-
-    def answers(self: FakeWorker, asked: Audit) -> Audited:
-        return Audited([[1.0]], 10.0 if self.name == "mine" and not asked.blank else 0.0)
-
-    monkeypatch.setattr(FakeWorker, "audit", answers)
-    monkeypatch.setattr(audit, "load_per_processor", lambda: 50.0)
-    record = measured(tmp_path, "mine", "fine")
-    assert [(stage.status, stage.failure) for stage in record.stages] == [("failed", "error"), ("ok", None)]
-    assert record.stages[0].reason.startswith("not resolved, as measured under load: ")
-    assert [part.code for part in record.warnings if part.code == "drift"] == ["drift"]
-    assert not record.stages[0].usable
 
 
 def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.orchestrate.fake_worker import FakeWorker, Watcher, blank, config
 def workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fake ones; nothing of this process is adopted."""
     monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.offspring.adopt", lambda: None)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
     monkeypatch.setattr(FakeWorker, "deeds", {})
 
 

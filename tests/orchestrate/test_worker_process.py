@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate import interruption, offspring, spawning, worker_process
+from pipeline.orchestrate import interruption, processes, spawning, worker_process
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess, kill_all
 from pipeline.protocol import (
     Done,
@@ -56,7 +56,7 @@ def gone(worker: WorkerProcess) -> WorkerGone:
         ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "died", f"killed by signal {signal.SIGRTMIN + 3}"),
         ("os.close(int(sys.argv[3])); time.sleep(60)", "died", "closed its pipe but kept running"),
         (f"say({READY!r} + {READY!r}); time.sleep(60)", "protocol", "ready for the second time"),
-        (f"say({SAMPLE!r}); time.sleep(60)", "protocol", "nobody asked for"),
+        (f"say({SAMPLE!r}); time.sleep(60)", "protocol", "that was not asked for"),
         (f"say({encoded(Entered(Phase.CHECK))!r} + {encoded(Entered(Phase.BUILD))!r}); heard()", "protocol", "back to"),
         ("say('x' * 3000); time.sleep(60)", "protocol", "is no message"),
         (f"say({encoded(StageReport({'pairs': []}))!r}); time.sleep(60)", "protocol", "'pairs'"),
@@ -161,10 +161,10 @@ def test_a_log_that_cannot_be_written_holds_nobody_up(start: Start, tmp_path: Pa
 
 @pytest.fixture
 def adopting() -> Iterator[None]:
-    """What `offspring.adopt` does, undone afterwards."""
-    offspring.adopt()
+    """What `processes.adopt` does, undone afterwards."""
+    processes.adopt()
     yield
-    ctypes.CDLL(None).prctl(offspring.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 FORKS = """
@@ -182,14 +182,13 @@ def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None)
     """Children in sessions of their own, and one whose parent has left it, under another name and without a word."""
     worker = start(f"{FORKS}\nsay({DONE!r}); time.sleep(60)".replace("sys.executable", repr(sys.executable)))
     list(worker.messages())
-    of = offspring.parents()
-    detached = offspring.adopted(of) - {worker._process.pid}
-    its_own = detached | offspring.descendants([worker._process.pid], of)
+    detached = processes.orphans() - {worker._process.pid}
+    its_own = detached | processes.descendants([worker._process.pid], processes.parents())
     assert len(detached) >= 1
     assert len(its_own) >= 2
     worker.stop()
     ended = time.monotonic() + 5.0  # the system takes a moment from a kill to the end
-    while running := {pid for pid in its_own if offspring.state(pid) not in ("", "Z")}:
+    while running := {pid for pid in its_own if processes.state(pid) not in ("", "Z")}:
         assert time.monotonic() < ended, running
         time.sleep(0.01)
 
@@ -200,6 +199,7 @@ def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch:
     process = worker._process
     with monkeypatch.context() as patched:
         patched.setattr(os, "killpg", lambda *_: None)
+        patched.setattr(processes, "end", lambda _: None)
         began = time.monotonic()
         worker.stop()
         assert time.monotonic() - began < 10 * worker_process.GRACE_SECONDS + 1
@@ -211,7 +211,7 @@ def test_a_worker_that_no_signal_ends_holds_up_nobody(start: Start, monkeypatch:
 def test_every_worker_can_be_ended_at_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a grace, and whatever else this process has started; here that is the test's own."""
     ended: list[bool] = []
-    monkeypatch.setattr(offspring, "end_all", lambda: ended.append(True))
+    monkeypatch.setattr(processes, "end_all", lambda: ended.append(True))
     workers = [start("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)") for _ in range(2)]
     kill_all()
     assert [worker._process.wait(timeout=5) for worker in workers] == [-signal.SIGKILL] * 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from pipeline.protocol import Audit, TakeSample
+from pipeline.protocol import TakeSample
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import Tolerance
@@ -46,7 +46,6 @@ class Recorder:
         self.phases: list[str] = []
         self.samples: list[Sample] = []
         self.wanted = samples
-        self.answers: list[list[float]] = []
 
     def progress(self, text: str) -> None:
         self.said.append(text)
@@ -60,14 +59,11 @@ class Recorder:
     def report_run(self, **fields: Any) -> None:
         self.run_fields |= fields
 
-    def sampling(self) -> Iterator[TakeSample | Audit]:
+    def sampling(self) -> Iterator[TakeSample]:
         yield from [TakeSample()] * self.wanted
 
     def sample(self, taken: Sample) -> None:
         self.samples.append(taken)
-
-    def audited(self, answers: list[list[float]]) -> None:
-        self.answers = answers
 
 
 def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:

@@ -1,4 +1,4 @@
-"""A stage that would win by other means than being fast is refused, by name, in one line."""
+"""A stage with a fault that happens in practice is refused, by name, in one line."""
 
 import math
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ from tests.worker.jobs import EAGER, Recorder, job
 LOOSE = Tolerance(0.03, 1.0, "a test's own")
 
 
-def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
-    """The job on images of 32×32, whose answers take a few milliseconds."""
+def small(stage: StageSpec, folder: Path, role: str = "stage", device: str = "cpu") -> Job:
+    """Return the job on images of 32×32, whose answers take a few milliseconds."""
     data = DataSpec("samples", None, None, size=32, batch_size=2, batches=3)
     model = ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
     made = job(stage, folder, role)
-    return replace(made, data=data, model=model, plan=replace(made.plan, profile_calls=0))
+    return replace(made, data=data, model=model, device=device, plan=replace(made.plan, profile_calls=0))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,15 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def outcome(fault: str, folder: Path, samples: int = 8) -> tuple[str, str | None, str]:
+def outcome(fault: str, folder: Path, device: str = "cpu") -> tuple[str, str | None, str]:
     """Status, kind and reason of what came of a fault, as its worker reports them."""
     stage = replace(EAGER, name=fault, target="tests.fooling_stages", options={"fault": fault}, tolerance=LOOSE)
-    line, threads = Recorder(samples), torch.get_num_threads()
+    line, threads = Recorder(8), torch.get_num_threads()
     try:
         with own_switches():
-            run_stage(small(stage, folder), line)
+            asked = small(stage, folder, device=device)
+            profiled = int(FAULTS[fault].gpu_only)
+            run_stage(replace(asked, plan=replace(asked.plan, profile_calls=profiled)), line)
     except Exception as error:  # noqa: BLE001 - as `pipeline.worker.__main__` does
         return "failed", *failure_of(error)
     finally:
@@ -72,6 +74,16 @@ def test_it_is_refused_for_what_it_does(fault: str, run_folder: Path) -> None:
     assert wanted.said in reason
     assert "\n" not in reason
     assert len(reason) < 200
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.gpu_only])
+def test_a_fault_of_a_gpu_is_refused(fault: str, tmp_path: Path) -> None:
+    """As on a CPU; one whose clocks disagree is not ranked."""
+    run_stage(small(EAGER, tmp_path, "reference", "cuda"), Recorder(0))
+    status, failure, reason = outcome(fault, tmp_path, "cuda")
+    assert (status, failure) == (FAULTS[fault].status, FAULTS[fault].failure), reason
+    assert FAULTS[fault].said in reason
 
 
 def test_details_that_are_no_numbers_are_null_in_the_record_with_a_note(

@@ -100,11 +100,11 @@ def test_a_wrong_answer_is_named_and_never_timed(fault: str, said: str, run_fold
 
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
-    """An answer of each sample is compared with what was verified."""
+    """The verified answers are compared once more after the samples."""
     line = with_fault("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
-    assert "in a timed sample the answer to batch" in line.fields["reason"]
+    assert "after the samples the answer to batch" in line.fields["reason"]
 
 
 def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Pat
     line = with_fault("remembers_by_address", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
-    assert "in a timed sample the answer to batch" in line.fields["reason"]
+    assert "after the samples the answer to batch" in line.fields["reason"]
 
 
 def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
