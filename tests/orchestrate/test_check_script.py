@@ -40,11 +40,11 @@ def on_a_gpu(baseline: str = "amp", **ratios: float) -> RunRecord:
 
 
 def test_it_is_short_and_plain() -> None:
-    """At most 40 lines for either baseline, none wider than 120, and nothing of the instrument."""
+    """At most 45 lines for either baseline, none wider than 120, and nothing of the instrument."""
     for run in (on_a_gpu(fused=2.0), on_a_gpu("eager", half=2.0)):
         text = check_script.script(run)
         compile(text, "check.py", "exec")
-        assert len(text.splitlines()) <= 40
+        assert len(text.splitlines()) <= 45
         assert max(map(len, text.splitlines())) <= 120
         assert "pipeline.measure" not in text
 

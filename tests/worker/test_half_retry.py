@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import Half
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
@@ -15,7 +16,6 @@ from pipeline.records.diagnostics import PrecisionFault
 from pipeline.records.precision_text import fault_text
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord, Tolerance
-from pipeline.stages.api import StageError
 from pipeline.worker import half_retry
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
@@ -167,7 +167,7 @@ def test_nothing_is_named_where_half_precision_is_right() -> None:
 
 
 def test_a_module_that_the_net_has_not_is_refused_with_the_nearest() -> None:
-    with pytest.raises(StageError, match=r"no module 'hed'; did you mean 'head'\?"):
+    with pytest.raises(CompileError, match=r"no module 'hed'; did you mean 'head'\?"):
         Half(Net(), torch.float16, ["hed"])
 
 
