@@ -83,17 +83,7 @@ class EndSampling(msgspec.Struct, tag="end", frozen=True):
     """To the worker: go on to what follows the samples."""
 
 
-Message = (
-    Entered
-    | Progress
-    | StageReport
-    | RunReport
-    | ReadyToSample
-    | SampleTaken
-    | Refused
-    | Done
-    | Nonsense
-)
+Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
 Command = TakeSample | EndSampling
 QUOTED_CHARACTERS = 200  # of a line that is no message
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
