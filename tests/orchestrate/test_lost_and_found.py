@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
