@@ -6,7 +6,7 @@ ARGS ?=
 BIN := .venv/bin
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
-.PHONY: run test browser lint wheels pins sbom audit fuzz guards clean
+.PHONY: run test browser lint wheels pins fuzz clean
 
 run: .venv/ready
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
@@ -43,23 +43,9 @@ pins: .venv/ready
 	for version in 3.11 3.12; do $(BIN)/uv pip compile --quiet --upgrade --no-header --no-annotate --python-version $$version \
 	  --constraint constraints/held.txt --all-extras pyproject.toml --output-file constraints/python$$version.txt; done
 
-# The bill of materials of what is installed, as CycloneDX.
-sbom: .venv/ready
-	@mkdir -p outputs
-	$(BIN)/python -m tests.house.sbom $(PINS) > outputs/sbom.json
-	@echo outputs/sbom.json
-
-# Known vulnerabilities of the pins; it asks the index for its advisories, and leaves with 3 where that has none.
-audit: .venv/ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
-	@$(BIN)/python -m tests.house.audit $(PINS)
-
-# Spoilt input for everything that parses, for ten minutes; every guard taken away, to see a test fail.
+# Spoilt input for everything that parses, for ten minutes.
 fuzz: .venv/ready
 	$(BIN)/python -m tests.fuzz $(ARGS)
-
-guards: .venv/ready
-	$(BIN)/python -m tests.house.guards_needed $(ARGS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
