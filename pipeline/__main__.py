@@ -1,21 +1,17 @@
-"""The program's start: the first worker's imports begin before its own, so that both are made at a time."""
+"""The program's start: the first worker imports torch while this process imports the rest."""
 
 import sys
 
-from pipeline.config.importing import undisturbed
 from pipeline.orchestrate.forking import start_ahead, stop_ahead
-
-PROGRAM = "pipeline.cli.one_request"
 
 
 def main() -> None:
-    """The console script, and `python -m pipeline`."""
+    """Run the console script, and `python -m pipeline`."""
     try:
-        with undisturbed(PROGRAM):
-            start_ahead(sys.argv[1:])
-            from pipeline.cli import app
-            from pipeline.cli.one_request import answer
-        code = app.guard(answer)
+        start_ahead(sys.argv[1:])
+        from pipeline.cli import app
+
+        code = app.main()
     finally:
         stop_ahead()
     sys.exit(code)

@@ -2,9 +2,7 @@
 
 import sys
 
-from pipeline.config.importing import undisturbed
+from pipeline.report.comparison import main
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.report.comparison"):
-        from pipeline.report.comparison import main
     sys.exit(main())

@@ -2,9 +2,7 @@
 
 import sys
 
-from pipeline.config.importing import undisturbed
+from pipeline.report.trackers import main
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.report.trackers"):
-        from pipeline.report.trackers import main
     sys.exit(main())

@@ -2,9 +2,7 @@
 
 import sys
 
-from pipeline.config.importing import undisturbed
+from pipeline.export.verification import main
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.export.verification"):
-        from pipeline.export.verification import main
     sys.exit(main())

@@ -36,7 +36,6 @@ PRELOADED = (
     "pipeline.inputs.datasets",
     "models.unet",
     "pipeline.cli.app",
-    "pipeline.cli.sweep_callback",
     "pipeline.report.write",
     "pipeline.stages.eager",
     "pipeline.worker.net_file",

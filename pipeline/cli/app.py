@@ -1,52 +1,49 @@
-"""Between Hydra and the run: the preset, the run's folder, the report, exit codes."""
+"""The program `python -m pipeline`: a request of the command line, its run folder, its report and its exit code."""
 
+import math
 import os
 import shlex
+import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import hydra
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf import FOLDER
 from pipeline.analysis.earlier_runs import since
 from pipeline.analysis.objectives import to_be_least
-from pipeline.analysis.summary import summarize
-from pipeline.cli import preset
-from pipeline.cli.config_errors import known_keys, one_line, why_it_cannot_begin
-from pipeline.cli.hydra_targets import check_targets
-from pipeline.cli.late_reports import end_of_sweep, write_report
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.sweep_jobs import job_folders, read_jobs
+from pipeline.cli.arguments import CommandLine, parse
+from pipeline.cli.messages import CONF, one_line
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
-from pipeline.cli.resumed import job_of, resumed_words
-from pipeline.cli.run_folder import claim, stages_in, withdraw
-from pipeline.cli.sweep_size import check_sweep
-from pipeline.cli.ways_on import UnderWay, drawn_elsewhere, end_at_once, interrupted
 from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, unforeseen
 from pipeline.config import load
-from pipeline.config.chosen_stages import with_chosen_stages
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.threads_request import omp_note
-from pipeline.config.yaml_size import check_sizes
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators, cuda_gpus
 from pipeline.devices.kinds import is_cuda
 from pipeline.errors import InputError
-from pipeline.orchestrate import interruption
+from pipeline.orchestrate import check_script, interruption
 from pipeline.orchestrate.run import run_ladder
+from pipeline.orchestrate.shared_reference import drop_all
+from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.elsewhere import elsewhere
@@ -54,107 +51,114 @@ from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
 from pipeline.records.run_settings import MeasureSettings, settings_of
+from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import visible
 from pipeline.report.run_text import inputs_at
 from pipeline.report.terminal import first_screen
 
-CONF = FOLDER
 REFUSALS = (RequestError, InputError, HydraException, OmegaConfBaseException, yaml.YAMLError)
 NOT_OK = {"failed", "inaccurate", "timeout"}
+OWN_FILES = (codec.FILE, check_script.FILE, "config.yaml", codec.CLAIM)  # of a run's folder
+WORKERS = ("reference", "baseline", "aa_pairs")  # folders of workers that belong to no stage
 
 
 @dataclass
 class Invocation:
-    """One run, or one job of a sweep: its folder, how it was asked for, and the exit code that it comes to."""
+    """One run, or one job of a sweep.
+
+    Attributes:
+        folder: its own.
+        command: the command line that asks for it.
+        launcher: Hydra's.
+        of_a_sweep: whether it is a job of a sweep.
+        code: the exit code.
+        under_way: the folder of the run or sweep of this process; None until it has one.
+    """
 
     folder: Path
     command: str
     launcher: str
     of_a_sweep: bool
     code: int = 0
-    begun: ClassVar[int] = 0  # of this process
+    under_way: ClassVar[Path | None] = None
 
 
-def guard(answer: Callable[[], None]) -> int:
-    """Run the program and return its exit code; whatever goes wrong is said in one line.
+def main() -> int:
+    """Answer the request of `sys.argv`; return the exit code.
 
-    Hydra would print its own errors over several lines and leave with 1; HYDRA_FULL_ERROR hands them to us.
+    Hydra would print its own errors over several lines and exit with 1; HYDRA_FULL_ERROR makes it raise them.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"
     warnings.filterwarnings("ignore", category=UserWarning, module="hydra")
-
-    def answered() -> int:
-        words = masked(sys.argv[1:], values_to_hide())  # a secret that a shell put in is looked up where it is used
-        try:
-            preset.check_typed(words, partial(known_keys, CONF))
-            words = with_chosen_stages(preset.with_quoted_paths(words), CONF)
-            words += resumed_words(words)
-            sys.argv[1:] = preset.overrides_first(
-                [*words, *preset.preset_for(words, [gpu.name for gpu in cuda_gpus()])]
-            )
-            preset.check_flags(sys.argv[1:])
-            preset.check_groups(sys.argv[1:], CONF)
-            check_sweep(sys.argv[1:])
-            check_sizes([CONF, *preset.config_folders(sys.argv[1:])])
-            check_targets(sys.argv[1:], preset.config_folders(sys.argv[1:]))
-            with interruption.heeded(end_at_once), refused_before_it_began():
-                answer()
-        except REFUSALS as error:
-            print_error(one_line(error, CONF))
-            return REFUSED
-        except KeyboardInterrupt:
-            print_error(interrupted())
-            return INTERRUPTED
-        return 0
-
+    Invocation.under_way = None
     return guarded(answered)
 
 
-@contextmanager
-def refused_before_it_began() -> Iterator[None]:
-    """Until a run has its folder, an error of Hydra's or of the system is one of the request: it names what can't be.
-
-    Raises:
-        RequestError: in place of such an error.
-    """
-    begun = Invocation.begun
+def answered() -> int:
+    """Parse the command line and answer it; return the exit code."""
     try:
-        yield
+        typed = masked(sys.argv[1:], values_to_hide())  # a secret from a shell's variable is read where it is used
+        line = parse(typed, [gpu.name for gpu in cuda_gpus()])
+        sys.argv[1:] = line.words
+        with interruption.heeded(end_at_once):
+            answer(line)
+    except REFUSALS as error:
+        print_error(one_line(error))
+        return REFUSED
+    except KeyboardInterrupt:
+        print_error(interrupted())
+        return INTERRUPTED
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, (BrokenPipeError, *REFUSALS)) or Invocation.begun > begun:
+        if isinstance(error, BrokenPipeError) or Invocation.under_way:
             raise
-        raise RequestError(why_it_cannot_begin(error)) from error
+        print_error(one_line(error))  # before the run has a folder, such an error is about the request
+        return REFUSED
+    return 0
+
+
+def answer(line: CommandLine) -> None:
+    """Answer one request, or each job of a sweep."""
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+    def measured(config: DictConfig) -> float:
+        """Return the figure that a sweeper which searches minimises."""
+        with job(config, line) as invocation:
+            request = read(config, invocation)
+            record = run(request, invocation)
+            return report(record, invocation)
+        return math.inf
+
+    measured()
 
 
 @contextmanager
-def job(config: DictConfig) -> Iterator[Invocation]:
-    """One job: a folder of its own, and an end that a sweep survives and a single run's exit code tells."""
-    hydra = HydraConfig.get()
-    of_a_sweep = hydra.mode == RunMode.MULTIRUN
+def job(config: DictConfig, line: CommandLine) -> Iterator[Invocation]:
+    """Give a job a folder of its own, and report its errors without ending the sweep that it belongs to."""
+    settings = HydraConfig.get()
+    of_a_sweep = settings.mode == RunMode.MULTIRUN
     try:
-        folder = claim(Path(hydra.runtime.output_dir))
-    except RequestError as error:  # Hydra would put a line of its own before it
-        print_error(one_line(error, CONF))
+        folder = claim(Path(settings.runtime.output_dir))
+    except RequestError as error:  # Hydra would print a line of its own first
+        print_error(one_line(error))
         raise SystemExit(REFUSED) from None
-    launcher = str(hydra.runtime.choices.get("hydra/launcher", "basic"))
-    invocation = Invocation(folder, "python -m pipeline " + shlex.join(sys.argv[1:]), launcher, of_a_sweep)
-    Invocation.begun += 1
-    UnderWay.folder = Path(hydra.sweep.dir) if of_a_sweep else folder
+    launcher = str(settings.runtime.choices.get("hydra/launcher", "basic"))
+    invocation = Invocation(folder, f"python -m pipeline {shlex.join(line.typed)}", launcher, of_a_sweep)
+    Invocation.under_way = Path(settings.sweep.dir) if of_a_sweep else folder
     try:
         yield invocation
     except KeyboardInterrupt:
         leave_unread()
-        report_what_there_is(invocation)
+        report_finished_stages(invocation)
         if not (folder / codec.FILE).exists():
             withdraw(folder)
         if of_a_sweep:
-            show(f"{end_of_sweep(Path(hydra.sweep.dir))}\n")
+            show(f"{end_of_sweep(Path(settings.sweep.dir))}\n")
         raise
-    except Exception as error:  # noqa: BLE001 - Hydra would put a line of its own before any that passes
+    except Exception as error:  # noqa: BLE001 - Hydra would print a line of its own before any that passes
         refused = isinstance(error, REFUSALS)
-        text = one_line(error, CONF) if refused else unforeseen(error, folder)
+        text = one_line(error) if refused else unforeseen(error, folder)
         print_error(text)
-        report_what_there_is(invocation)
+        report_finished_stages(invocation)
         invocation.code = REFUSED if refused else FAILED
         if not of_a_sweep:
             withdraw(folder)
@@ -165,8 +169,7 @@ def job(config: DictConfig) -> Iterator[Invocation]:
 
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
-    """The request, checked, and its config saved beside the answer; `${oc.env:...}` stays unresolved there."""
-    preset.check_preset_file(config, HydraConfig.get())
+    """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
     load.check_keys(plain(config, resolve=False), groups=())
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     load.check_keys(values)
@@ -177,7 +180,8 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     request = load.read(values, device, files, invocation.launcher)
     check_regions(request)
     if request.resume and invocation.of_a_sweep:
-        request = replace(request, resume=job_of(Path(request.resume), int(HydraConfig.get().job.num)))
+        earlier = Path(request.resume) / str(HydraConfig.get().job.num)
+        request = replace(request, resume=str(earlier) if (earlier / codec.FILE).exists() else None)
     if invocation.of_a_sweep:
         request = replace(request, sweep=str(HydraConfig.get().sweep.dir))
     (invocation.folder / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=False), encoding="utf-8")
@@ -224,8 +228,8 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     return to_be_least(summary)
 
 
-def report_what_there_is(invocation: Invocation) -> None:
-    """The report of a run that came to no good end; nothing where no stage did."""
+def report_finished_stages(invocation: Invocation) -> None:
+    """Report what a run measured before it failed, if a stage of it was finished."""
     try:
         if stages_in(invocation.folder):
             report(codec.load(invocation.folder), invocation)
@@ -291,3 +295,132 @@ def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:
     value = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(value, dict)
     return {str(key): part for key, part in value.items()}
+
+
+def claim(folder: Path) -> Path:
+    """Make and return a folder that no other run has: runs started in the same second get one name from Hydra.
+
+    Raises:
+        RequestError: the folder holds a file with the name of one that a run writes and removes, and is not a run's.
+        OSError: it cannot be made.
+    """
+    for number in range(1, 1000):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            there = [name for name in (*OWN_FILES, *DRAWN, *WORKERS) if (candidate / name).exists()]
+            if there and codec.CLAIM not in there:
+                shutil.rmtree(candidate / ".hydra", ignore_errors=True)  # which Hydra has just written
+                raise RequestError(f"{candidate}: a run would write over {there[0]} in it; name another folder")
+            (candidate / codec.CLAIM).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return candidate
+    raise RequestError(f"{folder}: a thousand runs have this name already; set hydra.run.dir")
+
+
+def stages_in(folder: Path) -> int:
+    """Return the number of finished stages in the folder's record; 0 without a record that can be read."""
+    try:
+        return len(codec.load(folder).stages)
+    except (codec.RecordError, OSError):
+        return 0
+
+
+def withdraw(folder: Path) -> None:
+    """Remove the files of a run without a finished stage, except logs with a reason; keep files that are the user's."""
+    if stages_in(folder):
+        return
+    for name in OWN_FILES:
+        with suppress(OSError):
+            (folder / name).unlink()
+    shutil.rmtree(folder / ".hydra", ignore_errors=True)
+    workers = [folder / name for name in WORKERS]
+    if not any(log.stat().st_size for place in workers for log in place.rglob("log.txt")):
+        for place in workers:
+            shutil.rmtree(place, ignore_errors=True)
+    with suppress(OSError):  # not empty
+        folder.rmdir()
+
+
+def write_report(summary: RunSummary, folder: Path) -> Path:
+    """Write the report; a refused request does not wait for the import of its templates and charts."""
+    from pipeline.report import write
+
+    return write.write_report(summary, folder)
+
+
+def end_of_sweep(folder: Path) -> Path:
+    """Write the report of a sweep's jobs, remove what only they needed, and return the report's path."""
+    from pipeline.report import write
+
+    drop_all(folder)
+    return write.write_sweep_report(read_jobs(folder), folder)
+
+
+class SweepReport(Callback):
+    """Hydra's callback that reports all jobs of a sweep and exits with 1 if one of them failed."""
+
+    def on_multirun_end(self, config: DictConfig, **_: object) -> None:
+        """Report after the last job."""
+        folder = Path(config.hydra.sweep.dir)
+        try:
+            show(f"{visible(end_of_sweep(folder))}\n")
+        except Exception as error:  # noqa: BLE001 - Hydra would ignore it
+            print_error(unforeseen(error, folder))
+            raise SystemExit(FAILED) from None
+        if failed(folder):
+            raise SystemExit(FAILED)
+
+
+def failed(folder: Path) -> bool:
+    """Return whether a job of the sweep left no finished record, or one with a stage that is not ok."""
+    for path in job_folders(folder):
+        try:
+            record = codec.load(path)
+        except codec.RecordError:
+            return True
+        if not record.finished or any(stage.status in NOT_OK for stage in record.stages):
+            return True
+    return False
+
+
+def resuming(folder: Path) -> str:
+    """Return the command that goes on with a run or sweep."""
+    return visible(shlex.join(["python", "-m", "pipeline", f"resume={folder}"]))
+
+
+def drawing(folder: Path) -> str:
+    """Return the command that writes its report again."""
+    return visible(shlex.join(["python", "-m", "pipeline.report", str(folder)]))
+
+
+def recorded() -> Path | None:
+    """Return the folder of the run or sweep that is under way, if it has a record."""
+    folder = Invocation.under_way
+    there = folder and ((folder / codec.FILE).exists() or any(folder.glob(f"*/{codec.FILE}")))
+    return folder if there else None
+
+
+def end_at_once() -> None:
+    """Kill the workers and say what is saved: no report follows. Called in a signal handler, so it writes to fd 2."""
+    kill_all()
+    leave_unread()
+    text, folder = "ended at once; nothing is saved", recorded()
+    if folder:
+        text = f"ended at once; finished stages are saved; {resuming(folder)} goes on, {drawing(folder)} reports them"
+    with suppress(OSError):
+        os.write(2, f"error: {text}\n".encode(errors="backslashreplace"))
+
+
+def interrupted() -> str:
+    """Return the message of a run that was interrupted once."""
+    folder = recorded()
+    return f"interrupted; what was finished is saved{f'; {resuming(folder)} goes on' if folder else ''}"
+
+
+def drawn_elsewhere(folder: Path, error: OSError) -> str:
+    """Return the message of a report that the run's folder cannot take; its record is there or was saved elsewhere."""
+    place = elsewhere(folder)
+    kept = place if (place / codec.FILE).exists() else folder
+    return f"{folder}: {error.strerror or error}; the report is written elsewhere; {drawing(kept)} writes it again"

@@ -2,9 +2,7 @@
 
 import sys
 
-from pipeline.config.importing import undisturbed
+from pipeline.export.export_command import main
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.export.export_command"):
-        from pipeline.export.export_command import main
     sys.exit(main())

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.checkpoint import difference
-from pipeline.config.chosen_stages import LADDER, stage_words
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.inputs.targets import refusal
 from pipeline.notebook.commands import ROOT, command
@@ -189,16 +188,16 @@ def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, objec
 
 
 def stages_asked(stages: Sequence[str]) -> list[str]:
-    """The words that ask for these stages.
+    """Return the word that asks for these stages; all of the ladder if none is named.
 
     Raises:
         RequestError: conf/stage has no such file.
     """
-    known = {path.stem for path in (CONF / "stage").glob("*.yaml")} - {LADDER}
+    known = {path.stem for path in (CONF / "stage").glob("*.yaml")}
     for name in stages:
         if name not in known:
             raise RequestError(f"stages: no such stage {name!r}; {nearest(name, sorted(known))}")
-    return stage_words(stages, CONF)
+    return [f"stage=[{','.join(stages)}]" if stages else "stage=ladder"]
 
 
 def worded(value: object) -> str:

@@ -2,9 +2,7 @@
 
 import sys
 
-from pipeline.config.importing import undisturbed
+from pipeline.predict.predict_command import main
 
 if __name__ == "__main__":
-    with undisturbed("pipeline.predict.predict_command"):
-        from pipeline.predict.predict_command import main
     sys.exit(main())

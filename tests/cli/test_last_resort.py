@@ -3,8 +3,10 @@
 import errno
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,16 +20,18 @@ from models import train
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
-from pipeline.command_line import unforeseen
+from pipeline.command_line import INTERRUPTED, Parser, unforeseen
 from pipeline.config.request_error import RequestError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
+from pipeline.records.elsewhere import elsewhere
 from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord
 from pipeline.records.run_settings import DataSettings
 from pipeline.report import comparison
 from pipeline.report import redraw_command as report
 from pipeline.report.write import write_report
+from tests import terminal_signals
 from tests.cli.conftest import ROOT, Ask
 from tests.fake_machine import run_record, stage_record, steady_pair
 
@@ -134,28 +138,46 @@ def test_an_interrupted_sweep_ends_in_the_report_of_its_jobs(
     assert not (tmp_path / "2").exists()
 
 
-def test_a_report_that_its_folder_does_not_take_is_drawn_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("rescued", [False, True])
+def test_a_report_that_its_folder_does_not_take_is_written_elsewhere(
+    rescued: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A full disk: the path that is printed is the one that can be opened, and the exit code is 1."""
-    tried: list[Path] = []
+    """Beside the record, if that had to be saved elsewhere too; the exit code is 1."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (folder := tmp_path / "run").mkdir()
+    place = elsewhere(folder) if rescued else folder
+    codec.save(MEASURED, place)
 
-    def full(summary: Any, folder: Path) -> Path:
-        tried.append(folder)
-        if len(tried) == 1:
+    def full(summary: Any, at: Path) -> Path:
+        if at == folder:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write_report(summary, folder)
+        return write_report(summary, at)
 
     monkeypatch.setattr(app, "write_report", full)
-    (tmp_path / "run").mkdir()
-    invocation = app.Invocation(tmp_path / "run", "a test", "basic", of_a_sweep=False)
+    invocation = app.Invocation(folder, "a test", "basic", of_a_sweep=False)
     app.report(MEASURED, invocation)
     shown = capsys.readouterr()
     assert invocation.code == 1
-    again = f"the report is drawn elsewhere; python -m pipeline.report {tmp_path / 'run'} draws it again"
-    assert f"No space left on device; {again}" in shown.err
+    again = f"the report is written elsewhere; python -m pipeline.report {place} writes it again"
+    assert f"error: {folder}: No space left on device; {again}" in shown.err
     assert Path(shown.out.splitlines()[-1]).exists()
+
+
+@pytest.mark.parametrize("there", ["run", "sweep", "nothing"])
+def test_who_ends_a_run_at_once_is_told_how_to_go_on(
+    there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No report follows then, and nothing else says where the record is."""
+    for name in ("leave_unread", "kill_all"):  # which act on the streams and children of this process
+        monkeypatch.setattr(app, name, lambda: None)
+    monkeypatch.setattr(app.Invocation, "under_way", tmp_path)
+    if there != "nothing":
+        codec.save(MEASURED, tmp_path / "0" if there == "sweep" else tmp_path)
+    app.end_at_once()
+    resumed, drawn_again = f"python -m pipeline resume={tmp_path}", f"python -m pipeline.report {tmp_path}"
+    said = f"finished stages are saved; {resumed} goes on, {drawn_again} reports them"
+    assert capfd.readouterr().err == f"error: ended at once; {'nothing is saved' if there == 'nothing' else said}\n"
+    assert (f"; {resumed} goes on" in app.interrupted()) == (there != "nothing")
 
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
@@ -270,15 +292,6 @@ def test_a_line_is_as_wide_as_can_be_written(columns: str, width: int, monkeypat
     assert SteadyConsole(file=io.StringIO()).width == width
 
 
-@pytest.mark.parametrize("argument", ["gpu_busy=maybe", "resume_despite=[weather]", "resume_despite=[code]"])
-def test_how_a_run_is_resumed_is_checked(argument: str, tmp_path: Path, ask: Ask) -> None:
-    """Before anything runs."""
-    done = ask(*ARGUMENTS, argument, f"hydra.run.dir={tmp_path / 'run'}")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {argument.partition('=')[0]}")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_hostile_neighbour_spoils_no_report(tmp_path: Path) -> None:
     """A record beside the run's own, of the right types and without sense, or none at all."""
     for name, run in (("now", MEASURED), ("then", replace(MEASURED, started_at="0", finished=True))):
@@ -287,3 +300,69 @@ def test_a_hostile_neighbour_spoils_no_report(tmp_path: Path) -> None:
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "results.json").write_text("[" * 100_000)
     assert report.main([str(tmp_path / "now")]) == 0
+
+
+UNREAD = """
+import sys
+from pipeline.command_line import guarded
+def program():
+    print("begins", file=sys.stderr, flush=True)
+    print("x" * 10**6, flush=True)
+sys.exit(guarded(program))
+"""
+
+
+def test_an_interruption_ends_a_program_whose_output_nobody_reads() -> None:
+    """A pager that was left alone: what waits for it is dropped, as nothing else could end the wait."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UNREAD],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        preexec_fn=terminal_signals.heed,  # noqa: PLW1509 - this process has no other threads
+    ) as held:
+        assert held.stderr is not None
+        assert held.stderr.readline() == "begins\n"
+        time.sleep(0.2)
+        assert held.poll() is None
+        held.send_signal(signal.SIGINT)
+        assert held.wait(timeout=10) == INTERRUPTED
+        assert "error: interrupted" in held.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--hlep"], "--hlep: no such flag; did you mean --help?"),
+        (["run", "--batch=x"], "--batch: invalid int value: 'x'; python -m x --help says what there is"),
+        ([], "the following arguments are required: run; python -m x --help says what there is"),
+        (["run", "--batch=1", "--bat", "2"], "--bat: given twice; leave one out"),
+        (["lr=1", "lr=2"], "lr: given twice, '1' and '2'; leave one out"),
+        (["run", "--objective", "memory"], "--objective: no such flag; write objective=memory"),
+    ],
+)
+def test_a_command_line_that_is_wrong_is_one_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every other program: a wrong flag is told first, and no last of two values is taken in silence."""
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(words)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
+def test_what_is_no_repetition_is_taken() -> None:
+    """Folders with = in their names, and a flag that collects values."""
+    asked = parser().parse_args(["out/lr=1", "out/lr=2", "--each", "a", "--each", "b"])
+    assert (asked.run, asked.each) == (["out/lr=1", "out/lr=2"], ["a", "b"])
+
+
+def parser() -> Parser:
+    """A command line of another program."""
+    made = Parser(prog="python -m x")
+    made.keys = ("objective",)
+    made.add_argument("run", nargs="+")
+    made.add_argument("--batch", type=int)
+    made.add_argument("--each", action="append")
+    return made

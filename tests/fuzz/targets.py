@@ -29,9 +29,9 @@ from torch import Tensor, fx, nn
 
 from models import checkpoint
 from models.tensor_files import headers, read_tensors
-from pipeline.cli.app import CONF, plain
-from pipeline.cli.config_errors import one_line
-from pipeline.cli.preset import preset_for
+from pipeline.cli.app import plain
+from pipeline.cli.arguments import parse
+from pipeline.cli.messages import CONF, one_line
 from pipeline.compiler import artifact
 from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, save
 from pipeline.compiler.checked_archive import CONFIGS, GRAPH
@@ -195,15 +195,15 @@ def spoilt_overrides(draw: random.Random) -> list[str]:
 
 
 def read_overrides(arguments: list[str], _: Path) -> None:
-    """As the program does it, but for Hydra's own flags."""
-    preset_for(arguments, [])
+    """Read them as the program does, without Hydra's flags."""
+    line = parse(arguments, [])
     if not GlobalHydra.instance().is_initialized():
         initialize_config_module("conf", version_base="1.3")
     try:
-        config = compose("config", [word for word in arguments if not word.startswith("-")])
+        config = compose("config", line.words[: len(line.words) - len(line.flags)])
         load.read(plain(config, resolve=True), "cpu", baselines())
     except (HydraException, OmegaConfBaseException) as error:
-        raise RequestError(one_line(error, CONF)) from None
+        raise RequestError(one_line(error)) from None
 
 
 class _Small(nn.Module):

@@ -147,7 +147,7 @@ def test_the_server_is_started_before_the_program_imports(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(forking, "ForkServer", Noted)
     monkeypatch.setattr("sys.argv", ["unet-ladder"])
-    monkeypatch.setitem(sys.modules, program.PROGRAM, None)
+    monkeypatch.setitem(sys.modules, "pipeline.cli", None)
     with pytest.raises(ImportError, match="halted"):
         program.main()
     assert [server.stopped for server in began] == [True]
@@ -158,7 +158,7 @@ def test_a_server_that_no_run_takes_is_ended(monkeypatch: pytest.MonkeyPatch, tm
     """By a run whose reference another job of its sweep has computed, and at the program's end."""
     monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
     monkeypatch.setattr(run, "describe_run", lambda _: None)
-    monkeypatch.setattr("pipeline.cli.app.guard", lambda _: 2)
+    monkeypatch.setattr("pipeline.cli.app.main", lambda: 2)
     for end in (lambda: run.run_ladder(config("one"), tmp_path, blank(), Watcher()), program.main):
         forking.start_ahead([])
         ahead = forking._Ahead.server

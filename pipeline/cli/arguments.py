@@ -1,0 +1,292 @@
+"""The command line, parsed once: overrides in Hydra's grammar, Hydra's flags, and the words that this program adds."""
+
+import math
+import shlex
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+
+import yaml
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
+from hydra.errors import HydraException
+
+from pipeline.analysis.sweep_jobs import job_folders
+from pipeline.cli.messages import CONF, known_keys
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.devices.kinds import is_cuda
+from pipeline.orchestrate.under_way import refuse_running
+from pipeline.records import codec
+from pipeline.records.error_line import first_line, shortened
+
+LADDER = "ladder"
+MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
+# Keys that a resumed run sets for itself.
+OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
+PROGRAM_WORDS = 3  # python -m pipeline
+OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
+HYDRAS_SIGNS = frozenset("[]{}()=,'\"$")  # a value with one of these is Hydra's syntax, not plain text
+UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """One parsed command line.
+
+    Attributes:
+        typed: the words as typed, after those of a resumed run and the preset were added.
+        overrides: those that are no flags, parsed.
+        options: Hydra's flags.
+        flags: the words of these flags.
+    """
+
+    typed: list[str]
+    overrides: list[Override]
+    options: Namespace
+    flags: list[str]
+
+    @property
+    def words(self) -> list[str]:
+        """What Hydra is given: argparse takes overrides in one row only, so they come before the flags."""
+        return [*(word for override in self.overrides for word in hydra_words(override)), *self.flags]
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys and groups that are set."""
+        return {str(override.key_or_group) for override in self.overrides}
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether several jobs are asked for."""
+        return bool(self.options.multirun) or "hydra.mode" in self.keys
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether Hydra shows something in place of running a job."""
+        return bool(self.options.cfg or self.options.help or self.options.hydra_help or self.options.info)
+
+    def values(self, key: str) -> list[str]:
+        """Return the value of `key`, or each value of its sweep; an empty list if it is not set."""
+        for override in self.overrides:
+            if override.key_or_group == key:
+                value = override.value()
+                parts = value.list if isinstance(value, ChoiceSweep) else [value]
+                return [str(getattr(part, "text", part)) for part in parts if part is not None]
+        return []
+
+
+def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
+    """Parse the words that follow the program's name.
+
+    Args:
+        words: as typed.
+        gpus: names of the CUDA GPUs of this machine; without one, the CPU's preset is the default.
+
+    Raises:
+        RequestError: a word cannot be read or cannot be meant; or `resume` names no run.
+    """
+    line = _read(words)
+    if earlier := earlier_words(line):
+        line = _read([*words, *earlier])
+    if preset := default_preset(line, gpus):
+        line = _read([*line.typed, preset])
+    return line
+
+
+def _read(words: Sequence[str]) -> CommandLine:
+    """Parse flags and overrides, and check what words alone can tell."""
+    parser = hydras_parser()
+    try:
+        options, unknown = parser.parse_known_intermixed_args(words)
+    except ArgumentError as error:
+        raise RequestError(f"{first_line(error).removeprefix('argument ')}; see python -m pipeline --help") from None
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        raise RequestError(f"{shortened(unknown[0])}: no such flag{_meant_by_flag(unknown[0], flags)}")
+    overrides = [_override(word) for word in options.overrides]
+    for override in overrides:
+        _check_group(override)
+    _check_repeated(overrides)
+    _check_number_of_jobs(overrides)
+    return CommandLine(list(words), overrides, options, [word for word in words if word not in options.overrides])
+
+
+def hydras_parser() -> ArgumentParser:
+    """Return Hydra's argument parser, which raises its errors and shows this program's version."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    for action in parser._actions:
+        if "--version" in action.option_strings:
+            packages = ("unet-ladder", "torch", "hydra-core")
+            action.version = ", ".join(map(_version, packages))  # type: ignore[attr-defined]
+    return parser
+
+
+def _version(package: str) -> str:
+    """Return a package's name and version."""
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} (not installed)"
+
+
+def _meant_by_flag(flag: str, flags: Sequence[str]) -> str:
+    """Return a clause with the key or flag that `flag` is most like; `--batch-size` may stand for `data.batch_size`."""
+    name = flag.removeprefix("--").partition("=")[0].replace("-", "_")
+    keys = known_keys()
+    ends = [key for key in keys if key.rpartition(".")[2] == name]
+    if flag.startswith("--") and (key := [*ends, *get_close_matches(name, keys, n=1, cutoff=0.8)][:1]):
+        return f"; an override has no dashes: {key[0]}=VALUE"
+    return f"; {nearest(flag, flags)}"
+
+
+def _override(word: str) -> Override:
+    """Parse one word; a plain value that Hydra reads in quotes only, such as a path with `é`, is quoted first."""
+    key, equals, value = word.partition("=")
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    candidates = [word]
+    if equals and value and (not HYDRAS_SIGNS & set(value) or _exists(value)):
+        candidates.append(f"{key}='{escaped}'")
+    for candidate in candidates:
+        try:
+            override = OverridesParser.create().parse_override(candidate)
+        except HydraException:
+            continue
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{shortened(word, 100)}: {first_line(error)}") from None
+        if override.key_or_group:
+            return override
+    raise RequestError(f"{shortened(word, 100)}: {UNREADABLE}")
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is such a file or folder."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _check_group(override: Override) -> None:
+    """Raise RequestError if a folder of conf/ is given anything but the name of a file; Hydra would drop `data={}`."""
+    group, value = str(override.key_or_group), override.value()
+    if "." in group or not (CONF / group).is_dir():
+        return
+    values = value.list if isinstance(value, ChoiceSweep) else [value]
+    if group == "stage" and stage_names(override):
+        return
+    if not all(isinstance(each, str | QuotedString | Sweep) for each in values):
+        files = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
+        raise RequestError(f"{shortened(str(override.input_line), 100)}: name one file of conf/{group}: {files}")
+
+
+def _check_repeated(overrides: Sequence[Override]) -> None:
+    """Raise RequestError if a key has two values: Hydra would take the last one without a word."""
+    seen: dict[tuple[object, object], Override] = {}
+    for override in overrides:
+        place = (override.key_or_group, override.package)
+        first = seen.setdefault(place, override)
+        if first.input_line != override.input_line and not first.is_delete() and not override.is_delete():
+            raise RequestError(f"{first.input_line}, {override.input_line}: one key with two values; leave one out")
+
+
+def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
+    """Raise RequestError if a sweep has no job, or more than `MOST_JOBS`; one that searches draws from its ranges."""
+    sweeps = [override for override in overrides if override.is_sweep_override()]
+    if any(override.key_or_group == "hydra/sweeper" for override in overrides):
+        return
+    counts = [sum(1 for _ in islice(_jobs(override), MOST_JOBS + 1)) for override in sweeps]
+    if 0 in counts:
+        raise RequestError(f"{sweeps[counts.index(0)].input_line}: no value; range(1,4) is 1, 2 and 3")
+    if math.prod(counts) > MOST_JOBS:
+        raise RequestError(f"a sweep has at most {MOST_JOBS:,} jobs; this one has more")
+
+
+def _jobs(override: Override) -> Iterator[object]:
+    """Yield the values of a sweep."""
+    try:
+        yield from override.sweep_iterator()
+    except (HydraException, ValueError, ZeroDivisionError, OverflowError) as error:
+        raise RequestError(f"{override.input_line}: {first_line(error)}") from None
+
+
+def hydra_words(override: Override) -> list[str]:
+    """Return the words for Hydra that stand for an override: itself, or the ladder cut to `stage=[half,compile]`.
+
+    Rungs of the ladder that are not named are left out, and stages that the ladder does not have are added.
+    """
+    names = stage_names(override)
+    if not names:
+        return [str(override.input_line)]
+    ladder = yaml.safe_load((CONF / "stage" / f"{LADDER}.yaml").read_text(encoding="utf-8"))
+    rungs = [str(name) for name in ladder["rungs"]]
+    without = [f"~stage.rungs.{name}" for name in rungs if name not in names]
+    return [f"stage={LADDER}", *without, *(f"+stage@stage.rungs.{name}={name}" for name in names if name not in rungs)]
+
+
+def stage_names(override: Override) -> list[str]:
+    """Return the names of `stage=[half,compile]`, each once; an empty list of any other override."""
+    value = override.value()
+    if override.key_or_group != "stage" or not isinstance(value, list):
+        return []
+    names = [str(getattr(part, "text", part)) for part in value if isinstance(part, str | QuotedString)]
+    return list(dict.fromkeys(names)) if len(names) == len(value) and all(names) else []
+
+
+def default_preset(line: CommandLine, gpus: Collection[str]) -> str:
+    """Return `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty text.
+
+    The jobs of a sweep share one preset, so that they can be compared: the CPU's if no job goes to a GPU.
+    """
+    if "preset" in line.keys:
+        return ""
+    devices = set(line.values("device")) or {"auto"}
+    on_cpu = devices == {"cpu"} if gpus else not all(map(is_cuda, devices))  # without a GPU, device=cuda is refused
+    return "preset=cpu" if on_cpu else ""
+
+
+def earlier_words(line: CommandLine) -> list[str]:
+    """Return the words of the run that `resume` names, if nothing else is typed, so that `resume=RUN` is enough.
+
+    Raises:
+        RequestError: the folder has no record, nor has a job of its sweep, or its run is still under way.
+    """
+    folders = line.values("resume")
+    if not folders or not folders[-1] or "${" in folders[-1] or line.only_shows:
+        return []
+    earlier = Path(folders[-1])
+    alone = not line.flags and not line.keys - OF_THE_RESUMED
+    refuse_running(earlier)
+    jobs = job_folders(earlier) if line.sweeps or alone else []
+    words = _recorded_words(earlier, jobs if line.sweeps else [earlier, *jobs], sweeps=line.sweeps)
+    return [word for word in words if word.partition("=")[0] not in OF_THE_RESUMED] if alone else []
+
+
+def _recorded_words(earlier: Path, folders: Sequence[Path], *, sweeps: bool) -> list[str]:
+    """Return the command of the first of `folders` that has a record.
+
+    Raises:
+        RequestError: none has one; the line names the run or sweep that may be meant.
+    """
+    wrong = ""
+    for folder in folders:
+        try:
+            return shlex.split(codec.load(folder).command)[PROGRAM_WORDS:]
+        except (codec.RecordError, OSError, ValueError) as error:
+            wrong = wrong or first_line(error)
+    kind = "sweep" if sweeps else "run"
+    raise RequestError(f"resume={earlier}: {wrong or f'no {kind} there'}{_meant(earlier, sweeps=sweeps)}")
+
+
+def _meant(folder: Path, *, sweeps: bool) -> str:
+    """Return a clause with the run or sweep in outputs/ whose path is most like `folder`, else the newest."""
+    record = f"0/{codec.FILE}" if sweeps else codec.FILE
+    records = sorted(OUTPUTS.glob(f"*/*/{record}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    runs = [str(path.parents[sweeps]) for path in records]
+    close = get_close_matches(str(folder), runs, n=1)
+    return f"; did you mean {(close or runs)[0]!r}?" if runs else ""

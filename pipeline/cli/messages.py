@@ -1,0 +1,79 @@
+"""One line for an error of Hydra, OmegaConf or YAML: its first line, with the nearest valid name."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+import yaml
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from conf import FOLDER
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.errors import InputError
+from pipeline.records.error_line import first_line, shortened
+
+CONF = FOLDER
+MOST_OF_OWN = 1000  # characters of this program's own message, whose end says what to do
+FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
+KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
+OPTIONS, STAGE = "model.options.", "stage."
+
+
+def one_line(error: BaseException) -> str:
+    """Return the line that tells the user what is wrong with the request."""
+    if isinstance(error, RequestError | InputError):
+        return shortened(" ".join(str(error).splitlines()), MOST_OF_OWN)
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else first_line(error)
+    mark = getattr(error, "problem_mark", None)
+    if isinstance(error, yaml.YAMLError) and mark:
+        return f"{mark.name}, line {mark.line + 1}: {getattr(error, 'problem', None) or first_line(error)}"
+    key = getattr(error, "full_key", None) if isinstance(error, OmegaConfBaseException) else None
+    cause = f": {first_line(error.__cause__)}" if "merging override" in str(error) and error.__cause__ else ""
+    said = first_line(error).partition("In 'config': ")[2] or first_line(error)
+    return f"{f'{key}: ' if key else ''}{said.rstrip('.')}{cause}{_hint(str(error))}"
+
+
+def _hint(text: str) -> str:
+    """Return a clause with the nearest file of conf/ or key, or with the flag of a sweep."""
+    if "Ambiguous value for argument" in text:
+        return "; -m runs a job for each value"
+    if file := FILE.search(text):
+        group, name = file.groups()
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        return f"; {nearest(name, names)}" if names else ""
+    if not (found := KEY.search(text)):
+        return ""
+    key, keys = found[1], known_keys()
+    if key.startswith(STAGE) and key in keys:
+        return f"; in a list of stages it is stage.rungs.NAME.{key.removeprefix(STAGE)}"
+    close = get_close_matches(key, keys, n=1)
+    adds = f"; +{key}=VALUE adds it" if key.startswith(OPTIONS) else ""
+    return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}"
+
+
+def known_keys() -> list[str]:
+    """Return every key that a user can type, from the files of conf/."""
+    keys = set(_keys_of(CONF / "config.yaml", without=("defaults", "hydra")))
+    for path in CONF.glob("*/*.yaml"):
+        group = path.parent.name
+        keys |= {group, *_keys_of(path, "" if group == "preset" else f"{group}.")}
+    return sorted(keys)
+
+
+def _keys_of(path: Path, before: str = "", without: tuple[str, ...] = ("defaults",)) -> Iterator[str]:
+    """Yield the keys of a YAML file."""
+    values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    if isinstance(values, dict):
+        yield from _nested_keys({str(key): part for key, part in values.items() if key not in without}, before)
+
+
+def _nested_keys(values: Mapping[str, object], before: str) -> Iterator[str]:
+    """Yield each key and those within its value, such as stage.tolerance.relative_l2."""
+    for key, value in values.items():
+        yield f"{before}{key}"
+        if isinstance(value, dict):
+            yield from _nested_keys(value, f"{before}{key}.")

@@ -1,0 +1,169 @@
+"""What a user reads after a bad request: exit code 2, one line, the nearest valid choice, no traceback."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from models.build import build_model
+from models.checkpoint import read
+from pipeline.cli.messages import one_line
+from pipeline.cli.progress import print_error
+from pipeline.config.request_error import RequestError
+from pipeline.errors import CheckpointError, InputError
+from tests.cli.conftest import ROOT, Ask
+from tests.config.test_load import asked, composed
+
+WRONG = [
+    (["preset=smok"], "preset/smok", "did you mean 'smoke'"),
+    (["stage=compil"], "stage/compil", "did you mean 'compile'"),
+    (["stage=[half,compil]"], "stage/compil", "did you mean 'compile'"),
+    (["stage=compile", "stage.mod=default"], "stage.mod", "did you mean 'stage.mode'"),
+    (["stage=compile", "+stage.mod=default"], "stage.mod", "did you mean 'mode'"),
+    (["stage=compile", "stage.mode=max-autotun"], "stage.mode=max-autotun", "did you mean 'max-autotune'"),
+    (["stage=[half,compile]", "stage.mode=default"], "stage.mode", "stage.rungs.NAME.mode"),
+    (["data.batchsize=3"], "data.batchsize", "did you mean 'data.batch_size'"),
+    (["batch_size=3"], "batch_size", "did you mean 'data.batch_size'"),
+    (["~data.siz"], "data.siz", "did you mean 'data.size'"),
+    (["data.batch_size=0"], "data.batch_size=0", "1"),
+    (["data.batch_size=1,2"], "data.batch_size=1,2", "-m"),
+    (["+data.batch_size=1"], "data.batch_size", "already"),
+    (["report=[1,2]"], "report=[1,2]", "Cannot merge"),
+    (["hydra/launcher=joblib"], "hydra/launcher/joblib", ""),
+    (["model.options.clases=2"], "model.options.clases", "did you mean 'model.options.classes'?; +model"),
+    (["+model.options.clases=2"], "model.options.clases", "did you mean 'classes'"),
+    (["data.batch_size=100000000"], "data.batch_size=100000000", "GiB"),
+    (["data.path=conf"], "data.path=conf", "add data=folder"),
+    (["device=cuda"], "device=cuda", "device=cpu"),
+    (["data=folder", "data.path=conff"], "data.path=conff", "did you mean conf"),
+    (["data=folder", "data.path=conf"], "conf", "image"),
+    (["seed=${oc.env:NO_SUCH_VARIABLE_HERE}"], "seed: ", "NO_SUCH_VARIABLE_HERE"),
+    (["model.checkpoint=nowhere.safetensors"], "nowhere.safetensors", ".safetensors"),
+    (["hydra.run.dir=/dev/null/run"], "/dev/null/run", "Not a directory"),
+    (["--config-name", "confg"], "confg", "Cannot find primary config"),
+]
+
+
+@pytest.mark.parametrize(("typed", "culprit", "remedy"), WRONG, ids=str)
+def test_a_bad_request_is_one_line(typed: list[str], culprit: str, remedy: str, tmp_path: Path, ask: Ask) -> None:
+    """The line names the culprit and the nearest valid choice."""
+    stage = [] if any("stage" in word for word in typed) else ["stage=eager"]
+    preset = [] if any("preset" in word for word in typed) else ["preset=smoke"]
+    folder = [] if any("hydra.run" in word for word in typed) else [f"hydra.run.dir={tmp_path}"]
+    done = ask(*preset, *stage, *typed, *folder)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()[-1:]
+    assert line.startswith("error: ")
+    assert culprit in line
+    assert remedy in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["-m", "data.batch_size=1,2"]])
+def test_a_preset_that_lacks_its_name_is_told(words: list[str], tmp_path: Path, ask: Ask) -> None:
+    """Each job of a sweep is refused for it, and the sweep has its report."""
+    file = tmp_path / "preset" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text("# @package _global_\nseed: 1\n")
+    folders = [f"hydra.run.dir={tmp_path}/run", f"hydra.sweep.dir={tmp_path}/sweep"]
+    done = ask(*words, "--config-dir", str(tmp_path), "preset=mine", "stage=eager", *folders)
+    assert {line for line in done.stderr.splitlines() if line.startswith("error: ")} == {
+        "error: preset: not set; conf/config.yaml has its default"
+    }
+    assert done.returncode == (1 if words else 2)
+    assert (tmp_path / "sweep" / "report.md").is_file() == bool(words)
+
+
+def net_of(arguments: list[str]) -> None:
+    """Make the net that is asked for."""
+    model = asked(composed("preset=smoke", "stage=eager", *arguments)).model
+    build_model(model.target, model.options, model.checkpoint, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit", "remedy"),
+    [
+        (["model.checkpoint=pyproject.toml"], "pyproject.toml", ".safetensors"),
+        (["model=unet", "model.checkpoint=models/weights/unet_small.safetensors"], "unet_small.safetensors", "UNet"),
+        (["model=custom", "model.target=models.unet.Unet"], "models.unet.Unet", "UNet"),
+    ],
+)
+def test_a_net_that_cannot_be_made_is_one_line(arguments: list[str], culprit: str, remedy: str) -> None:
+    """By the parent or the worker."""
+    with pytest.raises((InputError, RequestError)) as caught:
+        net_of(arguments)
+    assert culprit in str(caught.value)
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_process_ends_as_the_program_does(tmp_path: Path) -> None:
+    """A shell sees exit code 2 and one line on stderr; the parent does not import torch."""
+    command = [sys.executable, "-m", "pipeline", "preset=smoke", "threads=0", f"hydra.run.dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("error: threads=0: ")
+    code = "import sys; import pipeline.cli.app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+def test_help_is_written_for_a_person(tmp_path: Path, ask: Ask) -> None:
+    """It shows what to type."""
+    done = ask("--help", f"hydra.run.dir={tmp_path}")
+    assert done.returncode == 0
+    assert "python -m pipeline stage=compile" in done.stdout
+    assert "Exit codes" in done.stdout
+
+
+def test_the_version_is_this_program_s(ask: Ask) -> None:
+    """With those of torch and Hydra."""
+    told = ask("stage=eager", "--version")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.fullmatch(r"unet-ladder \d+\.\d+\.\d+, torch \d+\.\d+\.\d+\S*, hydra-core 1\.3\.\d+\n", told.stdout)
+
+
+def test_a_remedy_at_the_end_of_a_long_line_is_not_cut_off(tmp_path: Path) -> None:
+    """Here the code that takes the weights out of a pickle, with its path twice."""
+    deep = tmp_path / ("lightning_logs-" * 10) / "last.ckpt"
+    deep.parent.mkdir()
+    torch.save({"state_dict": {}, "hyper_parameters": tmp_path}, deep)
+    with pytest.raises(CheckpointError) as caught:
+        read(deep)
+    line = one_line(caught.value)
+    assert line == str(caught.value)
+    assert line.endswith(", 'weights.pt')\"")
+
+
+def test_a_value_with_a_line_break_loses_no_reason() -> None:
+    assert one_line(RequestError("resume=a\nb: no such folder")) == "resume=a b: no such folder"
+
+
+def test_a_file_that_is_no_yaml_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("a: 1\nb: [", encoding="utf-8")
+    with pytest.raises(yaml.YAMLError) as raised, file.open(encoding="utf-8") as text:
+        yaml.safe_load(text)
+    assert one_line(raised.value).startswith(f"{file}, line 2: ")
+
+
+@pytest.mark.parametrize("value", ["${nothing}", "${data.size}"])
+def test_an_interpolation_that_leads_nowhere_names_its_key(value: str) -> None:
+    with pytest.raises(OmegaConfBaseException) as caught:
+        OmegaConf.to_container(OmegaConf.create({"data": {"size": value}}), resolve=True)
+    assert one_line(caught.value).startswith("data.size: ")
+
+
+def test_a_value_of_the_environment_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line has the word as it was typed."""
+    monkeypatch.setenv("MY_PLACE", "/home/somebody")
+    monkeypatch.setattr(sys, "argv", ["pipeline", "data.size=${oc.env:MY_PLACE}"])
+    print_error("data.size=/home/somebody: expected an integer")
+    assert capsys.readouterr().err == "error: data.size=${oc.env:MY_PLACE}: expected an integer\n"
