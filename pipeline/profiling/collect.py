@@ -1,32 +1,26 @@
-"""All that explains one stage, each part on its own: what one can't find out is noted and costs no other."""
+"""The diagnostics of one stage, each part on its own: one that fails is noted and costs no other."""
 
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.clock import Clock
-from pipeline.profiling import (
-    autotune_counts,
-    fused_kernels,
-    layer_order,
-    layer_time,
-    layout_changes,
-    memory_timeline,
-    profiler,
-    scaling,
-    time_split,
-)
-from pipeline.profiling.layer_scopes import announced
+from pipeline.profiling import fusion, layer_order, layers, layout_changes, memory_timeline, profiler, searches
+from pipeline.profiling.layers import announced
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import (
+    BatchGrowth,
     Diagnostics,
     Fusion,
+    ImageGrowth,
     LayersSource,
     LayerTime,
     LayoutChange,
@@ -36,7 +30,7 @@ from pipeline.records.diagnostics import (
     Topic,
 )
 from pipeline.records.error_line import typed_line
-from pipeline.stages.api import Runner, Workload
+from pipeline.stages.api import IMAGE_RANK, Runner, Workload
 
 Part = TypeVar("Part")
 
@@ -74,11 +68,11 @@ class Explained:
         if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
-            return layer_time.own_times(own, calls), "profile"
+            return layers.own_times(own, calls), "profile"
         if self.runner.uncaptured is None:
             return self.layers_by_order(events, calls)
         uncaptured = self.one_by_one(shapes=False)
-        found = layer_time.replayed_times(events, uncaptured, calls)
+        found = layers.replayed_times(events, uncaptured, calls)
         if found is None:
             text = "the replayed kernels aren't those that the same net launches one by one"
             self.note("layers", "kernels differ", text)
@@ -112,11 +106,7 @@ class Explained:
 
     def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
         """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
-        written = (
-            fused_kernels.compiled_layout_changes(compiled, events, calls, self.spots(events, calls))
-            if compiled
-            else []
-        )
+        written = fusion.compiled_layout_changes(compiled, events, calls, self.spots(events, calls)) if compiled else []
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
         traced = [
             change for change in layout_changes.trace_changes(call, 1, self.spots(call, 1)) if change.name not in names
@@ -161,16 +151,86 @@ def explain(
     stage, batch = Explained(runner, work.model, inputs, work.folder), inputs[0]
     unknown: tuple[list[LayerTime], LayersSource | None] = ([], None)
     found, source = stage.tried("layers", lambda: stage.layers(events, calls), unknown)
-    fused = stage.wanted("fusion", lambda: fused_kernels.fusion(runner, batch, events, calls, work.folder.name))
+    fused = stage.wanted("fusion", lambda: fusion.fusion(runner, batch, events, calls, work.folder.name))
     return Diagnostics(
         layers=found,
         layers_source=source,
-        split=stage.wanted("time split", lambda: time_split.split(events, calls)),
-        growth=stage.wanted("scaling", lambda: scaling.growth(runner, batch, clock)),
-        image_growth=stage.wanted("scaling", lambda: scaling.image_growth(runner, batch, clock)),
+        split=stage.wanted("time split", lambda: profiler.split(events, calls)),
+        growth=stage.wanted("scaling", lambda: growth(runner, batch, clock)),
+        image_growth=stage.wanted("scaling", lambda: image_growth(runner, batch, clock)),
         layout=stage.tried("layout", lambda: stage.layout(fused, events, calls), []),
         fusion=fused,
         timeline=stage.wanted("memory timeline", lambda: stage.memory(context_bytes)),
-        searches=stage.tried("searches", lambda: autotune_counts.searches(runner, batch), []),
+        searches=stage.tried("searches", lambda: searches.searches(runner, batch), []),
         notes=stage.notes,
     )
+
+
+WARM_UP, TIMED = 2, 5  # calls of each batch size
+FEWER_WARM_UP, FEWER_TIMED = 1, 3  # of each size of image, on a CPU
+ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those on whole ones
+
+
+def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
+    """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
+
+    None for a stage that is built for one shape, and for a single image
+    on a CPU, whose growth says little (`image_growth`).
+    """
+    count = batch.shape[0]
+    alone = count == 1 and not batch.is_cuda
+    if runner.module is None or runner.uncaptured is not None or alone:
+        return None
+    sizes = sorted({max(1, count // 8), max(1, count // 2), count, 2 * count if count == 1 else count})
+    with torch.inference_mode():
+        seconds = [_seconds(runner, _of_size(batch, size), clock) for size in sizes]
+    return BatchGrowth(sizes, seconds)
+
+
+def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | None:
+    """Seconds of the fastest calls on the upper left quarter of every image and on all of it, on a CPU.
+
+    A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
+    two are interleaved, and what other programs add is left out: it would hide what the pixels add.
+    None on a GPU, for a stage that is built for one shape, for images that can't be halved, and for what is no batch
+    of images [batch, channels, height, width] alone.
+
+    Raises:
+        RuntimeError: the net takes no image of half the height and width.
+    """
+    if len(batch.shape) != IMAGE_RANK or len(batch.tensors) > 1:
+        return None
+    height, width = batch.shape[-2:]
+    if batch.is_cuda or runner.module is None or runner.uncaptured is not None or height % 2 or width % 2:
+        return None
+    quarter = batch.mapped(lambda part: part[..., : height // 2, : width // 2].contiguous())
+    with torch.inference_mode():
+        seconds = _fastest(runner, [quarter, batch], clock)
+    return ImageGrowth([height * width // 4, height * width], seconds)
+
+
+def _fastest(runner: Runner, batches: list[Batch], clock: Clock) -> list[float]:
+    """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least three."""
+    taken: list[list[float]] = []
+    began = clock.now()
+    while len(taken) < FEWER_WARM_UP + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:
+        taken.append([_call_seconds(runner, batch, clock) for batch in batches])
+    return [min(rounds) for rounds in zip(*taken[FEWER_WARM_UP:], strict=True)]
+
+
+def _of_size(batch: Batch, size: int) -> Batch:
+    return batch.mapped(lambda part: torch.cat([part] * -(-size // len(part)))[:size].contiguous())
+
+
+def _seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
+    for _ in range(WARM_UP):
+        runner.run(batch)
+    clock.synchronize()
+    return median(_call_seconds(runner, batch, clock) for _ in range(TIMED))
+
+
+def _call_seconds(runner: Runner, batch: Batch, clock: Clock) -> float:
+    start = clock.now()
+    runner.run(batch)
+    clock.synchronize()
+    return clock.now() - start

@@ -12,8 +12,8 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler.fx_graph import is_matrix_work, module_of, name_by_first_paths
 from pipeline.compiler.network_calls import exported_program
-from pipeline.profiling.kernel_classes import classify, joins
-from pipeline.profiling.layer_time import BETWEEN, summed
+from pipeline.profiling.layers import BETWEEN, summed
+from pipeline.profiling.profiler import classify, joins
 from pipeline.records.chrome_trace import GPU_WORK, TraceEvent, of
 from pipeline.records.diagnostics import SKIP, LayerTime
 

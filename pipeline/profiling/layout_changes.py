@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.profiling.kernel_classes import classify
+from pipeline.profiling.profiler import classify
 from pipeline.records.chrome_trace import GPU_WORK, LAYER, Annotations, TraceEvent, launches, of
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import Order

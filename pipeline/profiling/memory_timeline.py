@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.profiling.layer_scopes import hooked
-from pipeline.profiling.operator_bytes import size
+from pipeline.profiling.layers import hooked
+from pipeline.profiling.operators import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
 from pipeline.stages.api import Runner
 

@@ -4,6 +4,7 @@ At torch's dispatcher every convolution and matrix product shows the type and th
 runtime, a captured graph or a kernel of one's own does isn't seen there, and stays unknown.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,13 +15,13 @@ from torch import Tensor, nn
 
 from pipeline.compiler.batch import of_batches
 from pipeline.errors import per_cent
-from pipeline.profiling.autotune_counts import eagerly
-from pipeline.profiling.dispatch import Dispatched, Operator
-from pipeline.profiling.layer_scopes import hooked
+from pipeline.profiling.layers import hooked
 from pipeline.profiling.layout_changes import AXES, order
-from pipeline.profiling.operator_flops import flops, net_flops
+from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops
+from pipeline.profiling.searches import eagerly
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
 from pipeline.records.error_line import first_line
+from pipeline.records.places import without_places
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Runner, Workload
 
@@ -199,3 +200,26 @@ def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:
     """Whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
     return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
+
+
+DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compiles has it
+
+
+def gave_up() -> str:
+    """Why compiled calls run eagerly in this process, in one line; empty where they don't.
+
+    Dynamo gives up for good where a frame has been compiled `recompile_limit` times, and where it could compile none
+    (with `suppress_errors`).
+    """
+    if DYNAMO not in sys.modules:
+        return ""
+    entries = sys.modules[DYNAMO].get_compilation_metrics()
+    for entry in entries:
+        said = f"{entry.fail_type} {entry.fail_reason}".lower()
+        if "recompile" in said and "limit" in said:
+            said = without_places(str(entry.recompile_reason or "nothing says why"))
+            cause = said.splitlines()[0].partition("#")[0].strip()
+            return f"fell back to eager: Dynamo reached its recompile limit ({cause})"
+    if entries and all(entry.fail_type for entry in entries):
+        return f"fell back to eager: Dynamo compiled none of {len(entries)} frames ({entries[-1].fail_type})"
+    return ""

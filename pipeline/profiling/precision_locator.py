@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.profiling.layer_time import level
+from pipeline.profiling.layers import level
 from pipeline.records.diagnostics import PrecisionFault
 
 JUMP = 8.0  # times by which an error must exceed every one before it, and the precision's own rounding

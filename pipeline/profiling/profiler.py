@@ -1,7 +1,11 @@
-"""One stage under torch.profiler: a pass of its own, never the source of the headline."""
+"""One stage under torch.profiler: its kernels by class, where the time goes, and whether the GPU works at all.
+
+It is a pass of its own, never the source of the headline.
+"""
 
 import gzip
 import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice
@@ -14,9 +18,8 @@ from torch.autograd import profiler as cpu_profiler
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from pipeline.compiler.batch import Batch
-from pipeline.profiling.kernel_classes import classify
-from pipeline.records.chrome_trace import CALL, GPU_WORK, TraceEvent, complete, length, of
-from pipeline.records.diagnostics import KernelRow, Profile
+from pipeline.records.chrome_trace import CALL, DRIVER, GPU_WORK, TraceEvent, complete, length, of
+from pipeline.records.diagnostics import KernelClass, KernelRow, Profile, TimeSplit
 
 Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
 
@@ -117,3 +120,113 @@ def _rows(timed: list[tuple[str, float]], calls: int) -> list[KernelRow]:
         launches[name] += 1
     rows = [KernelRow(name, classify(name), launches[name] / calls, seconds[name] / calls) for name in seconds]
     return sorted(rows, key=lambda row: -row.seconds_per_call)
+
+
+# In order: the first pattern that is found decides. Names as CUDA libraries, PyTorch, Inductor, Triton and ONNX Runtime
+# write them; a name that none knows is "other" and is shown as such.
+# What Inductor generated comes first, as its names hold those of everything that the kernel is near to.
+PATTERNS: list[tuple[KernelClass, str]] = [
+    ("pointwise", r"^triton_(poi|per|red)|^cpp_fused"),
+    ("convolution", r"^triton_tem.*conv"),
+    ("matmul", r"^triton_(tem|mm)"),
+    (
+        "copy",
+        r"init_device_workspace|memcpy|memset|aten::copy_|aten::_to_copy|\bcast\b|direct_copy|fill|scalepackedtensor",
+    ),
+    (
+        "layout change",
+        (
+            r"nchwto\w*nhwc|nhwcto\w*nchw|transpose(?!.*conv|d3x3)|permute|aten::contiguous|aten::clone|reorder|nhwcaddpadding|"
+            r"nchwaddpadding|tensortransform|convert_layout|to_mkldnn|to_dense"
+        ),
+    ),
+    ("pool", r"pool"),
+    ("normalisation", r"batch_?norm|bn_fw|layer_?norm|group_?norm|instance_?norm|merged_statistics|norm_pass"),
+    (
+        "convolution",
+        (
+            r"conv|winograd|wgrad|dgrad|fprop|implicit_gemm|cudnn.*(xmma|sm\d\d)|xmma_.*(fprop|dgrad)|mkldnn_conv|upconv|polyphase|"
+            r"transposed3x3|depthwise|fft|flip_filter|mult_and_sum_complex"
+        ),
+    ),
+    ("matmul", r"gemm|matmul|excitation|cublas|cutlass|nvjet|aten::(addmm|mm|bmm|linear)|wgmma"),
+    (
+        "pointwise",
+        (
+            r"elementwise|vectorized|op_generic_tensor|multi_tensor|relu|sigmoid|aten::(add|mul|cat|sub|div|threshold)|clamp|concat|"
+            r"cat_?array|upsample|interpolat|resize|fused_"
+        ),
+    ),
+]
+JOINS = re.compile(r"^(?!triton_|cpp_).*(cat_?array|concat|aten::cat$)", re.IGNORECASE)
+COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in PATTERNS]
+
+
+def classify(name: str) -> KernelClass:
+    """The class of the kernel or operator called `name`."""
+    return next((kind for kind, pattern in COMPILED if pattern.search(name)), "other")
+
+
+def joins(name: str) -> bool:
+    """Whether a kernel, or a CPU operator, does a concatenation and nothing else."""
+    return bool(JOINS.search(name))
+
+
+STARTS_WORK = ("Launch", "Memcpy", "Memset")  # in the names of the driver's calls
+WAITS = "Synchronize"
+
+
+def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
+    """The split of one call, the mean of `calls`; None without annotations of the calls.
+
+    What the host does is told apart by what its thread is inside of: a call of the driver that starts work, another
+    operator of the framework, or neither, which is the interpreter with what the caller's own code does. All of it
+    under the profiler, which makes the host slower and leaves the kernels alone.
+    """
+    whole = [event for event in of(events, "user_annotation") if event.name == CALL]
+    if not whole:
+        return None
+    gpu = of(events, *GPU_WORK)
+    threads = {event.thread for event in whole}
+    driver = [event for event in of(events, *DRIVER) if event.thread in threads]
+    starts = [event for event in driver if any(word in event.name for word in STARTS_WORK)]
+    waits = [event for event in driver if WAITS in event.name]
+    operators = [event for event in of(events, "cpu_op") if event.thread in threads]
+    inside = _within(operators + driver, whole)
+    host, launch = length(whole), length(starts)
+    wall = (max(event.end_us for event in whole + gpu) - min(event.start_us for event in whole)) / 1e6
+    return TimeSplit(
+        wall_seconds=wall / calls,
+        device_seconds=length(gpu) / calls if gpu else None,
+        launch_seconds=launch / calls,
+        framework_seconds=max(0.0, length(inside) - launch) / calls,
+        interpreter_seconds=max(0.0, host - length(inside)) / calls,
+        waiting_seconds=length(waits) / calls,
+    )
+
+
+def _within(events: list[TraceEvent], whole: list[TraceEvent]) -> list[TraceEvent]:
+    begin, stop = min(event.start_us for event in whole), max(event.end_us for event in whole)
+    return [event for event in events if begin <= event.start_us < stop]
+
+
+LEAST_BUSY_SHARE = 0.02  # of a call; a net of tiny layers that waits for Python keeps a GPU busy for a tenth
+
+
+def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -> str:
+    """Why a stage did no work on the GPU, in one line; empty where it did, and where no profiler saw the driver.
+
+    Copies and fills don't count: whoever computes on the CPU makes them, too.
+
+    Args:
+        events: of the stage's profile.
+        calls: how many calls it holds.
+        seconds_per_call: as timed, without the profiler.
+    """
+    if not of(events, *DRIVER):
+        return ""
+    busy = length(of(events, "kernel")) / calls
+    if busy > 0 and busy >= LEAST_BUSY_SHARE * seconds_per_call:
+        return ""
+    seen = f"its kernels ran for {busy * 1e6:.3g} µs of the {seconds_per_call * 1e6:.3g} µs that a call takes"
+    return f"did no work on the GPU: {seen}"

@@ -11,7 +11,7 @@ from models.model_output import described, tensors_of
 from pipeline.compiler.agreement import distance
 from pipeline.errors import ImageError, ModelError, TensorError
 from pipeline.inputs.stain import UNLABELLED
-from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.run_record import RunWarning
 from pipeline.records.tasks import TaskName
 from pipeline.stages.api import Workload

@@ -17,7 +17,7 @@ from pipeline.measure.full_load import FullLoad
 from pipeline.measure.rotation import Rotation
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.measure.warmup import warm_up
-from pipeline.profiling import autotune_counts, fallback, gpu_idle, observed_execution, profiler
+from pipeline.profiling import observed_execution, profiler, searches
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import Diagnostics, Profile
@@ -100,7 +100,7 @@ class Bench:
             "description": self.runner.description,
             "execution": self.runner.execution,
             "net_layout": self.workload.layout_choice.taken,
-            "searches_asked": autotune_counts.asked(self.runner, self.job.device),
+            "searches_asked": searches.asked(self.runner, self.job.device),
             "calibration": self.runner.calibration,
         }
 
@@ -173,7 +173,7 @@ class Bench:
         return next((found for check in checks if (found := check()) is not RIGHT), RIGHT)
 
     def _fell_back(self) -> Finding:
-        reason = fallback.gave_up()
+        reason = observed_execution.gave_up()
         return Finding("wrong device", reason) if reason else RIGHT
 
     def _moved(self) -> Finding:
@@ -226,7 +226,7 @@ class Bench:
         folder, batches = self.workload.folder, self.inputs
         self.events, text = profiler.record(self.run, batches, calls, folder)
         profiler.keep(text, folder)
-        if batches[0].is_cuda and (reason := gpu_idle.idle_reason(self.events, calls, self.per_call)):
+        if batches[0].is_cuda and (reason := profiler.idle_reason(self.events, calls, self.per_call)):
             self.refuse("wrong device", reason)
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 

@@ -14,9 +14,8 @@ from pipeline.devices.host import memory_bytes
 from pipeline.devices.kinds import is_cuda
 from pipeline.errors import ModelError, per_cent
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
-from pipeline.profiling.dispatch import Dispatched, Operator
 from pipeline.profiling.observed_execution import Seen, contradiction
-from pipeline.profiling.operator_bytes import size
+from pipeline.profiling.operators import Dispatched, Operator, size
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload

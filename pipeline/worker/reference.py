@@ -17,10 +17,8 @@ from pipeline.compiler.batch import Batch
 from pipeline.errors import ModelError
 from pipeline.inputs.stain import WORD
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
-from pipeline.profiling.layer_scopes import hooked
-from pipeline.profiling.layer_time import layer_work
-from pipeline.profiling.operator_bytes import size
-from pipeline.profiling.operator_flops import net_flops
+from pipeline.profiling.layers import hooked, layer_work
+from pipeline.profiling.operators import net_flops, size
 from pipeline.records.error_line import typed_line
 from pipeline.records.request import Job
 from pipeline.records.run_record import Reference

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fx_graph import is_matrix_work, layers, module_of
 from pipeline.profiling.layer_order import compute_layers
-from pipeline.profiling.layer_time import layer_work
+from pipeline.profiling.layers import layer_work
 
 IMAGE = torch.zeros(1, 3, 8, 8)
 

@@ -15,8 +15,7 @@ from pipeline.lessons.experiments import eight_bits, optimizers, sparsity, start
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
 from pipeline.lessons.variant_bench import Bench, Call
-from pipeline.profiling.dispatch import Dispatched
-from pipeline.profiling.operator_bytes import moved
+from pipeline.profiling.operators import Dispatched, moved
 from tests.lessons.made_up_lessons import timed
 
 

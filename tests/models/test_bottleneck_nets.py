@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from models.bottleneck_nets import LargeChannels, ManyTinyLayers, WidePointwise
-from pipeline.profiling.layer_time import layer_work
-from pipeline.profiling.operator_bytes import counted
+from pipeline.profiling.layers import layer_work
+from pipeline.profiling.operators import counted
 
 
 def intensity(net: nn.Module, size: int) -> float:

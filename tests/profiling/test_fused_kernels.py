@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.profiling.fused_kernels import compiled_layout_changes, innermost, traffic
-from pipeline.profiling.inductor_source import direction, kernels_of
-from pipeline.profiling.operator_bytes import counted
+from pipeline.profiling.fusion import compiled_layout_changes, direction, innermost, kernels_of, traffic
+from pipeline.profiling.operators import counted
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.profiling.kernel_classes import classify
+from pipeline.profiling.profiler import classify
 
 FOLDER = Path(__file__).resolve().parents[2] / "pipeline" / "kernels"
 LAUNCH = re.compile(r"^\s+on_grid\((_?\w+), .*\)\($", re.MULTILINE)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from models.unet import UNet
 from pipeline.profiling.layer_order import ComputeLayer, OrderError, compute_layers, placed, times
-from pipeline.profiling.layer_time import layer_work
+from pipeline.profiling.layers import layer_work
 from pipeline.profiling.layout_changes import trace_changes
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP

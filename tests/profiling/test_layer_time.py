@@ -10,8 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from models.unet import UNet
 from pipeline.profiling import profiler
-from pipeline.profiling.layer_scopes import announced
-from pipeline.profiling.layer_time import layer_work, level, own_times, replayed_times
+from pipeline.profiling.layers import announced, layer_work, level, own_times, replayed_times
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
 from tests.profiling.traced import launched, layer

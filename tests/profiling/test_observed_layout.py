@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.profiling.dispatch import Dispatched
 from pipeline.profiling.observed_execution import Seen
+from pipeline.profiling.operators import Dispatched
 
 NETS = {4: nn.Conv2d(4, 4, 3), 5: nn.Conv3d(4, 4, 3)}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipeline.profiling import fallback
-from pipeline.profiling.gpu_idle import idle_reason
+from pipeline.profiling import observed_execution
 from pipeline.profiling.observed_execution import Seen, complete, contradiction, named_tf32
+from pipeline.profiling.profiler import idle_reason
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, Workload
@@ -72,15 +72,15 @@ def test_a_compiler_that_gave_up_is_told(
     entries: list[SimpleNamespace], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its recompile limit, or because it could compile nothing."""
-    monkeypatch.setitem(sys.modules, fallback.DYNAMO, dynamo(*entries))
-    found = fallback.gave_up()
+    monkeypatch.setitem(sys.modules, observed_execution.DYNAMO, dynamo(*entries))
+    found = observed_execution.gave_up()
     assert found.startswith(said)
     assert bool(found) is bool(said)
 
 
 def test_without_a_compiler_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, fallback.DYNAMO, raising=False)
-    assert fallback.gave_up() == ""
+    monkeypatch.delitem(sys.modules, observed_execution.DYNAMO, raising=False)
+    assert observed_execution.gave_up() == ""
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import batched
-from pipeline.profiling.scaling import image_growth
+from pipeline.profiling.collect import image_growth
 from pipeline.records.diagnostics import ImageGrowth
 from pipeline.stages import Runner
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.profiling.time_split import split
+from pipeline.profiling.profiler import split
 from tests.profiling.traced import event, launched
 
 

@@ -14,7 +14,7 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.lowering import Plan
-from pipeline.profiling.layer_time import layer_work
+from pipeline.profiling.layers import layer_work
 from pipeline.records.run_record import Execution, Precision
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import fp8

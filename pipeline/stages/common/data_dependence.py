@@ -31,7 +31,7 @@ class Reads(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As `pipeline.profiling.dispatch.Dispatched`'s: nothing is compiled within."""
+        """As `pipeline.profiling.operators.Dispatched`'s: nothing is compiled within."""
         return False
 
     def __torch_dispatch__(

@@ -1,4 +1,4 @@
-"""The README's stage declares nothing: what it runs is observed, and bounds and recommendations follow from that."""
+"""The stage of docs/usage.md declares nothing: what it runs is observed; bounds and recommendations follow from that."""
 
 import copy
 import re
@@ -23,13 +23,13 @@ from pipeline.stages import Runner, Workload
 from tests.profiling.traced import event
 from tests.report import made_up_run as made_up
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "usage.md"
 CALLED = [event("user_annotation", "call", 0, 10)]
 REPLAYED = [event("cuda_runtime", "cudaGraphLaunch", 0, 2)]
 
 
 class Mine(nn.Module):
-    """A user's net that can be made faster as the README's stage asks."""
+    """A user's net that can be made faster as the page's stage asks."""
 
     def __init__(self, net: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -54,10 +54,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Workload:
 
 @pytest.fixture(scope="module")
 def shown(work: Workload) -> Runner:
-    """What the README's own code builds."""
-    (code,) = re.findall(r"```python\n(.*?def build.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    """What the page's own code builds."""
+    (code,) = re.findall(r"```python\n((?:(?!```).)*?def build.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     room: dict[str, Any] = {}
     exec("\n".join(line.removeprefix("   ") for line in code.splitlines()), room)  # it is the repository's own
+    room["to_something_faster"] = Mine.to_something_faster
     built: Runner = room["build"](work)
     return built
 

@@ -1,4 +1,4 @@
-"""How many searches for the fastest algorithm a stage's shape took, by who made them."""
+"""The searches for the fastest algorithm that a stage's shape took, by who made them."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.compiler.batch import Batch
 from pipeline.devices.kinds import is_cuda
-from pipeline.profiling.dispatch import Dispatched, Operator
+from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.stages.api import Runner
 

@@ -1,0 +1,154 @@
+"""The operators that torch's dispatcher runs, composite ones taken apart, with their bytes and FLOPs.
+
+FLOPs are by torch's own formulas, not by its `FlopCounterMode`, which imports Dynamo: two seconds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator that ran."""
+
+    function: OpOverload
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, object]
+    result: Any
+
+    @property
+    def name(self) -> str:
+        """Without namespace and overload, such as "convolution"."""
+        return str(self.function._schema.name).rpartition("::")[2]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The tensors among its arguments, each once."""
+        leaves = tree_leaves((self.arguments, dict(self.keywords)))
+        return list({id(part): part for part in leaves if isinstance(part, Tensor)}.values())
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors of its result."""
+        return [part for part in tree_leaves(self.result) if isinstance(part, Tensor)]
+
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Its arguments by the names of the operator's schema."""
+        names = (argument.name for argument in self.function._schema.arguments)
+        return dict(zip(names, self.arguments, strict=False)) | dict(self.keywords)
+
+
+class Dispatched(TorchDispatchMode):
+    """Within, `see` is called with every operator after it ran; one that is made of others is taken apart first."""
+
+    def __init__(self, see: Callable[[Operator], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.see = see
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch is to bar Dynamo from the method below, for which it would import it: two seconds.
+
+        Nothing is compiled within: what is compiled runs eagerly there (`autotune_counts.eagerly`).
+        """
+        return False
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
+        """Run the operator, and show it."""
+        kwargs = kwargs or {}
+        with self:
+            parts = func.decompose(*args, **kwargs)
+        if parts is not NotImplemented:
+            return parts
+        result = func(*args, **kwargs)
+        self.see(Operator(func, args, kwargs, result))
+        return result
+
+
+Input = TypeVar("Input")
+ONLY_WRITES = {"copy_", "fill_", "zero_"}  # they don't read what they overwrite
+WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
+
+
+def counted(run: Callable[[Input], object], batch: Input) -> int:
+    """Bytes that every operator of one call reads and writes, summed; 0 where torch's dispatcher sees none.
+
+    A view moves nothing. What a cache keeps near is counted as if it came from memory, so this is what fusion can save,
+    not what a counter in the hardware would show.
+
+    Args:
+        run: the stage.
+        batch: what `run` takes.
+    """
+    total = 0
+
+    def see(operator: Operator) -> None:
+        nonlocal total
+        total += moved(operator)
+
+    with torch.inference_mode(), Dispatched(see):
+        run(batch)
+    return total
+
+
+def moved(operator: Operator) -> int:
+    """Bytes that one operator reads and writes."""
+    read, written = operator.inputs, operator.outputs
+    if operator.name in WRITES_NOTHING:
+        return 0
+    if not operator.function._schema.is_mutable and _all_views(written, read):
+        return 0
+    if operator.name in ONLY_WRITES:
+        read = [part for part in read if all(part is not other for other in written)]
+    return sum(size(part) for part in [*read, *written])
+
+
+def _all_views(written: list[Tensor], read: list[Tensor]) -> bool:
+    places = {part.untyped_storage().data_ptr() for part in read}
+    return all(part.untyped_storage().data_ptr() in places for part in written)
+
+
+def size(part: Tensor) -> int:
+    """Bytes that the elements of a tensor of any shape take."""
+    return int(part.numel()) * int(part.element_size())
+
+
+class FlopCount:
+    """Adds up what it is shown."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def see(self, operator: Operator) -> None:
+        """Count an operator."""
+        self.total += flops(operator) or 0
+
+
+def flops(operator: Operator) -> int | None:
+    """Floating-point operations of a convolution or matrix product, 2 per multiply-add; None of any other operator."""
+    formula = flop_registry.get(operator.function._overloadpacket)
+    if formula is None:
+        return None
+    return int(formula(*operator.arguments, **operator.keywords, out_val=operator.result))
+
+
+def net_flops(net: nn.Module, *image: Tensor) -> int:
+    """Those of the convolutions and matrix products of a net for one sample, its inputs of any shape.
+
+    As many as torch.utils.flop_counter counts.
+    """
+    count = FlopCount()
+    with torch.inference_mode(), Dispatched(count.see):
+        net(*image)
+    return count.total
