@@ -4,7 +4,6 @@ A record may have been edited, and the code of a net, of which no digest is kept
 """
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import nn
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.datasets import middle_plane
 from pipeline.records.content_digest import data_digest
@@ -25,26 +23,6 @@ from pipeline.report.gallery import mask_of
 MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tolerance of conf/stage lets a stage move
 MOST_OFF = 0.01  # of the spread of its answer, beyond twice the net's own noise: another device's sums lie below
 LEAST_SPREAD = 0.1  # of the values
-BYTES = 4  # of a value in fp32
-
-
-def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
-    """That a batch fits into so many bytes; the net's own tensors come on top.
-
-    Args:
-        batch: windows a call.
-        sample: channels and sides of one.
-        memory: of the machine.
-
-    Raises:
-        RequestError: it doesn't.
-    """
-    if (needed := BYTES * batch * (each := math.prod(sample))) > memory:
-        most = memory // (BYTES * each)
-        raise RequestError(
-            f"--batch {batch}: such a batch of windows takes {needed / GIB:.3g} GiB, and this machine has "
-            f"{memory / GIB:.3g}; at most {most} fit, before the net's own tensors"
-        )
 
 
 def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> None:

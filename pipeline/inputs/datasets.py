@@ -11,11 +11,12 @@ import numpy as np
 import skimage.data
 
 from pipeline.errors import ImageError
-from pipeline.inputs.image_files import SUFFIXES, alike, each, pixels, read_image
+from pipeline.inputs.formats import IMAGES, VOLUMES, suffix_in, suffixes_of
+from pipeline.inputs.image_files import alike, each, pixels, read_image
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.label_files import as_classes, check_apart, label_file, of_no_image, read_label
 from pipeline.inputs.stain import HELD_OUT, UNLABELLED, stain_mask
-from pipeline.inputs.volume_files import folder_volumes, suffix_of
+from pipeline.inputs.volume_files import folder_volumes
 from pipeline.inputs.windows import Named, cut, rolled
 
 # The stained tissue comes first, so that every run has pixels with labels.
@@ -211,19 +212,19 @@ def image_files(path: str | None) -> tuple[list[Path], list[str]]:
         raise ImageError(f"data.path={path}: no such folder of images")
     seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     files = [file for file in seen if file.is_file()]
-    images = [file for file in files if file.suffix.lower() in SUFFIXES]
+    images = [file for file in files if suffix_in(IMAGES, file)]
     if not images:
         inner = [entry.name for entry in seen if entry.is_dir()]
         within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
-        as_volumes = "; data=volume reads those" if any(map(suffix_of, seen)) else ""
+        as_volumes = "; data=volume reads those" if any(suffix_in(VOLUMES, entry) for entry in seen) else ""
         raise ImageError(
-            f"data.path={path}: no image in it among {len(files)} files{within}; {', '.join(sorted(SUFFIXES))} are read"
-            f"{as_volumes}"
+            f"data.path={path}: no image in it among {len(files)} files{within}; "
+            f"{', '.join(suffixes_of(IMAGES))} are read{as_volumes}"
         )
     if strangers := [str(file) for file in files if file not in images]:
         more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
         names = ", ".join(strangers[:5]) + more
-        raise ImageError(f"{names}: not an image; a folder of images holds {', '.join(sorted(SUFFIXES))} alone")
+        raise ImageError(f"{names}: not an image; a folder of images holds {', '.join(suffixes_of(IMAGES))} alone")
     return images, [f"{file.name}: no regular file" for file in seen if file not in files]
 
 

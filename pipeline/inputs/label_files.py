@@ -1,25 +1,22 @@
 """Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
-from PIL.ImageFile import ImageFile
 
 from pipeline.errors import ImageError
-from pipeline.inputs.image_files import check_file, opened, read_values
+from pipeline.inputs.formats import opened
+from pipeline.inputs.image_files import read_values
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.stain import UNLABELLED
-from pipeline.inputs.unreadable import UNREADABLE
 
 SHOWN_VALUES = 5
 MOST_COLOURS = 16  # of a file that shows classes; a photograph, or what JPEG made of classes, has more
 NNUNET = "_0000"  # of the first channel's file of a case, whose labels are named by the case alone
 LARGEST = np.iinfo(np.int64).max
-FEW_BITS = re.compile(r"L;([24])")  # Pillow's name of grey in 2 or 4 bits, which it spreads over 0 to 255
 JPEG = {"JPEG", "MPO"}
 IN_COLOUR = (3, 4)  # channels
 
@@ -80,18 +77,15 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
         ImageError: it can't be read, is a JPEG, has several channels that differ, colours that aren't listed, or a
             transparency that varies.
     """
-    check_transparency(path)
-    check_lossless(path)
-    values = _indices(path) if not rules.colors else None
-    if values is None:
-        values = read_values(path, indices=not rules.colors)
-        if rules.colors:
-            return _of_colors(path, values, rules.colors)
-        if values.shape[2] not in (1, *IN_COLOUR):
-            raise ImageError(f"{path}: labels of shape {list(values.shape)}; [height, width] is read")
-        if values.shape[2] > 1 and not (values == values[..., :1]).all():
-            raise ImageError(f"{path}: {_in_colour(values)}")
-        values = values[..., 0]
+    check_exact(path)
+    values = read_values(path, "colours" if rules.colors else "classes")
+    if rules.colors:
+        return _of_colors(path, values, rules.colors)
+    if values.shape[2] not in (1, *IN_COLOUR):
+        raise ImageError(f"{path}: labels of shape {list(values.shape)}; [height, width] is read")
+    if (values != values[..., :1]).any():
+        raise ImageError(f"{path}: {_in_colour(values)}")
+    values = values[..., 0]
     if values.dtype.kind not in "buif":
         raise ImageError(f"{path}: labels of type {values.dtype}; integers are read")
     if values.dtype.kind == "f" and not (np.isfinite(values) & (values == np.floor(values))).all():
@@ -101,32 +95,20 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     return values.astype(np.int64)
 
 
-def check_transparency(path: Path) -> None:
-    """That no mask is drawn in the transparency, which is dropped; what can't be read here is left to who reads it.
+def check_exact(path: Path) -> None:
+    """Raise if values of labels were lost: drawn in the transparency, which is dropped, or changed by JPEG.
 
     Raises:
-        ImageError: it isn't the same in every pixel.
+        ImageError: the transparency varies, or the file is compressed as JPEG.
     """
-    try:
-        with opened(path) as image:
-            least, most = image.getchannel("A").getextrema() if "A" in image.getbands() else (0, 0)
-    except (*UNREADABLE, Image.DecompressionBombError):
-        return
-    if least != most:
+    lossy = varies = False
+    with suppress(Exception), opened(path) as image:  # a file that can't be opened is refused by its reader
+        lossy = image.format in JPEG or image.info.get("compression") == "jpeg"
+        if "A" in image.getbands():
+            least, most = image.getchannel("A").getextrema()
+            varies = least != most
+    if varies:
         raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
-
-
-def check_lossless(path: Path) -> None:
-    """That no JPEG has blurred the labels, of which few values are what was drawn; errors as of `check_transparency`.
-
-    Raises:
-        ImageError: it is one, or a TIFF that is compressed as one.
-    """
-    try:
-        with opened(path) as image:
-            lossy = image.format in JPEG or image.info.get("compression") == "jpeg"
-    except (*UNREADABLE, Image.DecompressionBombError):
-        return
     if lossy:
         raise ImageError(
             f"{path}: labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
@@ -140,28 +122,6 @@ def _in_colour(values: np.ndarray) -> str:
         return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
     listed = str(colors).replace(" ", "")
     return f"labels of {len(colors)} colours; data.colors={listed}, in the order of the classes, says which each is"
-
-
-def _indices(path: Path) -> np.ndarray | None:
-    """The indices of a palette's file, or the values of grey in few bits [height, width]; None of any other."""
-    try:
-        with opened(path) as image:
-            step = spread_by(image)
-            if image.mode != "P" and step == 1:
-                return None
-            check_file(path, image)
-            return np.array(ImageOps.exif_transpose(image)) // step
-    except UNREADABLE:
-        return None
-
-
-def spread_by(image: Image.Image) -> int:
-    """What Pillow multiplies the values of grey in 2 or 4 bits by, so that the largest is 255; 1 of all others."""
-    if image.mode != "L" or not isinstance(image, ImageFile) or not image.tile:
-        return 1
-    layout = image.tile[0].args  # a name such as "L;4", or that and how it is packed
-    few = FEW_BITS.match(layout if isinstance(layout, str) else str((layout or [""])[0]))
-    return 255 // (2 ** int(few[1]) - 1) if few else 1
 
 
 def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:

@@ -1,43 +1,24 @@
-"""Reads volumes as [depth, height, width, channels] in fp32: NIfTI, npy, TIFF of pages, zarr (docs/inputs.md)."""
+"""Volumes of any format as [depth, height, width, channels] in fp32, and their labels (docs/inputs.md)."""
 
-import importlib
+import itertools
 import math
-import zlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import tifffile
 
 from pipeline.errors import ImageError
+from pipeline.inputs.formats import AXES, NIFTI, VOLUMES, format_in, nifti_affine, reading, suffix_in, suffixes_of
 from pipeline.inputs.image_files import alike, each
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.label_files import NNUNET, as_classes, check_apart, of_no_image
-from pipeline.inputs.nifti import NiftiError, nifti_values, nifti_voxels
-from pipeline.inputs.nifti_placement import apart
-from pipeline.inputs.not_the_file import in_its_place
-from pipeline.inputs.npy_files import mapped
-from pipeline.inputs.tiff_files import tiff_values
-from pipeline.inputs.unreadable import UNREADABLE, unreadable
 from pipeline.inputs.windows import Named
 
-NIFTI, NPY, TIFF, ZARR = (".nii", ".nii.gz"), (".npy",), (".tif", ".tiff"), (".zarr",)
-SUFFIXES = (*NIFTI, *NPY, *TIFF, *ZARR)
-# What the readers raise on bytes that are no volume, or that announce more than there can be.
-GIVEN_UP = (
-    *UNREADABLE, tifffile.TiffFileError, IndexError, MemoryError, ArithmeticError, zlib.error,
-    RuntimeError,  # tifffile's, of pages that don't go together
-)  # fmt: skip
-SHOWN_SERIES = 3
-AXES = 3  # of a volume, but for its channels
+FARTHEST = 0.5  # of a voxel's shortest side: corners nearer than that are of one place, as headers are rounded
 
 
-def suffix_of(path: Path) -> str:
-    """The suffix that says how a volume is read, in lower case; empty where none does."""
-    return next(
-        (suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if path.name.lower().endswith(suffix)), ""
-    )
+def is_volume(path: Path) -> bool:
+    """Return whether a path is a volume by its suffix, and a folder only where its format is one."""
+    return bool(suffix_in(VOLUMES, path)) and path.is_dir() == format_in(VOLUMES, path).folder
 
 
 def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
@@ -50,13 +31,14 @@ def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
     if not path or not folder.is_dir():
         raise ImageError(f"data.path={path}: no such folder of volumes")
     seen = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    found = [entry for entry in seen if entry.is_dir() == (suffix_of(entry) in ZARR) and suffix_of(entry)]
+    found = [entry for entry in seen if is_volume(entry)]
     if strangers := [str(entry) for entry in seen if entry.is_file() and entry not in found]:
         raise ImageError(
-            f"{', '.join(strangers[:5])}: not a volume; a folder of volumes holds {', '.join(SUFFIXES)} alone"
+            f"{', '.join(strangers[:5])}: not a volume; "
+            f"a folder of volumes holds {', '.join(suffixes_of(VOLUMES))} alone"
         )
     if not found:
-        raise ImageError(f"data.path={path}: no volume in it; {', '.join(SUFFIXES)} are read")
+        raise ImageError(f"data.path={path}: no volume in it; {', '.join(suffixes_of(VOLUMES))} are read")
     return found, [f"{entry.name}: no volume" for entry in seen if entry not in found]
 
 
@@ -75,7 +57,7 @@ def folder_volumes(
         check_apart(files, label_files, f"data.path={path}")
         found = [*as_classes(each(label_files, read_labels), label_files, rules)]
         each(files, lambda file: check_place(file, label_files[files.index(file)]))
-        left_out += of_no_image(Path(labels), Path(path or ""), label_files, suffix_of)
+        left_out += of_no_image(Path(labels), Path(path or ""), label_files, is_volume)
     volumes = each(files, lambda file: read_volume(file, contract.channels))
     volumes = alike(volumes, [str(file) for file in files], contract.scale)
     return [Named(*part) for part in zip((file.name for file in files), volumes, found, strict=True)], left_out
@@ -87,8 +69,8 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
     Raises:
         ImageError: there is none.
     """
-    stem = volume.name[: -len(suffix_of(volume))]
-    suffixes = ("",) if suffix_of(Path(rules.pattern)) else SUFFIXES
+    stem = volume.name[: -len(suffix_in(VOLUMES, volume))]
+    suffixes = [""] if suffix_in(VOLUMES, Path(rules.pattern)) else suffixes_of(VOLUMES)
     names = [rules.pattern.replace("*", each) for each in dict.fromkeys((stem, stem.removesuffix(NNUNET)))]
     tried = [folder / f"{name}{suffix}" for name in names for suffix in suffixes]
     found = next((path for path in tried if path.exists()), None)
@@ -99,18 +81,24 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
 
 
 def check_place(volume: Path, labels: Path) -> None:
-    """That labels lie where their volume does, as far as both files say where.
+    """Raise if the headers of two NIfTI files place the same voxel at different positions.
+
+    Voxels are compared by index: where a header mirrors an axis or has another spacing, the labels are of other axes
+    than they seem.
 
     Raises:
-        ImageError: they don't, or can't be read.
+        ImageError: a corner is farther away than rounding explains.
     """
-    if not {suffix_of(volume), suffix_of(labels)} <= set(NIFTI):
+    if not all(suffix_in([NIFTI], path) for path in (volume, labels)):
         return
-    try:
-        distance = apart(volume, labels)
-    except (*GIVEN_UP, NiftiError):  # whoever reads the values says what it is
+    with reading(volume, "a volume"):
+        shape, affine = nifti_affine(volume)
+        _, other = nifti_affine(labels)
+    if affine is None or other is None:
         return
-    if distance is not None:
+    corners = np.array([[*corner, 1] for corner in itertools.product(*((0, side - 1) for side in shape))])
+    distance = float(np.linalg.norm(corners @ (affine - other)[:3].T, axis=1).max())
+    if distance > FARTHEST * float(np.linalg.norm(affine[:3, :3], axis=0).min()):
         raise ImageError(
             f"{labels}: its header places a corner {distance:.3g} from that of {volume.name}, in its unit: mirrored or "
             "of another spacing; give it the volume's header if voxel belongs to voxel"
@@ -158,85 +146,24 @@ def read_labels(path: Path) -> np.ndarray:
 
 
 def values_of(path: Path) -> np.ndarray:
-    """A file's values as they are meant, [depth, height, width] or with channels after it.
+    """Read a file's values, [depth, height, width] or with channels last.
 
     Raises:
         ImageError: it can't be read.
     """
-    try:
-        return READERS[suffix_of(path)](path)
-    except NiftiError as error:
-        raise ImageError(f"{path}: {in_its_place(path) or error}") from None
-    except GIVEN_UP as error:
-        raise unreadable(path, error, "a volume") from None
+    with reading(path, "a volume"):
+        return format_in(VOLUMES, path).read(path, "raw")
 
 
 def voxels(path: Path) -> int:
-    """How many values a file's volume has, by its header; 0 where that can't be told."""
-    kind = suffix_of(path)
+    """Return how many values a volume has by its header, or 0 where the header can't be read."""
     try:
-        if kind in NIFTI:
-            return nifti_voxels(path)
-        if kind in NPY:
-            return int(mapped(path).size)
-        if kind in TIFF:
-            with tifffile.TiffFile(path) as file:
-                return math.prod(file.series[0].shape)
-        return math.prod(_opened(path).shape)
-    except (*GIVEN_UP, NiftiError, ImageError):
+        with reading(path, "a volume"):
+            return math.prod(format_in(VOLUMES, path).shape(path))
+    except ImageError:
         return 0
 
 
 def values_in_volumes(path: str | None) -> int:
     """How many values the volumes of a folder have, by their headers; errors as of `volume_files`."""
     return sum(map(voxels, volume_files(path)[0]))
-
-
-def _array(path: Path) -> np.ndarray:
-    return np.array(mapped(path))
-
-
-def _pages(path: Path) -> np.ndarray:
-    """A TIFF's pages one below the other; channels come last, also where ImageJ wrote a page for each.
-
-    Raises:
-        ImageError: it holds several series of pages, or volumes at several times.
-    """
-    with tifffile.TiffFile(path) as file:
-        if len(file.series) > 1:
-            shapes = ", ".join("×".join(map(str, each.shape)) for each in file.series[:SHOWN_SERIES])
-            raise ImageError(f"{path}: {len(file.series)} series of pages ({shapes}); save each as a volume of its own")
-        values, axes = tiff_values(path, file), file.series[0].axes
-    if values.ndim == AXES:
-        return values
-    if "T" in axes:
-        raise ImageError(f"{path}: volumes at several times (axes {axes}); save each as one of its own")
-    return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values
-
-
-def _opened(path: Path) -> Any:
-    """A zarr array, not read yet.
-
-    Raises:
-        ImageError: zarr isn't installed, or it is a group of several.
-    """
-    try:
-        zarr = importlib.import_module("zarr")
-    except ImportError:
-        raise ImageError(f"{path}: zarr isn't installed; python -m pip install zarr installs it") from None
-    found = zarr.open(str(path), mode="r")
-    if not hasattr(found, "shape"):
-        raise ImageError(f"{path}: a group of arrays; name the folder of one")
-    return found
-
-
-def _zarr(path: Path) -> np.ndarray:
-    return np.asarray(_opened(path)[...])
-
-
-READERS: dict[str, Callable[[Path], np.ndarray]] = {
-    **dict.fromkeys(NIFTI, nifti_values),
-    **dict.fromkeys(NPY, _array),
-    **dict.fromkeys(TIFF, _pages),
-    **dict.fromkeys(ZARR, _zarr),
-}

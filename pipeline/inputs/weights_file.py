@@ -7,9 +7,9 @@ from typing import Any
 
 from conf import ROOT
 from pipeline.errors import CheckpointError
-from pipeline.inputs.not_the_file import in_its_place
 
 SAFE = ".safetensors"
+GIT_LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies in a file's place
 ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # how files of torch.save and of gzip begin
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
@@ -54,14 +54,14 @@ def kind_of(path: Path) -> str:
     """What a file is by its first bytes, where it is of another kind than its suffix says, in a clause; else empty."""
     try:
         with path.open("rb") as file:
-            first = file.read(9)
+            first = file.read(len(GIT_LFS))
     except OSError:
         return ""
-    if other := in_its_place(path):
-        return other
+    if first == GIT_LFS:
+        return "a pointer of Git LFS instead of the file; git lfs pull fetches it"
     if path.suffix.lower() == SAFE:
         return "a file of torch.save's by its first bytes; call it .pt" if first.startswith(ARCHIVE) else ""
-    if first[8:] == b"{":
+    if first[8:9] == b"{":
         return f"a file of safetensors by its first bytes; call it {SAFE}"
     return "compressed by gzip; unpack it" if first.startswith(GZIP) else ""
 

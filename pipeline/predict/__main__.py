@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.predict.predict_command import main
+from pipeline.predict.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels
-from pipeline.predict.image_cases import Outcome, cases_in
-from pipeline.predict.image_windows import Cut
-from pipeline.predict.predicting import Prediction
-from pipeline.predict.predictor import Predictor
+from pipeline.predict.cases import cases_in
+from pipeline.predict.loop import Prediction
+from pipeline.predict.report import Outcome
+from pipeline.predict.sources import Predictor
+from pipeline.predict.windows import Cut
 
 Run = Callable[[Tensor], Tensor]
 ZSCORE = InputContract(2, "zscore", (), (), 1.0)

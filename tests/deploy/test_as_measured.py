@@ -18,7 +18,7 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.export import export_command
 from pipeline.export.as_measured import other_values
 from pipeline.inputs.image_files import read_image
-from pipeline.predict import predict_command
+from pipeline.predict import command as predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
 from pipeline.worker.mask_images import save_masks

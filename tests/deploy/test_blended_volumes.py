@@ -16,12 +16,13 @@ from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, values_of
-from pipeline.predict import assembled_masks, mask_files
-from pipeline.predict.assembled_masks import Blended, gaussian
-from pipeline.predict.image_cases import cases_in
-from pipeline.predict.image_windows import Cut
-from pipeline.predict.predict_command import main
-from pipeline.predict.predicting import Prediction, by_whole
+from pipeline.predict import mask_files
+from pipeline.predict import masks as mask_makers
+from pipeline.predict.cases import cases_in
+from pipeline.predict.command import main
+from pipeline.predict.loop import Prediction, by_whole
+from pipeline.predict.masks import Blended, gaussian
+from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from pipeline.records.tasks import Task
 from tests.deploy.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of
@@ -145,13 +146,13 @@ def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.Monke
     np.save(scans / "large.npy", a_volume(6, 18, 10))
     np.save(scans / "small.npy", a_volume(4, 4, 4))
     needed = 4 * 18 * 10 * (2 * 4 + 12) + 6 * 18 * 10
-    monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed - 1)
+    monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed - 1)
     found = predicted(a_predictor(run, (4, 4, 4)), scans)
     assert (found.made, len(calls)) == (["small"], 2)
     assert (
         "large.npy: 6×18×10 in 2 classes: the sums over 4×18×10 at a time and the answer take" in found.failed["large"]
     )
-    monkeypatch.setattr(assembled_masks, "free_memory_bytes", lambda: needed)
+    monkeypatch.setattr(mask_makers, "free_memory_bytes", lambda: needed)
     assert predicted(a_predictor(run, (4, 4, 4)), scans).made == ["large"]
 
 
@@ -163,7 +164,7 @@ def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None
         calls.append(1)
         return batch * float("nan")
 
-    mask_files.save(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", "made by another stage", scans)
+    mask_files.save(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", scans / "a.npy", "another", "another", [])
     np.save(scans / "a.npy", a_volume(4, 40, 4))
     found = predicted(a_predictor(run, (4, 4, 4), batch=2), scans, out=".")
     assert found.failed == {"a": "the net's answer holds NaN or infinite logits"}
@@ -178,7 +179,7 @@ def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:
     def run(batch: Tensor) -> Tensor:
         return torch.full((1, *batch.shape[2:]), next(numbers), dtype=torch.uint8)
 
-    found = mask_of(a_predictor(run, (4, 4, 4), classes_out=True), a_volume(4, 4, 8), scans)
+    found = mask_of(a_predictor(run, (4, 4, 4), gives="classes"), a_volume(4, 4, 8), scans)
     assert found[0, 0].tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert (found == found[0, 0]).all()
 
@@ -198,7 +199,7 @@ def test_what_is_cut_off_within_a_volume_is_made_again(scans: Path, tmp_path: Pa
     (scans / "b.npy").write_bytes((scans / "a.npy").read_bytes()[:-10])
     with pytest.raises(KeyboardInterrupt):
         predicted(a_predictor(cut_off, (6, 6, 6)), scans)
-    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["a.npy"]
+    assert [path.name for path in (tmp_path / "masks").glob("*.npy")] == ["a.npy"]
     found = predicted(a_predictor(net, (6, 6, 6)), scans)
     assert (found.kept, found.made, list(found.failed)) == (["a"], ["c", "d"], ["b"])
     assert len({(tmp_path / "masks" / f"{name}.npy").read_bytes()[:200] for name in "acd"}) == 1
@@ -224,10 +225,10 @@ def test_a_volume_s_windows_are_told_of(scans: Path, tmp_path: Path) -> None:
 )
 def test_values_are_means_of_the_windows(sides: tuple[int, ...], window: tuple[int, ...], scans: Path) -> None:
     """Of a net that gives no classes; several values of a voxel come last."""
-    predictor, volume = a_predictor(a_net(), window, batch=2, gives_values=True), a_volume(*sides)
+    predictor, volume = a_predictor(a_net(), window, batch=2, gives="values"), a_volume(*sides)
     np.save(scans / "a.npy", volume)
     outcome = predicted(predictor, scans)
-    assert (outcome.what, outcome.made) == ("answer", ["a"])
+    assert (outcome.product, outcome.made) == ("answer", ["a"])
     found = np.load(scans.parent / "masks" / "a.npy")
     assert found.dtype == np.float32
     if max(sides) > 6:
@@ -242,7 +243,7 @@ def test_values_are_means_of_the_windows(sides: tuple[int, ...], window: tuple[i
 def test_values_of_another_size_are_refused(scans: Path) -> None:
     """Super-resolution: nothing says where they would lie."""
     np.save(scans / "a.npy", a_volume(4, 8, 4))
-    twice = a_predictor(lambda batch: batch.repeat(1, 1, 1, 2, 2), (4, 4, 4), gives_values=True)
+    twice = a_predictor(lambda batch: batch.repeat(1, 1, 1, 2, 2), (4, 4, 4), gives="values")
     with pytest.raises(
         RequestError, match="a test's answers 4×8×8 to volumes of 4×4×4; values of one size are written"
     ):
@@ -272,6 +273,7 @@ def test_the_answers_of_a_regression_are_written(
 
 def with_affine(values: np.ndarray) -> bytes:
     content = bytearray(nifti(values))
+    struct.pack_into("<h", content, 254, 1)
     struct.pack_into("<12f", content, 280, *AFFINE)
     return gzip.compress(bytes(content))
 

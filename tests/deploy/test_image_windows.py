@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.predict.image_windows import cut_out, padded, spans, step, strides
+from pipeline.predict.windows import cut_out, padded, spans, step, strides
 
 
 @pytest.mark.parametrize("length", [1, 5, 16, 17, 31, 100])

@@ -15,9 +15,9 @@ from pipeline.export import artefacts, bundle_contract, export_request, exportin
 from pipeline.export.export_request import Ends
 from pipeline.export.moved_ends import classes, with_ends
 from pipeline.inputs.input_contract import NAMED, InputContract
-from pipeline.predict.assembled_masks import class_indices
-from pipeline.predict.predicting import batch_of
-from pipeline.predict.predictor import Predictor
+from pipeline.predict.loop import batch_of
+from pipeline.predict.masks import class_indices
+from pipeline.predict.sources import Predictor
 from pipeline.records import codec
 from pipeline.records.samples import Calibration, ImageSet
 from tests.deploy.recorded import SIDE, run_folder, stage

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from pipeline.predict import bundle_predictor, predictor
-from pipeline.predict.predict_command import main
+from pipeline.predict import run_source, sources
+from pipeline.predict.command import main
 from pipeline.records import codec
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.request import Job
@@ -28,9 +28,9 @@ COMPILERS = ("torch._dynamo", "torch._inductor", "torch.onnx", "triton", "pipeli
 def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Predict:
     """Runs the command; its exit code, whether a net was built or loaded, and what it said."""
     built: list[str] = []
-    build, load = predictor.built, bundle_predictor.loaded
+    build, load = run_source.built, sources.loaded
 
-    def counted(job: Job, folder: Path, run: RunRecord) -> predictor.Predictor:
+    def counted(job: Job, folder: Path, run: RunRecord) -> sources.Predictor:
         built.append("a stage")
         return build(job, folder, run)
 
@@ -38,8 +38,8 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         built.append("a bundle")
         return load(folder, kind)
 
-    monkeypatch.setattr(predictor, "built", counted)
-    monkeypatch.setattr(bundle_predictor, "loaded", read)
+    monkeypatch.setattr(run_source, "built", counted)
+    monkeypatch.setattr(sources, "loaded", read)
 
     def run(*words: str | Path) -> tuple[int, bool, str, str]:
         built.clear()
@@ -161,9 +161,21 @@ def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
     assert predict(*asked)[:2] == (0, True)
     code = (
-        "import sys; from pipeline.predict.predict_command import main; code = main(sys.argv[1:]); "
+        "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
         f"print(code, [name for name in {COMPILERS} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == f"0 masks made, 1 were there: {out}\n0 []\n"
     assert f"{SAID} volume has its mask by eager" in done.stderr
+
+
+def test_a_bundle_needs_nothing_of_the_measuring_worker(images: Path, tmp_path: Path) -> None:
+    """In a process of its own, from the words to the masks."""
+    bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
+    code = (
+        "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
+        "print(code, [name for name in sys.modules if name.startswith(('pipeline.worker', 'pipeline.orchestrate'))])"
+    )
+    command = [sys.executable, "-c", code, str(bundle), str(images), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == f"2 masks made: {out}\n0 []\n"

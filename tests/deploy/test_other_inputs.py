@@ -24,9 +24,8 @@ from pipeline.export.fresh_process import Said
 from pipeline.export.recorded_choice import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict import predict_command
-from pipeline.predict.bundle_predictor import of_bundle
-from pipeline.predict.predictor import Wanted
+from pipeline.predict import command as predict_command
+from pipeline.predict.sources import Wanted, of_bundle
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, Tolerance
 from pipeline.records.run_settings import DataSettings, ModelSettings

@@ -2,6 +2,7 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,15 @@ from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.export.bundle_sums import write_sums
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
-from pipeline.predict import assembled_masks, mask_files
-from pipeline.predict.image_cases import cases_in
-from pipeline.predict.image_windows import Cut
-from pipeline.predict.predict_command import main
-from pipeline.predict.predicted_folder import alone_in
-from pipeline.predict.predicting import Prediction
-from pipeline.predict.predictor import Predictor
+from pipeline.predict import mask_files, masks
+from pipeline.predict.cases import cases_in
+from pipeline.predict.command import main
+from pipeline.predict.folder import alone_in
+from pipeline.predict.loop import Prediction
+from pipeline.predict.sources import Predictor
+from pipeline.predict.windows import Cut
 from pipeline.records import codec
+from pipeline.records.atomic_json import write_bytes
 from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
 
 
@@ -170,11 +172,11 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     """300 classes, of which the last is the largest."""
     logits = torch.zeros(1, 300, 2, 2)
     logits[0, 299] = 1.0
-    found = assembled_masks.class_indices(logits, axes=4)[0]
-    mask_files.save(found, tmp_path / "mask.png", "made by a test", tmp_path)
+    found = masks.class_indices(logits, axes=4)[0]
+    mask_files.save(found, tmp_path / "mask.png", tmp_path, "eager", "a test", [])
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
-    assert mask_files.stamp_of(tmp_path / "mask.png") == "made by a test"
+    assert mask_files.is_made(tmp_path / "mask.png", [], "a test")
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
@@ -182,7 +184,7 @@ def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
     """The first of them, as everywhere else."""
     torch.manual_seed(0)
     logits = torch.randint(-1, 2, (2, channels, 9, 7)).float()
-    assert np.array_equal(assembled_masks.class_indices(logits, axes=4), classes(logits).numpy())
+    assert np.array_equal(masks.class_indices(logits, axes=4), classes(logits).numpy())
 
 
 def test_a_scale_is_for_one_type_of_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,7 +205,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         part.mkdir()
     for name in ("a", "b"):
         write_image(folder / f"{name}.png", 4, 4)
-    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", "made by another stage", out)
+    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor(
         "a test's",
@@ -216,8 +218,9 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
     cases, _ = cases_in(folder, nnunet=False, volumes=False)
     seconds = iter([0.0, 6.0, 6.0, 7.0])
     found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
-    assert (found.made, found.failed) == (["a"], {"b": "the net's answer holds NaN or infinite logits"})
-    assert [path.name for path in out.iterdir()] == ["a.png"]
+    assert (found.made, found.failed) == (["a"], {"b": "the network's answer holds NaN or infinite logits"})
+    assert sorted(path.name for path in out.iterdir()) == [mask_files.SIDECARS, "a.png"]
+    assert [path.name for path in (out / mask_files.SIDECARS).iterdir()] == ["a.png.json"]
     assert said == ["0 of 2 images, 0 masks a second"]
 
 
@@ -296,3 +299,47 @@ def test_a_bundle_predicts_by_its_own_loader(
     for words, reason in refusals.items():
         assert main([*asked, *words]) == 2
         assert reason in capsys.readouterr().err
+
+
+def test_a_kill_between_sidecar_and_mask_loses_nothing(
+    run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sidecar is there first; beside no mask, or beside one of another stage, the mask is made again."""
+    (images / "broken.png").unlink()
+    out = tmp_path / "masks"
+    asked = [str(run), str(images), "--out", str(out), "--stage"]
+
+    def killed(content: bytes, path: Path) -> None:
+        if path.name == "large.png":
+            assert mask_files.sidecar_of(path).exists()
+            raise KeyboardInterrupt
+        write_bytes(content, path)
+
+    for stage in ("eager", "half"):
+        with monkeypatch.context() as patch:
+            patch.setattr(mask_files, "write_bytes", killed)
+            assert main([*asked, stage]) == 130
+        assert (out / "large.png").exists() == (stage == "half")
+        before = (out / "large.png").read_bytes() if stage == "half" else b""
+        assert main([*asked, stage]) == 0
+        sidecar = json.loads(mask_files.sidecar_of(out / "large.png").read_text())
+        assert (sidecar["stage"], sidecar["inputs"][0]["name"], sidecar["schema"]) == (stage, "large.tiff", 1)
+        assert sidecar["mask_sha256"] == sha256((out / "large.png").read_bytes()).hexdigest()
+        assert (out / "large.png").read_bytes() != before
+
+
+def test_what_its_sidecar_does_not_match_is_made_again(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mask that was changed, a sidecar that is torn; a copy of an image with another time is the same."""
+    (images / "broken.png").unlink()
+    out = tmp_path / "masks"
+    asked = [str(run), str(images), "--out", str(out), "--stage", "eager"]
+    assert main(asked) == 0
+    Image.fromarray(np.zeros((41, 29), np.uint8)).save(out / "large.png")
+    mask_files.sidecar_of(out / "grey.png").write_text("{")
+    os.utime(images / "small.jpg", (1, 1))
+    capsys.readouterr()
+    assert main(asked) == 0
+    assert capsys.readouterr().out == f"2 masks made, 2 were there: {out}\n"
+    assert [path.name for path in out.glob("*") if path.suffix not in (".png", ".json")] == [".masks", ".predict.lock"]

@@ -20,22 +20,23 @@ from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
 from pipeline.export.bundle_sums import write_sums
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, read_volume, values_of
-from pipeline.predict import assembled_masks, mask_files
-from pipeline.predict.image_cases import cases_in
-from pipeline.predict.image_windows import Cut
-from pipeline.predict.predict_command import main, takes_volumes
-from pipeline.predict.predicting import Prediction
-from pipeline.predict.predictor import Predictor
+from pipeline.predict import mask_files, masks
+from pipeline.predict.cases import cases_in
+from pipeline.predict.command import main, takes_volumes
+from pipeline.predict.loop import Prediction
+from pipeline.predict.sources import Predictor
+from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from tests.deploy.made_up_runs import AFFINE, write_image, write_volumes_run
-from tests.inputs.test_volume_files import nifti, nifti2
+from tests.inputs.test_volume_files import nifti
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
 
 def with_affine(order: str) -> bytes:
     """A NIfTI-1 file with an affine and a spacing."""
-    content = bytearray(nifti(STORED, order, slope=2.0, shift=-5.0))
+    content = bytearray(nifti(STORED, big=order == ">", slope=2.0, shift=-5.0))
+    struct.pack_into(f"{order}h", content, 254, 1)  # the affine's code: a scanner's axes
     struct.pack_into(f"{order}4f", content, 76, 1.0, 1.5, 2.5, 3.5)
     struct.pack_into(f"{order}12f", content, 280, *AFFINE)
     return bytes(content)
@@ -52,30 +53,29 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     content, labels = with_affine(order), labels_of(2, 3, 4, np.uint16)
     source, mask = tmp_path / f"a{suffix}", tmp_path / f"mask{suffix}"
     source.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
-    mask_files.save(labels, mask, "made by a test", source)
+    mask_files.save(labels, mask, source, "eager", "a test", [])
     assert np.array_equal(values_of(mask), labels)
     plain = gzip.decompress(mask.read_bytes()) if suffix.endswith("gz") else mask.read_bytes()
     assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
     assert plain[76:92] == content[76:92], "the spacing"
-    assert mask_files.stamp_of(mask) == "made by a test"
+    assert mask_files.is_made(mask, [], "a test")
 
 
 def test_the_second_version_of_nifti_keeps_its_affine(tmp_path: Path) -> None:
-    content = bytearray(nifti2(STORED))
+    content = bytearray(nifti(STORED, version=2))
+    struct.pack_into("<i", content, 348, 1)
     struct.pack_into("<12d", content, 400, *AFFINE)
     (tmp_path / "a.nii").write_bytes(content)
-    mask_files.save(labels_of(2, 3, 4), tmp_path / "mask.nii", "made by a test", tmp_path / "a.nii")
+    mask_files.save(labels_of(2, 3, 4), tmp_path / "mask.nii", tmp_path / "a.nii", "eager", "a test", [])
     assert np.array_equal(read_labels(tmp_path / "mask.nii"), labels_of(2, 3, 4))
     assert struct.unpack_from("<12d", (tmp_path / "mask.nii").read_bytes(), 400) == AFFINE
-    assert mask_files.stamp_of(tmp_path / "mask.nii") == "made by a test"
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])
 def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> None:
     mask = tmp_path / f"mask{suffix}"
-    mask_files.save(labels_of(3, 5, 4), mask, "made by a test", tmp_path)
+    mask_files.save(labels_of(3, 5, 4), mask, tmp_path / f"a{suffix}", "eager", "a test", [])
     assert np.array_equal(read_labels(mask), labels_of(3, 5, 4))
-    assert mask_files.stamp_of(mask) == "made by a test"
 
 
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".npy", ".tif"])
@@ -85,9 +85,8 @@ def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, .
     values = np.random.default_rng(0).normal(size=(2, 3, 4, *channels)).astype(np.float32)
     source, answer = tmp_path / f"a{suffix}", tmp_path / f"answer{suffix}"
     source.write_bytes(gzip.compress(with_affine(">")) if suffix.endswith("gz") else with_affine(">"))
-    mask_files.save(values, answer, "made by a test", source)
+    mask_files.save(values, answer, source, "eager", "a test", [])
     assert np.array_equal(values_of(answer), values)
-    assert mask_files.stamp_of(answer) == "made by a test"
 
 
 def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "d.nii").mkdir()
     for path in tmp_path.iterdir():
         with pytest.raises(RequestError, match="it is there and no mask of pipeline"):
-            mask_files.stamp_of(path)
+            mask_files.check_own(path)
 
 
 def test_a_folder_of_volumes_is_predicted_and_resumed(
@@ -171,7 +170,7 @@ def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Pa
     [window] = prediction.windows(case)
     (scans / "a.nii").write_bytes(b"cut")
     prediction.add(window, torch.zeros(1, 2, 2, 3, 4))
-    assert "it was changed meanwhile: no NIfTI" in prediction.outcome.failed["a"]
+    assert "not a volume that can be read" in prediction.outcome.failed["a"]
     np.save(scans / "a.npy", STORED)
     with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
         cases_in(scans, nnunet=False, volumes=True)
@@ -186,9 +185,10 @@ def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
     (scans / "a.nii").mkdir()
     cases, others = cases_in(scans, nnunet=False, volumes=True)
     assert ([case.mask for case in cases], others) == (["a.npy"], ["a.nii"])
-    before = cases[0].digest
-    (scans / "a.zarr" / "0").write_text("other values")
-    assert cases[0].digest != before
+    before = mask_files.described(scans / "a.zarr")
+    assert mask_files.is_same(before, scans / "a.zarr")
+    (scans / "a.zarr" / "0").write_text("others")
+    assert not mask_files.is_same(before, scans / "a.zarr")
 
 
 def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,5 +219,5 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
 def test_classes_of_volumes_are_no_logits_of_images() -> None:
     """Four axes are logits of images, and classes of volumes."""
     four = torch.zeros(1, 2, 3, 4, dtype=torch.uint8)
-    assert assembled_masks.class_indices(four, axes=5).shape == (1, 2, 3, 4)
-    assert assembled_masks.class_indices(four, axes=4).shape == (1, 3, 4)
+    assert masks.class_indices(four, axes=5).shape == (1, 2, 3, 4)
+    assert masks.class_indices(four, axes=4).shape == (1, 3, 4)

@@ -9,8 +9,9 @@ from models.checkpoint import save
 from models.unet import UNet
 from pipeline.config.request_error import RequestError
 from pipeline.export.bundle_files import GOLDEN, write_golden
-from pipeline.predict.predict_command import main, resolved
-from pipeline.predict.predicted_folder import LOCK, MANIFEST, alone_in
+from pipeline.predict.command import main, resolved
+from pipeline.predict.folder import LOCK, alone_in
+from pipeline.predict.report import MANIFEST
 from tests.deploy.made_up_runs import SIZE, write_image, write_run
 
 

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import random
-import struct
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 import tifffile
 import torch
@@ -41,7 +41,6 @@ from pipeline.errors import InputError
 from pipeline.inputs.datasets import folder_images
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.volume_files import read_volume, voxels
-from pipeline.predict.volume_masks import content, stamp_in
 from pipeline.records import codec
 from pipeline.report import redraw_command as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
@@ -52,8 +51,6 @@ OVERRIDES = [
     "measure.interim_analyses=[6,10,30]", "stage=ladder", "data.size=null", "model.target=a.MyNet", "device=cpu",
     "+stage.note={a:[1,2],b:'x'}", "seed=0", "data=folder", "report.target_p99_ms=5", "model.checkpoint=x.pt",
 ]  # fmt: skip
-
-MASKS = (".nii.gz", ".npy", ".tif")
 
 
 @dataclass(frozen=True)
@@ -142,23 +139,14 @@ def read_picture(given: tuple[str, bytes], folder: Path) -> None:
 
 @cache
 def volumes() -> dict[str, bytes]:
-    """A volume and a mask of each kind, by a file name."""
+    """A volume of each format, by a file name."""
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "a.npy", values)
         tifffile.imwrite(Path(folder) / "a.tif", values.astype(np.uint16), photometric="minisblack")
         written = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    header = bytearray(352)
-    struct.pack_into("<i", header, 0, 348)
-    struct.pack_into("<4h", header, 40, 3, 4, 3, 2)
-    struct.pack_into("<2h", header, 70, 4, 16)
-    struct.pack_into("<f", header, 108, 352.0)
-    header[344:348] = b"n+1\0"
-    written["a.nii"] = bytes(header) + values.tobytes()
-    with tempfile.TemporaryDirectory() as folder:
-        (plain := Path(folder) / "a.nii").write_bytes(written["a.nii"])
-        masks = {f"mask{kind}": content(values.astype(np.uint8), "made so", kind, plain) for kind in MASKS}
-    return written | masks | {"a.nii.gz": gzip.compress(written["a.nii"])}
+    plain = nibabel.Nifti1Image(values.T, None).to_bytes()
+    return written | {"a.nii": plain, "a.nii.gz": gzip.compress(plain)}
 
 
 def spoilt_volume(draw: random.Random) -> tuple[str, bytes]:
@@ -170,7 +158,6 @@ def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
     path = folder / given[0]
     path.write_bytes(given[1])
     voxels(path)
-    stamp_in(path)
     read_volume(path, 1)
 
 

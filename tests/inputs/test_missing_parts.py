@@ -1,44 +1,22 @@
 """Files that a reader takes for whole although a part of them is missing, or is passed over."""
 
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
 
 from pipeline.errors import ImageError
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.label_files import as_classes, read_label
-from pipeline.inputs.png_files import PASSES
-from tests.inputs.png_bytes import chunk, png_of_stream
 
 HEIGHT, WIDTH = 13, 19
 GREY = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
 COLOUR = np.dstack([GREY, GREY[::-1], 255 - GREY])
-PALETTE = chunk(b"PLTE", bytes(range(256)) * 3)
 Write = Callable[[Path], object]
-
-
-def rows(values: np.ndarray) -> bytes:
-    """Lines of a PNG, each after a filter of 0; none of no columns."""
-    return b"".join(b"\0" + row.tobytes() for row in values) if values.size else b""
-
-
-def passes(values: np.ndarray, upto: int = len(PASSES)) -> bytes:
-    """The first passes of an interlaced PNG."""
-    return b"".join(rows(np.ascontiguousarray(values[y::down, x::right])) for x, y, right, down in PASSES[:upto])
-
-
-def png(stream: bytes, bits: int = 8, colour: int = 0, interlaced: int = 0, before: bytes = b"") -> Write:
-    """A PNG of that stream, in two chunks."""
-    packed = zlib.compress(stream)
-    content = png_of_stream((packed[:20], packed[20:]), (WIDTH, HEIGHT, bits, colour, 0, 0, interlaced), before)
-    return lambda path: path.write_bytes(content)
 
 
 def packed_12_bits(path: Path) -> None:
@@ -76,26 +54,21 @@ def beside(values: np.ndarray, photometric: str) -> Write:
 
 
 LACKING: dict[str, tuple[Write, str]] = {
-    "rows.png": (png(rows(GREY[:6])), "ends before its last row: 120 of 260 bytes"),
-    "rows of 16 bits.png": (png(rows(GREY[:6].astype(">u2")), bits=16), "ends before its last row"),
-    "rows of colour.png": (png(rows(COLOUR[:6]), colour=2), "ends before its last row"),
-    "rows of a palette.png": (png(rows(GREY[:6]), colour=3, before=PALETTE), "ends before its last row"),
-    "passes.png": (png(passes(GREY[:12], 4), interlaced=1), "ends before its last row"),
-    "planes.tif": (planes(photometric="minisblack"), "3 planes behind one header"),
-    "imagej.tif": (planes(imagej=True), "3 planes behind one header"),
+    "planes.tif": (planes(photometric="minisblack"), "3 pages or planes"),
+    "imagej.tif": (planes(imagej=True), "3 pages or planes"),
     "palette.tif": (
         planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)),
-        "3 planes behind one header",
+        "3 pages or planes",
     ),
     "strips.tif": (taller_than_its_strips, "ends before its last value"),
-    "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits, and set data.scale=4095"),
+    "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
     "infrared.tif": (
         beside(np.dstack([COLOUR, GREY]), "rgb"),
         "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
     ),
     "dyes.tif": (beside(np.dstack([GREY, GREY]), "minisblack"), "2 channels, data.channels=3"),
 }
-AS_LABELS = [name for name in LACKING if name not in ("infrared.tif", "dyes.tif", "rows of colour.png")]
+AS_LABELS = [name for name in LACKING if name not in ("infrared.tif", "dyes.tif")]
 
 
 @pytest.mark.parametrize("name", LACKING)
@@ -126,20 +99,6 @@ def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_pat
         path := tmp_path / "a.tif", stored, photometric="rgb", planarconfig=layout, extrasamples=["unspecified"]
     )
     assert np.array_equal(read_image(path, 4), four)
-
-
-def test_what_is_whole_is_read(tmp_path: Path) -> None:
-    """Black to the last row, interlaced, in two chunks; a page of a set of OME's files, which names its siblings."""
-    for name, values, written in (
-        ("black.png", GREY * 0, png(rows(GREY * 0))),
-        ("laced.png", GREY, png(passes(GREY), interlaced=1)),
-        ("laced black.png", GREY * 0, png(passes(GREY * 0), interlaced=1)),
-        ("page.tif", GREY, lambda path: tifffile.imwrite(path, GREY)),
-    ):
-        written(path := tmp_path / name)
-        assert np.array_equal(read_image(path, 1)[..., 0], values), name
-    Image.fromarray(GREY > 300).save(tmp_path / "bits.png")
-    assert not read_image(tmp_path / "bits.png").any()
 
 
 def test_values_that_are_no_classes_name_what_gives_them_a_meaning(tmp_path: Path) -> None:

@@ -1,22 +1,24 @@
 """Volumes as their files hold them: NIfTI of both versions, either order of bytes, arrays and pages; and wrong ones."""
 
 import gzip
-import math
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import nibabel
 import numpy as np
 import pytest
 import tifffile
 
 from pipeline.errors import ImageError
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.nifti_placement import affine_of
 from pipeline.inputs.volume_files import folder_volumes, read_volume, voxels
 
 SHAPE = (2, 3, 4)  # depth, height, width
 VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
+RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
 def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
@@ -26,44 +28,41 @@ def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
 
 
-def nifti(values: np.ndarray, order: str = "<", slope: float = 0.0, shift: float = 0.0, kind: int = 4) -> bytes:
-    """NIfTI-1 of int16; several values of a voxel come first."""
-    header = bytearray(352)
-    axes = [values.ndim, *values.shape[::-1]]
-    struct.pack_into(f"{order}i", header, 0, 348)
-    struct.pack_into(f"{order}{len(axes)}h", header, 40, *axes)
-    struct.pack_into(f"{order}2h", header, 70, kind, 16)
-    struct.pack_into(f"{order}3f", header, 108, 352.0, slope, shift)
-    header[344:348] = b"n+1\0"
-    return bytes(header) + values.astype(f"{order}i2").tobytes()
+def nifti(values: np.ndarray, *, big: bool = False, slope: float = 1.0, shift: float = 0.0, version: int = 1) -> bytes:
+    """NIfTI in one file with values as they are stored; several values of a voxel come first."""
+    made: Any = nibabel.Nifti1Image if version == 1 else nibabel.Nifti2Image
+    header = made.header_class(endianness=">" if big else "<")
+    header.set_data_dtype(values.dtype)
+    image = made(values.T, None, header)
+    content = bytearray(image.to_bytes())
+    at, figures = (112, "2f") if version == 1 else (176, "2d")
+    struct.pack_into((">" if big else "<") + figures, content, at, slope, shift)
+    return bytes(content)
 
 
-def placed(rows: tuple[float, ...] = (), turn: tuple[float, ...] = (), sides: tuple[float, ...] = ()) -> bytes:
-    """NIfTI-1 of labels, with an affine of twelve figures, or a quaternion with its shift, and sides of a voxel."""
-    header = bytearray(nifti(VALUES % 2))
-    struct.pack_into("<2h", header, 252, 1 if turn else 0, 1 if rows else 0)
-    struct.pack_into(f"<{len(sides)}f", header, 76, *sides)
-    struct.pack_into(f"<{len(turn)}f", header, 256, *turn)
-    struct.pack_into(f"<{len(rows)}f", header, 280, *rows)
-    return bytes(header)
+def placed(affine: np.ndarray | None, code: str = "sform") -> bytes:
+    """NIfTI of labels with an affine in its sform, or in its quaternion."""
+    image = nibabel.Nifti1Image((VALUES % 2).T, None)
+    if affine is not None:
+        getattr(image.header, f"set_{code}")(affine, 1)
+    content: bytes = nibabel.Nifti1Image(image.dataobj, None, image.header).to_bytes()
+    return content
 
 
-STRAIGHT = (0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 5, -300)
-TURNED = (0.0, 0.0, 1.0, -10, 20, -300)  # half a turn about z, so x and y are mirrored
-HALF_TURN = (-0.7, 0, 0, -10, 0, -0.8, 0, 20, 0, 0, 5, -300)
+STRAIGHT = np.array([[0.7, 0, 0, -10], [0, 0.8, 0, 20], [0, 0, 5, -300], [0, 0, 0, 1]])
+MIRRORED, HALF_TURN = STRAIGHT @ np.diag([-1, 1, 1, 1]), STRAIGHT @ np.diag([-1, -1, 1, 1])
 
 
 @pytest.mark.parametrize(
     ("labels", "millimetres"),
     [
         (placed(STRAIGHT), ""),
-        (placed(tuple(0.001 + part for part in STRAIGHT)), ""),
-        (placed(), ""),
-        (placed((-0.7, *STRAIGHT[1:])), "4.2"),
-        (placed((0.7, 0, 0, -10, 0, 0.8, 0, 20, 0, 0, 4, -300)), "1"),
-        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(1, 0.7, 0.8, 5)), ""),
-        (placed(turn=(0.0, 0.0, 0.0, -10, 20, -300), sides=(-1, 0.7, 0.8, 5)), "10"),
-        (placed(turn=TURNED, sides=(1, 0.7, 0.8, 5)), "5.28"),
+        (placed(STRAIGHT + 0.001 * np.eye(4, k=1)), ""),
+        (placed(None), ""),
+        (placed(STRAIGHT, "qform"), ""),
+        (placed(MIRRORED), "4.2"),
+        (placed(STRAIGHT @ np.diag([1, 1, 0.8, 1])), "1"),
+        (placed(HALF_TURN, "qform"), "5.28"),
     ],
 )
 def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, millimetres: str) -> None:
@@ -80,24 +79,6 @@ def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, mi
         folder_volumes(*asked)
 
 
-def test_a_quaternion_and_an_affine_say_the_same(tmp_path: Path) -> None:
-    _, rows = affine_of(written(tmp_path / "rows.nii", placed(HALF_TURN)))
-    _, turn = affine_of(written(tmp_path / "turn.nii", placed(turn=TURNED, sides=(1, 0.7, 0.8, 5))))
-    assert rows is not None
-    assert turn is not None
-    np.testing.assert_allclose(turn, rows, atol=1e-5)
-
-
-def nifti2(values: np.ndarray) -> bytes:
-    header = bytearray(544)
-    struct.pack_into("<i", header, 0, 540)
-    header[4:8] = b"n+2\0"
-    struct.pack_into("<2h", header, 12, 4, 16)
-    struct.pack_into("<8q", header, 16, 3, *values.shape[::-1], 1, 1, 1, 1)
-    struct.pack_into("<q2d", header, 168, 544, 2.0, 1.0)
-    return bytes(header) + values.astype("<i2").tobytes()
-
-
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
@@ -108,12 +89,13 @@ def test_nifti_gives_depth_height_width(tmp_path: Path) -> None:
     plain = read_volume(written(tmp_path / "a.nii", nifti(VALUES)), 1)
     assert plain.dtype == np.float32
     assert np.array_equal(plain[..., 0], VALUES)
-    other = written(tmp_path / "b.nii.gz", gzip.compress(nifti(VALUES, ">")))
+    other = written(tmp_path / "b.nii.gz", gzip.compress(nifti(VALUES, big=True)))
     assert np.array_equal(read_volume(other, 1), plain)
     assert voxels(other) == 24
     scaled = written(tmp_path / "c.nii", nifti(VALUES, slope=2.0, shift=-5.0))
     assert np.array_equal(read_volume(scaled, 1), 2 * plain - 5)
-    assert np.array_equal(read_volume(written(tmp_path / "d.nii", nifti2(VALUES)), 1), 2 * plain + 1)
+    second = written(tmp_path / "d.nii", nifti(VALUES, slope=2.0, shift=1.0, version=2))
+    assert np.array_equal(read_volume(second, 1), 2 * plain + 1)
 
 
 def test_channels_come_last(tmp_path: Path) -> None:
@@ -157,19 +139,13 @@ def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
-    "torn": (lambda: nifti(VALUES)[:-3], "ends 3 bytes before its last value"),
-    "no header": (lambda: b"\0" * 400, "no NIfTI: its header's length is neither 348 nor 540"),
-    "pair": (lambda: nifti(VALUES)[:344] + b"ni1\0" + nifti(VALUES)[348:], "header and values in one file"),
-    "type": (lambda: nifti(VALUES, kind=32), "values of NIfTI's type 32; integers and floating point are read"),
-    "axes": (lambda: nifti(VALUES[0]), "a volume has three, or more with channels"),
-    "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE))), "3×2 values of a voxel; one axis of channels is read"),
-    "empty": (lambda: b"", "no NIfTI"),
-    "no intercept": (
-        lambda: nifti(VALUES, slope=2.0, shift=math.nan),
-        "2 times what is stored, plus nan: no intercept",
-    ),
-    "no slope": (lambda: nifti(VALUES, slope=-math.inf), "-inf times what is stored: no slope"),
-    "pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS in the file's place"),
+    "torn": (lambda: nifti(VALUES)[:-3], "not a volume that can be read (OSError: Expected 48 bytes, got 45 bytes"),
+    "no header": (lambda: b"\0" * 400, "not a volume that can be read (ImageFileError"),
+    "empty": (lambda: b"", "not a volume that can be read (ImageFileError"),
+    "colours": (lambda: nifti(np.zeros(SHAPE, RGB)), "integers and floating point are read"),
+    "axes": (lambda: nifti(VALUES[0]), "axes [4, 3]; a volume has three, and a fourth with channels"),
+    "vectors": (lambda: nifti(np.zeros((2, 3, *SHAPE), np.int16)), "a volume has three, and a fourth with channels"),
+    "pointer": (lambda: b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS instead of the file"),
 }
 
 
@@ -235,23 +211,20 @@ def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda packed: packed[: len(packed) // 2], "its gzip has no end: the file is cut off"),
-        (lambda packed: packed[:-4], "its gzip has no end: the file is cut off"),
-        (lambda packed: packed[:-8] + bytes([packed[-8] ^ 1]) + packed[-7:], r"no gzip that can be unpacked \(CRC"),
-        (gzip.decompress, r"no gzip that can be unpacked \(Not a gzipped file"),
-        (lambda packed: gzip.compress(gzip.decompress(packed) + bytes(2**21)), "more than 1048576 bytes behind"),
+        (lambda packed: packed[:-20], r"not a volume that can be read \((EOFError|OSError|ImageFileError)"),
+        (gzip.decompress, r"not a volume that can be read \(ImageFileError"),
     ],
 )
-def test_a_packed_volume_is_read_to_its_end(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
-    """The checksum of its values comes last: a copy that is cut off there, or has another bit, was taken."""
+def test_a_packed_volume_that_is_cut_off_is_refused(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
     path = written(tmp_path / "a.nii.gz", spoil(gzip.compress(nifti(VALUES))))
     with pytest.raises(ImageError, match=said):
         read_volume(path, 1)
 
 
-def test_a_header_that_claims_more_than_its_file_takes_no_memory(tmp_path: Path) -> None:
-    """70 TB: the line says what is missing, where it said MemoryError."""
-    header = bytearray(nifti(VALUES))
-    struct.pack_into("<4h", header, 40, 3, 32767, 32767, 32767)
-    with pytest.raises(ImageError, match=r"ends \d{14} bytes before its last value"):
-        read_volume(written(tmp_path / "a.nii", bytes(header)), 1)
+@pytest.mark.parametrize(("name", "package"), [("a.nii", "nibabel"), ("a.zarr", "zarr")])
+def test_a_missing_package_is_named_with_the_file(
+    tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImageError, match=rf"{name}: reading it needs {package}; python -m pip install {package}"):
+        read_volume(tmp_path / name, 1)

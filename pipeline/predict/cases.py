@@ -1,21 +1,21 @@
 """The images, or volumes, of a folder as cases: one file each, or by nnU-Net's names one file for each channel."""
 
-import hashlib
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
-from pipeline.inputs.image_files import SUFFIXES, alike, read_image
+from pipeline.inputs.formats import IMAGES as IMAGE_FORMATS
+from pipeline.inputs.formats import VOLUMES as VOLUME_FORMATS
+from pipeline.inputs.formats import suffix_in, suffixes_of
+from pipeline.inputs.image_files import alike, read_image
 from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.volume_files import SUFFIXES as SUFFIXES_OF_VOLUMES
-from pipeline.inputs.volume_files import ZARR, read_volume, suffix_of
-from pipeline.predict.mask_files import PNG
-from pipeline.predict.volume_masks import suffix_of_mask
+from pipeline.inputs.volume_files import is_volume, read_volume
+from pipeline.predict.mask_files import PNG, mask_suffix
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # of nnU-Net's file names, before the suffix
@@ -48,45 +48,6 @@ class Case:
         """Whether it is read as a volume."""
         return self.suffix != PNG
 
-    def stamp(self, by: str) -> str:
-        """What its mask says of itself, made by a predictor of that identity; errors as of `digest`."""
-        return f"{by} {self.digest}"
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the files' names, sizes and times of change; other files have another one.
-
-        Raises:
-            OSError: a file is gone.
-        """
-        files = [part for file in self.files for part in (sorted(file.rglob("*")) if file.is_dir() else [file])]
-        seen = [(file.name, (found := file.stat()).st_size, found.st_mtime_ns) for file in files]
-        return hashlib.sha256(repr(seen).encode()).hexdigest()
-
-
-@dataclass
-class Outcome:
-    """What has become of every case.
-
-    Attributes:
-        what: is made: a mask, or an answer in values.
-        of: what a case is.
-        made: masks that were written.
-        kept: masks that an earlier start had written.
-        failed: of each case without a mask the reason, in one line.
-    """
-
-    what: str = "mask"
-    of: str = "image"
-    made: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def done(self) -> int:
-        """How many cases are settled."""
-        return len(self.made) + len(self.kept) + len(self.failed)
-
 
 def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], list[str]]:
     """The cases of a folder in the order of names, and the files that are no images; hidden ones are passed over.
@@ -99,13 +60,13 @@ def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], lis
     Raises:
         RequestError: there is no such folder, no image in it, or two images of one mask.
     """
-    words, suffixes = (VOLUMES, SUFFIXES_OF_VOLUMES) if volumes else (IMAGES, sorted(SUFFIXES))
+    words, formats = (VOLUMES, VOLUME_FORMATS) if volumes else (IMAGES, IMAGE_FORMATS)
     if not folder.is_dir():
         raise RequestError(f"{folder}: no such folder of {words.samples}")
     seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     files = [*filter(is_volume if volumes else is_image, seen)]
     if not files:
-        raise RequestError(f"{folder}: no {words.sample} in it; {', '.join(suffixes)} are read")
+        raise RequestError(f"{folder}: no {words.sample} in it; {', '.join(suffixes_of(formats))} are read")
     one_each = [case_of((file,), stem(file, volumes), volumes) for file in files]
     cases = by_channels(files, volumes) if nnunet else one_each
     if twice := [name for name, number in Counter(case.name for case in cases).items() if number > 1]:
@@ -117,22 +78,18 @@ def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], lis
 
 def is_image(file: Path) -> bool:
     """Whether a folder's entry is an image, by its name; a link that leads nowhere is one that can't be read."""
-    return (file.is_file() or (file.is_symlink() and not file.exists())) and file.suffix.lower() in SUFFIXES
-
-
-def is_volume(entry: Path) -> bool:
-    """Whether a folder's entry is a volume, by its name; a .zarr is a folder."""
-    return bool(suffix_of(entry)) and entry.is_dir() == (suffix_of(entry) in ZARR)
+    there = file.is_file() or (file.is_symlink() and not file.exists())
+    return there and bool(suffix_in(IMAGE_FORMATS, file))
 
 
 def case_of(files: tuple[Path, ...], name: str, volumes: bool, problem: str = "") -> Case:
     """The case of these files, with the mask that is made of such."""
-    return Case(name, files, problem, suffix_of_mask(files[0]) if volumes else PNG)
+    return Case(name, files, problem, mask_suffix(files[0]) if volumes else PNG)
 
 
 def stem(file: Path, volumes: bool) -> str:
     """A file's name without what says how it is read, such as .nii.gz."""
-    return file.name[: -len(suffix_of(file))] if volumes else file.stem
+    return file.name[: -len(suffix_in(VOLUME_FORMATS, file))] if volumes else file.stem
 
 
 def by_channels(files: list[Path], volumes: bool) -> list[Case]:

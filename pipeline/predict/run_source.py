@@ -1,118 +1,29 @@
-"""What makes masks: a stage of a run, built again as the run built it."""
+"""The predictor of a run: one of its stages, built again as the run built it."""
 
-import hashlib
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.choice import choose_device
 from pipeline.devices.discover import accelerators
 from pipeline.devices.host import memory_bytes
-from pipeline.export.as_measured import check_batch, check_net, data_has_changed
+from pipeline.export.as_measured import check_net, data_has_changed
 from pipeline.export.recorded_choice import check_options, check_task, named_or_winner, no_winner
 from pipeline.export.recorded_stage import check_weights
 from pipeline.inputs.datasets import window
-from pipeline.inputs.input_contract import InputContract
+from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
-from pipeline.records.data_words import Words, words_for
 from pipeline.records.plan import Plan
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 
 CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """A net that is ready to answer.
-
-    Attributes:
-        name: of the stage.
-        run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width],
-            volumes with a depth before the height; the next call may write over them.
-        shape: batch, channels, height and width that it takes, of volumes with a depth before.
-        device: where.
-        contract: how an image becomes its input.
-        kind: the type of the images that it was measured on; None where nobody knows.
-        images_in: it takes images [batch, height, width, channels], uint8, in place of a normalised batch.
-        classes_out: it gives classes [batch, height, width] in place of logits.
-        gives_values: what it gives are values of volumes, of which no classes are made.
-    """
-
-    name: str
-    run: Callable[[Tensor], Tensor]
-    shape: tuple[int, ...]
-    device: torch.device
-    contract: InputContract
-    kind: np.dtype | None
-    images_in: bool = False
-    classes_out: bool = False
-    gives_values: bool = False
-
-    @property
-    def words(self) -> Words:
-        """What its data are called: images, or volumes."""
-        return words_for(len(self.shape) - 2)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """What is known of a predictor before its net is built: enough to see whether masks that are there are its own.
-
-    Attributes:
-        name: of the stage.
-        words: for its data.
-        any_size: whether it takes other heights and widths, too.
-        made_of: what its answers depend on, as JSON values.
-        notes: what a user must know of it.
-        build: makes it ready. Raises RequestError where it can't be built, or loaded, here.
-        classes_out: it gives classes in place of logits.
-        gives_values: what it gives are values of volumes.
-        sides: of its windows; None where only the net that is built tells them.
-        sides_stay: where they are unknown: whether they are those of the masks that it made before.
-    """
-
-    name: str
-    words: Words
-    any_size: bool
-    made_of: dict[str, Any]
-    notes: list[str]
-    build: Callable[[], Predictor]
-    classes_out: bool = False
-    gives_values: bool = False
-    sides: tuple[int, ...] | None = None
-    sides_stay: bool = True
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the user chose of a run or a bundle; None takes the run's own.
-
-    Attributes:
-        stage: by its name; None takes the winner.
-        device: "auto", "cpu" or "cuda".
-        batch: images a call.
-    """
-
-    stage: str | None = None
-    device: str | None = None
-    batch: int | None = None
-
-
-def identity(made_of: dict[str, object]) -> str:
-    """SHA-256 of JSON values."""
-    return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 
 def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
@@ -134,7 +45,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
     stage = chosen(run, wanted.stage)
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
-    job, gives_values = job_of(run, stage, wanted, scratch), not run.settings.task.has_masks
+    job = job_of(run, stage, wanted, scratch)
     check_batch(job.data.batch_size, sample_of(run), memory_bytes())
     return Planned(
         name=stage.name,
@@ -143,7 +54,7 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
         made_of=made_of(run, job),
         notes=notes,
         build=partial(built, job, folder, run),
-        gives_values=gives_values,
+        gives=gives(run),
         sides_stay=same_data,
     )
 
@@ -167,8 +78,12 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
         raise RequestError(f"{job.stage.name}: it can't be built here: {error}") from error
     work = bench.workload
     kind = None if work.images is None else work.images.dtype
-    ready, gives_values = bench.runner.run, not run.settings.task.has_masks
-    return Predictor(job.stage.name, ready, work.shape, work.device, work.contract, kind, gives_values=gives_values)
+    return Predictor(job.stage.name, bench.runner.run, work.shape, work.device, work.contract, kind, gives=gives(run))
+
+
+def gives(run: RunRecord) -> Gives:
+    """Return what the run's network answers with."""
+    return "logits" if run.settings.task.has_masks else "values"
 
 
 def sample_of(run: RunRecord) -> list[int]:

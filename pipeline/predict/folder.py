@@ -1,4 +1,4 @@
-"""The masks of a folder's cases that are missing, by what was asked for; no other process makes them meanwhile."""
+"""The masks of one folder: the lock, what is there already, and the start of the loop for what is missing."""
 
 import argparse
 import fcntl
@@ -13,17 +13,15 @@ from pipeline.command_line import tell
 from pipeline.config.request_error import RequestError
 from pipeline.export.bundle_contract import is_bundle
 from pipeline.predict import mask_files
-from pipeline.predict.bundle_predictor import of_bundle
-from pipeline.predict.image_cases import Case, Outcome
-from pipeline.predict.image_windows import SIDES_OF_AN_IMAGE, STEP, Cut
-from pipeline.predict.predicting import Prediction
-from pipeline.predict.predictor import Planned, Predictor, Wanted, identity, of_run
-from pipeline.records.atomic_json import write_json
+from pipeline.predict.cases import Case
+from pipeline.predict.loop import Prediction
+from pipeline.predict.report import MANIFEST, Outcome
+from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
+from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.records.private_folder import open_lock
 from pipeline.report.formatting import clean
 
-MANIFEST, LOCK = "predict.json", ".predict.lock"
-FORMAT = 1
+LOCK = ".predict.lock"
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
 
 
@@ -36,19 +34,20 @@ def predict_cases(cases: list[Case], asked: argparse.Namespace) -> Outcome:
     """
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
-            mask_files.stamp_of(asked.out / case.mask)
+            mask_files.check_own(asked.out / case.mask)
         wanted = Wanted(asked.stage, asked.device, asked.batch)
-        bundled = is_bundle(asked.run)
-        planned = of_bundle(asked.run, wanted) if bundled else of_run(asked.run, wanted, Path(scratch))
-        if finished := all_kept(planned, cases, asked):
-            return finished
-        predictor = planned.build()
+        if is_bundle(asked.run):
+            planned = of_bundle(asked.run, wanted)
+        else:
+            from pipeline.predict.run_source import of_run  # and so the measuring worker, which no bundle needs
+
+            planned = of_run(asked.run, wanted, Path(scratch))
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
-        return make_all(planned, predictor, cases, asked)
+        return all_kept(planned, cases, asked) or make_all(planned, cases, asked)
 
 
 def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
-    """The outcome where every mask is there, made of the same by the same: no net is built. None where one isn't.
+    """Return the outcome if every mask is there, made of the same by the same; the network is not built then.
 
     Raises:
         RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
@@ -59,28 +58,16 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
         return None
     _, said = cut_of(planned, sides or (), asked)
     made_of = {**planned.made_of, **said}
-    by = identity(made_of)
-    if not all(is_kept(case, asked.out, by) for case in cases):
-        return None
-    what = "answer" if planned.gives_values else "mask"
-    outcome = Outcome(what, planned.words.sample, kept=[case.name for case in cases])
-    tell_notes(planned)
-    tell(f"nothing is left to do: every {outcome.of} has its {what} by {planned.name}, made of the same")
-    mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
-    keep_manifest(asked.out, made_of, outcome, finished=True)
-    return outcome
-
-
-def is_kept(case: Case, folder: Path, by: str) -> bool:
-    """Whether a case's mask is there, made of it by a predictor of that identity; one whose files are gone has none.
-
-    Raises:
-        RequestError: a file of that name is none of ours.
-    """
-    stamp = mask_files.stamp_of(folder / case.mask)
-    with suppress(OSError):
-        return stamp is not None and stamp == case.stamp(by)
-    return False
+    made_by = identity(made_of)
+    with suppress(OSError):  # a case whose files are gone has no mask
+        if all(mask_files.is_made(asked.out / case.mask, case.files, made_by) for case in cases):
+            product = product_of(planned.gives)
+            outcome = Outcome(product, planned.words.sample, kept=[case.name for case in cases])
+            tell_notes(planned)
+            tell(f"nothing is left to do: every {outcome.sample} has its {product} by {planned.name}, made of the same")
+            outcome.write(asked.out, made_of, made_by, finished=True)
+            return outcome
+    return None
 
 
 def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None:
@@ -106,20 +93,22 @@ def tell_notes(planned: Planned) -> None:
         tell(f"note: {clean(note)}")
 
 
-def make_all(planned: Planned, predictor: Predictor, cases: list[Case], asked: argparse.Namespace) -> Outcome:
-    """The masks of the cases, with predict.json before and after.
+def make_all(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+    """Build the network and make the missing masks, with predict.json before and after.
 
     Raises:
         RequestError: the stage doesn't take what is asked of it.
         OSError: the disk is full or read-only.
     """
+    predictor = planned.build()
     cut, said = cut_of(planned, predictor.shape[2:], asked)
     tell_notes(planned)
     made_of = {**planned.made_of, **said}
-    prediction = Prediction(predictor, asked.out, identity(made_of), cut)
-    keep_manifest(asked.out, made_of, prediction.outcome, finished=False)
+    made_by = identity(made_of)
+    prediction = Prediction(predictor, asked.out, made_by, cut)
+    prediction.outcome.write(asked.out, made_of, made_by, finished=False)
     outcome = prediction.make(cases, tell)
-    keep_manifest(asked.out, made_of, outcome, finished=True)
+    outcome.write(asked.out, made_of, made_by, finished=True)
     return outcome
 
 
@@ -136,24 +125,13 @@ def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) 
         return Cut(whole=True), {"whole": True}
     if len(sides) > SIDES_OF_AN_IMAGE:
         step = STEP if asked.step is None else asked.step
-        answers = "of the nearest window" if planned.classes_out else "blended"
+        answers = "of the nearest window" if planned.gives == "classes" else "blended"
         return Cut(step=step), {"window": list(sides), "step": step, "answers": answers}
     smaller = min(sides)
     overlap = smaller // OVERLAP_SHARE if asked.overlap is None else asked.overlap
     if overlap >= smaller:
         raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
     return Cut(overlap=overlap), {"window": list(sides), "overlap": overlap}
-
-
-def keep_manifest(folder: Path, made_of: dict[str, object], outcome: Outcome, finished: bool) -> None:
-    """Write predict.json: what the masks are made by, and which images have none.
-
-    Raises:
-        OSError: the disk is full or read-only.
-    """
-    counts = {"made": len(outcome.made), "kept": len(outcome.kept)}
-    told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": identity(made_of)}
-    write_json({**told, **counts, "failed": outcome.failed}, folder / MANIFEST)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
-from pipeline.predict.image_windows import Span
+from pipeline.predict.windows import Span
 
 SIGMA = 1 / 8  # of a window's side
 EIGHT_BITS = 256  # classes

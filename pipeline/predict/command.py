@@ -7,12 +7,13 @@ from pathlib import Path
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
-from pipeline.errors import InputError, plural
+from pipeline.errors import InputError
 from pipeline.export.bundle_contract import ContractError, is_bundle, predicted_contract
 from pipeline.export.export_request import ExportError
 from pipeline.export.recorded_choice import check_task
-from pipeline.predict.image_cases import Outcome, cases_in
-from pipeline.predict.image_windows import STEP
+from pipeline.predict.cases import cases_in
+from pipeline.predict.report import Outcome
+from pipeline.predict.windows import STEP
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.report.formatting import clean, visible
@@ -51,11 +52,8 @@ def predicted(asked: argparse.Namespace) -> int:
         tell(f"error: {clean(error)}")
         return REFUSED
     for name, reason in outcome.failed.items():
-        tell(f"no {outcome.what} of {visible(name)}: {clean(reason)}")
-    kept = f", {len(outcome.kept)} were there" if outcome.kept else ""
-    failed = f", {plural(len(outcome.failed), outcome.of)} without" if outcome.failed else ""
-    made = f"{plural(len(outcome.made), outcome.what)} made"
-    show(f"{made}{kept}{failed}: {visible(asked.out)}\n")
+        tell(f"no {outcome.product} of {visible(name)}: {clean(reason)}")
+    show(f"{outcome.summary()}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
 
 
@@ -73,7 +71,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         tell(f"left out, no {words.samples}: {named}")
-    from pipeline.predict.predicted_folder import predict_cases  # and so torch, for which no wrong word waits
+    from pipeline.predict.folder import predict_cases  # and so torch, for which no wrong word waits
 
     return predict_cases(cases, asked)
 

@@ -1,0 +1,425 @@
+"""The file formats of images and volumes: a table of each, with every format's readers and writer.
+
+A new format is its functions here and a line in `IMAGES` or `VOLUMES`. docs/inputs.md states what is refused and why.
+"""
+
+import gzip
+import importlib
+import io
+import logging
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import tifffile
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
+
+from pipeline.errors import ImageError
+from pipeline.inputs.weights_file import GIT_LFS
+
+# How an image's values are meant: colours as they are seen, channels as they are stored, or indices of classes.
+Meaning = Literal["colours", "raw", "classes"]
+
+# Pillow's names: it goes by a file's contents, and gives some other formats away, as PostScript to Ghostscript.
+PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+IN_COLOUR = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
+IN_GREY = {"1", "L", "LA"}
+ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}  # Pillow's modes of more than 8 bits
+FEW_BITS = re.compile(r"L;([24])")  # Pillow's name of grey in 2 or 4 bits, which it spreads over 0 to 255
+PNG_DEPTH = 24  # the byte that holds the bits of a channel (https://www.w3.org/TR/png-3/#11IHDR)
+
+ORIENTATION = 274  # the tag
+# By its value: what puts an array upright (TIFF 6.0).
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: np.fliplr,
+    3: lambda values: np.rot90(values, 2),
+    4: np.flipud,
+    5: lambda values: values.swapaxes(0, 1),
+    6: lambda values: np.rot90(values, -1),
+    7: lambda values: np.rot90(values, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
+PHOTOMETRIC = tifffile.PHOTOMETRIC
+SHOWN = {PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB}
+CLASSES = {*SHOWN, PHOTOMETRIC.PALETTE, PHOTOMETRIC.MASK}
+BITS = {1, 2, 4, 8, 16, 32, 64}  # of a TIFF's channel: of others the largest value isn't white
+MOST_PIXELS = 178_956_970  # of an image by tifffile; Pillow has the same limit
+AXES = 3  # of a volume without its channels
+MOST_OF_A_REASON = 160  # characters
+
+logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # the error that it raises says the same
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of images or of volumes.
+
+    Attributes:
+        suffixes: of file names, in lower case.
+        read: the values of an image, [height, width] or [height, width, channels], or of a volume, with a depth first.
+        shape: of those values, by the file's header alone.
+        write: the bytes of a file with a mask of a volume: class indices [depth, height, width] or values, several of
+            a voxel last. The path is the volume's own. None: masks are written as .npy.
+        folder: the format is a folder of files.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, Meaning], np.ndarray]
+    shape: Callable[[Path], Sequence[int]]
+    write: Callable[[np.ndarray, Path], bytes] | None = None
+    folder: bool = False
+
+
+def suffix_in(formats: Sequence[Format], path: Path) -> str:
+    """Return the longest suffix of the formats that the file's name ends in, or an empty text."""
+    name = path.name.lower()
+    fitting = [suffix for each in formats for suffix in each.suffixes if name.endswith(suffix)]
+    return max(fitting, key=len, default="")
+
+
+def format_in(formats: Sequence[Format], path: Path) -> Format:
+    """Return the format of a file's suffix.
+
+    Raises:
+        ImageError: it has another suffix.
+    """
+    suffix = suffix_in(formats, path)
+    for each in formats:
+        if suffix in each.suffixes:
+            return each
+    raise ImageError(f"{path}: its suffix is none of {', '.join(suffixes_of(formats))}")
+
+
+def suffixes_of(formats: Sequence[Format]) -> list[str]:
+    """Return all suffixes, sorted."""
+    return sorted(suffix for each in formats for suffix in each.suffixes)
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a library raises while it reads a file into one line.
+
+    Args:
+        path: the file.
+        kind: "an image" or "a volume".
+
+    Raises:
+        ImageError: a reader has raised an exception.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of a torn header, before the error about it
+            yield
+    except ImageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - on bytes that are no image the libraries raise any of two dozen types
+        if path.is_file() and first_bytes(path, len(GIT_LFS)) == GIT_LFS:
+            raise ImageError(f"{path}: a pointer of Git LFS instead of the file; git lfs pull fetches it") from None
+        said = " ".join(str(error).replace(str(path), "the file").split())
+        why = f": {said[:MOST_OF_A_REASON]}" if said and not isinstance(error, UnidentifiedImageError) else ""
+        raise ImageError(f"{path}: not {kind} that can be read ({type(error).__name__}{why})") from None
+
+
+def first_bytes(path: Path, count: int) -> bytes:
+    """Read the first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
+def needed(package: str, path: Path) -> ModuleType:
+    """Import a package that reads a format.
+
+    Raises:
+        ImageError: it isn't installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise ImageError(f"{path}: reading it needs {package}; python -m pip install {package}") from None
+
+
+# Pillow
+
+
+def opened(path: Path) -> Image.Image:
+    """Open the file with Pillow, as a TIFF by its suffix alone."""
+    return Image.open(path, formats=("TIFF",) if suffix_in(TIFF, path) else PILLOW_FORMATS)
+
+
+def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
+    """Read an image with Pillow, upright: grey as [height, width], else RGB.
+
+    Of "classes" a palette's indices are read, and grey of 2 or 4 bits as it is stored.
+
+    Raises:
+        ImageError: several pages, a PNG of several channels of 16 bits, or a mode that is neither grey nor colour.
+    """
+    with opened(path) as image:
+        pages = getattr(image, "n_frames", 1)
+        if pages > 1 and image.format != "MPO":  # a phone's JPEG with a preview
+            raise ImageError(f"{path}: {pages} pages or frames; save each as an image of its own")
+        if image.format == "PNG" and image.mode not in ONE_CHANNEL and first_bytes(path, PNG_DEPTH + 1)[PNG_DEPTH] > 8:
+            raise ImageError(
+                f"{path}: a PNG of several channels of 16 bits, which would lose half; save a TIFF or .npy"
+            )
+        step = spread_by(image) if meaning == "classes" else 1
+        upright = ImageOps.exif_transpose(image)
+        if meaning == "classes" and (image.mode == "P" or step > 1):
+            return np.array(upright) // step
+        if upright.mode in IN_GREY or upright.mode in ONE_CHANNEL:
+            return np.array(upright.getchannel(0) if upright.mode == "LA" else upright)
+        if upright.mode not in IN_COLOUR:
+            raise ImageError(f"{path}: an image of mode {upright.mode}; grey, RGB, RGBA, CMYK and palettes are read")
+        return np.array(upright.convert("RGB"))
+
+
+def spread_by(image: Image.Image) -> int:
+    """Return by how much Pillow multiplies grey of 2 or 4 bits, so that the largest value is 255; 1 of all others."""
+    if image.mode != "L" or not isinstance(image, ImageFile) or not image.tile:
+        return 1
+    layout = image.tile[0].args  # a name such as "L;4", or that and how it is packed
+    few = FEW_BITS.match(layout if isinstance(layout, str) else str((layout or [""])[0]))
+    return 255 // (2 ** int(few[1]) - 1) if few else 1
+
+
+def picture_shape(path: Path) -> tuple[int, ...]:
+    """Return height, width and channels by the header."""
+    with opened(path) as image:
+        return image.height, image.width, len(image.getbands())
+
+
+# tifffile
+
+
+def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
+    """Read a TIFF of one page, with tifffile where Pillow would change its values.
+
+    Raises:
+        ImageError: it has several pages or planes, or values of another meaning.
+    """
+    with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:  # whose series span other files, too
+        page, series = file.pages.first, file.series[0]
+        planes = math.prod(series.shape) // math.prod(series.keyframe.shape)
+        if len(file.pages) > 1 or planes > 1:
+            raise ImageError(
+                f"{path}: {max(len(file.pages), planes)} pages or planes; save each as an image of its own"
+            )
+        check_bits(path, page)
+        check_strips(path, series)
+        if meaning != "raw" and pillow_reads(page):
+            return read_picture(path, meaning)
+        if page.imagewidth * page.imagelength > MOST_PIXELS:
+            raise ImageError(f"{path}: {page.imagewidth * page.imagelength:,} pixels; at most {MOST_PIXELS:,} are read")
+        if meaning != "raw" and page.photometric not in (CLASSES if meaning == "classes" else SHOWN):
+            named = getattr(page.photometric, "name", f"PhotometricInterpretation {page.photometric}")
+            raise ImageError(f"{path}: a TIFF whose values mean {named}; save it as grey or RGB")
+        values = black_is_zero(path, page, series.asarray())
+        values = np.moveaxis(values, series.axes.index("S"), -1) if "S" in series.axes else values
+        return np.asarray(UPRIGHT.get(page.tags.valueof(ORIENTATION, 1), np.asarray)(values))
+
+
+def pillow_reads(page: Any) -> bool:
+    """Return whether Pillow opens a TIFF page and keeps its values.
+
+    It keeps 8 bits of several channels of 16, drops a channel that is no transparency, and takes -1 for 255.
+    """
+    if tifffile.EXTRASAMPLE.UNSPECIFIED in page.extrasamples or page.sampleformat == tifffile.SAMPLEFORMAT.INT:
+        return False
+    if page.bitspersample <= 8:
+        return bool(page.samplesperpixel <= 4 and page.photometric not in {PHOTOMETRIC.MASK, PHOTOMETRIC.CFA})
+    return bool(page.samplesperpixel == 1 and page.photometric == PHOTOMETRIC.MINISBLACK)
+
+
+def check_bits(path: Path, page: Any) -> None:
+    """Raise if the largest value of a channel isn't the largest of its type, such as of 12 bits.
+
+    Raises:
+        ImageError: it isn't.
+    """
+    if page.bitspersample not in BITS:
+        largest = 2**page.bitspersample - 1
+        raise ImageError(
+            f"{path}: values of {page.bitspersample} bits; save them in 16 bits and set data.scale={largest}, or in 8"
+        )
+
+
+def check_strips(path: Path, series: Any) -> None:
+    """Raise if a TIFF has fewer strips or tiles than its header announces: readers fill up with zeros.
+
+    Raises:
+        ImageError: it has fewer.
+    """
+    if len(series.keyframe.dataoffsets) < math.prod(series.keyframe.chunked):
+        raise ImageError(f"{path}: ends before its last value")
+
+
+def black_is_zero(path: Path, page: Any, values: np.ndarray) -> np.ndarray:
+    """Return the values inverted if the header says that 0 is white.
+
+    Raises:
+        ImageError: they are of a type without a largest value.
+    """
+    if page.photometric != PHOTOMETRIC.MINISWHITE:
+        return values
+    if values.dtype.kind != "u":
+        raise ImageError(f"{path}: its header says that 0 is white, which {values.dtype} has no black for")
+    return np.asarray(np.iinfo(values.dtype).max - values)
+
+
+def tiff_shape(path: Path) -> tuple[int, ...]:
+    """Return the shape of the first series by the header."""
+    with tifffile.TiffFile(path) as file:
+        return tuple(file.series[0].shape)
+
+
+def read_pages(path: Path, _: Meaning) -> np.ndarray:
+    """Read the pages of a TIFF as planes; channels last, also where ImageJ wrote a page for each.
+
+    Raises:
+        ImageError: it holds several series of pages, or volumes at several times.
+    """
+    with tifffile.TiffFile(path) as file:
+        if len(file.series) > 1:
+            shapes = ", ".join("×".join(map(str, each.shape)) for each in file.series[:3])
+            raise ImageError(f"{path}: {len(file.series)} series of pages ({shapes}); save each as a volume of its own")
+        series, axes = file.series[0], file.series[0].axes
+        check_strips(path, series)
+        values = black_is_zero(path, file.pages.first, np.asarray(series.asarray()))
+    if values.ndim == AXES:
+        return values
+    if "T" in axes:
+        raise ImageError(f"{path}: volumes at several times (axes {axes}); save each as one of its own")
+    return np.moveaxis(values, axes.index("C"), -1) if "C" in axes else values
+
+
+def write_pages(values: np.ndarray, _: Path) -> bytes:
+    """Return a TIFF with a page for each plane."""
+    order = "contig" if values.ndim > AXES else None
+    tifffile.imwrite(out := io.BytesIO(), values, photometric="minisblack", planarconfig=order, metadata=None)
+    return out.getvalue()
+
+
+# numpy
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Map an array's file, so that no header asks for memory."""
+    return np.lib.format.open_memmap(path, mode="r")
+
+
+def read_array(path: Path, _: Meaning) -> np.ndarray:
+    """Read an .npy file."""
+    return np.array(mapped(path))
+
+
+def array_shape(path: Path) -> tuple[int, ...]:
+    """Return an array's shape by its header."""
+    return mapped(path).shape
+
+
+def write_array(values: np.ndarray, _: Path) -> bytes:
+    """Return an .npy file."""
+    np.save(out := io.BytesIO(), values)
+    return out.getvalue()
+
+
+# nibabel
+
+
+def nifti(path: Path) -> Any:
+    """Open a NIfTI file with nibabel, which reads the header.
+
+    Raises:
+        ImageError: it isn't NIfTI in one file, or has several axes of channels.
+    """
+    nibabel = needed("nibabel", path)
+    image = nibabel.load(path)
+    if not isinstance(image, nibabel.Nifti1Image):
+        raise ImageError(f"{path}: {type(image).__name__}; NIfTI with header and values in one file is read")
+    further = [length for length in image.shape[AXES:] if length > 1]
+    if len(image.shape) < AXES or len(further) > 1:
+        raise ImageError(f"{path}: axes {list(image.shape)}; a volume has three, and a fourth with channels")
+    return image
+
+
+def read_nifti(path: Path, _: Meaning) -> np.ndarray:
+    """Read a NIfTI volume as [z, y, x] as stored, slope and intercept applied; channels last."""
+    image = nifti(path)
+    values = np.asanyarray(image.dataobj).reshape(nifti_axes(image))
+    return np.moveaxis(values, (0, 1, 2), (2, 1, 0))
+
+
+def nifti_axes(image: Any) -> tuple[int, ...]:
+    """Return x, y and z, and the channels where there are several."""
+    return (*image.shape[:AXES], *(length for length in image.shape[AXES:] if length > 1))
+
+
+def nifti_shape(path: Path) -> tuple[int, ...]:
+    """Return the shape by the header."""
+    return nifti_axes(nifti(path))
+
+
+def write_nifti(values: np.ndarray, source: Path) -> bytes:
+    """Return a NIfTI file with the affine, the spacing and the units of the volume at `source`."""
+    image = nifti(source)
+    header = image.header.copy()
+    header.set_data_dtype(values.dtype)
+    header.set_slope_inter(1, 0)
+    header["cal_min"] = header["cal_max"] = 0
+    header.extensions.clear()
+    content: bytes = type(image)(np.moveaxis(values, (0, 1, 2), (2, 1, 0)), image.affine, header).to_bytes()
+    return gzip.compress(content, mtime=0) if source.name.lower().endswith(".gz") else content
+
+
+def nifti_affine(path: Path) -> tuple[tuple[int, ...], np.ndarray | None]:
+    """Return the voxels along x, y and z, and the affine [4, 4]; None where the header states no position."""
+    image = nifti(path)
+    placed = image.header["sform_code"] > 0 or image.header["qform_code"] > 0
+    return image.shape[:AXES], image.affine if placed and np.isfinite(image.affine).all() else None
+
+
+# zarr
+
+
+def zarr_array(path: Path) -> Any:
+    """Open a zarr array, whose values are not read yet.
+
+    Raises:
+        ImageError: it is a group of several.
+    """
+    found = needed("zarr", path).open(str(path), mode="r")
+    if not hasattr(found, "shape"):
+        raise ImageError(f"{path}: a group of arrays; name the folder of one")
+    return found
+
+
+def read_zarr(path: Path, _: Meaning) -> np.ndarray:
+    """Read a zarr array."""
+    return np.asarray(zarr_array(path)[...])
+
+
+def zarr_shape(path: Path) -> tuple[int, ...]:
+    """Return an array's shape by its header."""
+    return tuple(zarr_array(path).shape)
+
+
+NIFTI = Format((".nii", ".nii.gz"), read_nifti, nifti_shape, write_nifti)
+TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape),)
+IMAGES = (
+    Format((".png", ".jpg", ".jpeg", ".bmp", ".webp"), read_picture, picture_shape),
+    *TIFF,
+    Format((".npy",), read_array, array_shape),
+)
+VOLUMES = (
+    NIFTI,
+    Format((".npy",), read_array, array_shape, write_array),
+    Format((".tif", ".tiff"), read_pages, tiff_shape, write_pages),
+    Format((".zarr",), read_zarr, zarr_shape, folder=True),
+)

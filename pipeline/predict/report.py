@@ -1,0 +1,84 @@
+"""What has become of every case: the outcome, the lines of progress, and predict.json."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.errors import plural
+from pipeline.records.atomic_json import write_json
+
+MANIFEST = "predict.json"
+FORMAT = 1  # of predict.json
+TOLD_EVERY = 5.0  # seconds between two lines of progress
+
+
+@dataclass
+class Outcome:
+    """The cases that are settled.
+
+    Attributes:
+        product: what is made of a case: "mask", or "answer" where the network gives values.
+        sample: what a case is: "image" or "volume".
+        made: cases whose mask was written now.
+        kept: cases whose mask was there already, made of the same by the same.
+        failed: of each case without a mask the reason, in one line.
+    """
+
+    product: str = "mask"
+    sample: str = "image"
+    made: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def done(self) -> int:
+        """Number of settled cases."""
+        return len(self.made) + len(self.kept) + len(self.failed)
+
+    def summary(self) -> str:
+        """Return the counts in one line."""
+        kept = f", {len(self.kept)} were there" if self.kept else ""
+        failed = f", {plural(len(self.failed), self.sample)} without" if self.failed else ""
+        return f"{plural(len(self.made), self.product)} made{kept}{failed}"
+
+    def write(self, folder: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
+        """Write predict.json: what the masks are made of, and which cases have none.
+
+        Args:
+            folder: of the masks.
+            made_of: all that the answers depend on.
+            made_by: its digest, which the sidecars hold.
+            finished: every case is settled.
+
+        Raises:
+            OSError: the disk is full or read-only.
+        """
+        told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
+        counts = {"made": len(self.made), "kept": len(self.kept), "failed": self.failed}
+        write_json(told | counts, folder / MANIFEST)
+
+
+class Progress:
+    """Tells every few seconds how many cases are settled.
+
+    Args:
+        cases: how many there are.
+        say: is told, in a line.
+        now: gives seconds.
+    """
+
+    def __init__(self, cases: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
+        self.cases = cases
+        self.say = say
+        self.now = now
+        self.began = self.told = now()
+
+    def tell(self, outcome: Outcome, within: str = "") -> None:
+        """Tell the settled cases and the pace, if a line is due; `within` adds how far a large case is."""
+        now = self.now()
+        if now - self.told < TOLD_EVERY:
+            return
+        self.told, pace = now, len(outcome.made) / (now - self.began)
+        self.say(
+            f"{outcome.done} of {plural(self.cases, outcome.sample)}, {pace:.3g} {outcome.product}s a second{within}"
+        )
