@@ -167,7 +167,7 @@ def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None
     mask_files.save(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", scans / "a.npy", "another", "another", [])
     np.save(scans / "a.npy", a_volume(4, 40, 4))
     found = predicted(a_predictor(run, (4, 4, 4), batch=2), scans, out=".")
-    assert found.failed == {"a": "the net's answer holds NaN or infinite logits"}
+    assert found.failed == {"a": "the network's answer holds NaN or infinite logits"}
     assert len(calls) == 1
     assert not (scans.parent / "a.npy").exists()
 
