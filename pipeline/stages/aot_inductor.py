@@ -11,6 +11,7 @@ import torch._inductor.metrics
 
 from pipeline.compiler.batch import IN_WORDS
 from pipeline.compiler.half import short
+from pipeline.compiler.inductor import count_bytes
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
@@ -19,7 +20,7 @@ from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
 from pipeline.stages.common.aot_package import build_package, cold_start, load_package
 from pipeline.stages.common.cpp_compiler import package_compiler
-from pipeline.stages.common.inductor import check_possible, count_bytes, own_cache
+from pipeline.stages.common.inductor import check_possible, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 PACKAGE = "package.pt2"

@@ -7,22 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.half import Half, short
+from pipeline.compiler.inductor import Mode, compilations, count_bytes
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.places import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
 from pipeline.stages.api import Runner, Traffic, Workload
-from pipeline.stages.common.inductor import (
-    Mode,
-    check_compiled,
-    check_possible,
-    compilations,
-    count_bytes,
-    generated,
-    keep_graphs,
-    own_cache,
-)
+from pipeline.stages.common.inductor import check_compiled, check_possible, generated, keep_graphs, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.budget import Budget, Run
 from pipeline.compiler.fx_graph import module_of, name_by_first_paths
 from pipeline.compiler.half import AsItLies
+from pipeline.compiler.inductor import compilations
 from pipeline.compiler.network_calls import exported_program
 from pipeline.devices import host
 from pipeline.records.error_line import first_line
@@ -24,7 +25,7 @@ from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common import openvino_plugin
 from pipeline.stages.common.fewer_bits import convolutions, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.inductor import check_compiled, check_possible, compilations, own_cache
+from pipeline.stages.common.inductor import check_compiled, check_possible, own_cache
 
 Method = Literal["MinMax", "Entropy", "Percentile"]
 

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.half import Half
+from pipeline.compiler.inductor import compilations
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, convolutions, judges, layer_details, layers_to_keep, passed
-from pipeline.stages.common.inductor import check_compiled, compilations, own_cache
+from pipeline.stages.common.inductor import check_compiled, own_cache
 from pipeline.stages.common.precision import half_net
 
 EXTRA = "torchao"

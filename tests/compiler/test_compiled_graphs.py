@@ -12,7 +12,8 @@ from torch import Tensor, fx, nn
 from torch._inductor.utils import run_and_get_code
 from torch.nn import functional
 
-from pipeline.stages.common.inductor import compile_counting_bytes, own_cache
+from pipeline.compiler.inductor import compile_counting_bytes
+from pipeline.stages.common.inductor import own_cache
 from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared
 from tests.compiler.nets import classic, image, lively
 from tests.compiler.rewriting import lowered, own_calls, rewritten_from

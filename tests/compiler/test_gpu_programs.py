@@ -14,11 +14,11 @@ from pipeline.compiler.capture import Captured
 from pipeline.compiler.choose import choose
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.own_norms import put_own_norms
 from pipeline.kernels.common.capability import supported
 from pipeline.stages.api import silent
-from pipeline.stages.common.inductor import compile_counting_bytes
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
 from tests.compiler.rewriting import layers, limit_in_fp8, rewrite_all, rewritten_from
 from tests.input_nets import SEVERAL

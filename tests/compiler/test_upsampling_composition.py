@@ -5,10 +5,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pipeline.compiler.driver import composed_flops
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_LIBRARY, rewrite
 from pipeline.compiler.upsampled_layer import LibraryPhases, Upsampling
-from pipeline.stages.common.rewritten_net import composed_flops
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import called, distance, layers, lowered, own_calls, rewritten_from
 from tests.kernels.test_polyphase_compose import SIZES, assert_exact, normal

@@ -3,31 +3,33 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from pipeline.compiler import driver, fp8_build
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import largest
+from pipeline.compiler.driver import Rewritten
 from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, of_sensitivity, sensitivity
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.samples import Calibration, ImageSet
 from pipeline.records.tasks import Task
-from pipeline.stages import fp8
-from pipeline.stages.api import Runner, Workload
-from pipeline.stages.common import rewritten_net
-from pipeline.stages.common.fewer_bits import JUDGED_BATCHES
-from pipeline.stages.common.rewritten_net import Rewritten
-from pipeline.stages.common.what_ran import owned_up
+from pipeline.stages import Skip, StageError, fp8, fused
+from pipeline.stages.api import CalibrationImages, Runner, Workload
+from pipeline.stages.common.compiled import request_of
+from pipeline.stages.common.fewer_bits import calibration, images_given
 from pipeline.worker import workload
+from tests.compiler.made_up_gpu import no_gpu, times
 from tests.stages.nets_of_several_inputs import MADE
-from tests.stages.test_fused import no_gpu, times
 from tests.worker.jobs import EAGER, job
 
 __all__ = ["no_gpu"]  # a fixture
@@ -48,12 +50,30 @@ def loaded(name: str, folder: Path, *, samples: int = SAMPLES, labels: str | Non
     return replace(workload.load(replace(job(EAGER, folder), model=model, data=data, task=task), None), folder=folder)
 
 
-def built(work: Workload, monkeypatch: pytest.MonkeyPatch, keep: str = "auto", budget: Budget = WITHIN) -> Runner:
+@pytest.fixture(autouse=True)
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer what the stages ask of a GPU."""
+    for stage in (fused, fp8):
+        monkeypatch.setattr(stage, "is_cuda", lambda _: True)
+    for room in (driver, fp8_build):
+        monkeypatch.setattr(room, "barred_on", lambda *_: None)
+
+
+def built(
+    work: Workload, monkeypatch: pytest.MonkeyPatch, keep: str = "auto", flips: float = 0.02, error: float = 5e-2
+) -> Runner:
     """The stage where its candidate in fp8 is the fastest, and norms are Inductor's: a GPU's clock chooses others."""
     times(monkeypatch, 3.0, 2.0, 1.0)
-    monkeypatch.setattr(rewritten_net, "put_own_norms", lambda *_: {})
-    rewritten = Rewritten(work, Tuner(work.folder / "tuned"), None, "never")
-    return owned_up(fp8.fastest_of_both(rewritten, 8, keep, budget.of_answers(work.has_masks)), "fp8")
+    monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
+    return fp8.build(
+        work,
+        calibration_images=8,
+        keep_fp16=keep,
+        budget=flips,
+        error_budget=error,
+        tuning_folder=str(work.folder / "tuned"),
+        inductor_search="never",
+    )
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -91,7 +111,7 @@ def test_no_judged_sample_is_looked_at(labels: str | None, tmp_path: Path, monke
         seen.extend(batch for batch in batches if isinstance(batch, Batch))
         return largest(net, batches)
 
-    monkeypatch.setattr(fp8, "largest", watched)
+    monkeypatch.setattr(fp8_build, "largest", watched)
     stage = built(work, monkeypatch)
     looked_at = work.calibration(8 + SIZE * JUDGED_BATCHES)
     batches = SAMPLES // SIZE
@@ -134,11 +154,12 @@ def test_whole_numbers_reach_the_net_as_they_are(tmp_path: Path, monkeypatch: py
 def test_a_map_that_is_given_has_a_scale_of_its_own_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Joined with a layer's, whose type and scale it shares: the largest of both, over all that scales come from."""
     work = loaded("guided", tmp_path)
-    rewritten = Rewritten(work, Tuner(tmp_path), None, "never")
-    found = fp8.sensitivity(rewritten, 8, "none", WITHIN)
-    made = fp8.of_sensitivity(rewritten, found)
+    rewritten = Rewritten(request_of(work, str(tmp_path), "never", []), None)
+    batches = work.calibration(8 + SIZE * JUDGED_BATCHES).batches
+    found = sensitivity(rewritten, Fp8(lambda: batches, WITHIN, "none"), batches)
+    made = of_sensitivity(rewritten, found)
     assert made is not None
-    most = max(float(batch.tensors[3].abs().max()) for batch in found.given.batches[: found.for_scales])
+    most = max(float(batch.tensors[3].abs().max()) for batch in batches[: found.for_scales])
     assert {round(scale * FP8_MAX / most, 3) for scale in made.plan.scales.values()} == {1.0}
 
 
@@ -152,7 +173,7 @@ def test_a_map_that_is_given_has_a_scale_of_its_own_values(tmp_path: Path, monke
 def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
     keep: str, allowed: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = built(loaded("guided", tmp_path), monkeypatch, keep, Budget(1.0, allowed))
+    stage = built(loaded("guided", tmp_path), monkeypatch, keep, 1.0, allowed)
     assert stage.details["refused"] == {"fp8": why}
     assert stage.execution is not None
     assert stage.execution.instead.endswith(f"layers by own kernels, in fp16: fp8 was refused: {why}")
@@ -161,7 +182,36 @@ def test_a_net_of_which_no_layer_can_be_in_fp8_says_so(
 @pytest.mark.parametrize("keep", ["auto", "none"])
 def test_a_net_whose_values_have_no_scale_says_so(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the budget nor keep_fp16 stands in the way of what is infinite."""
-    monkeypatch.setattr(fp8, "largest", lambda net, _: {node.name: torch.inf for node in net.module.graph.nodes})
+    monkeypatch.setattr(fp8_build, "largest", lambda net, _: {node.name: torch.inf for node in net.module.graph.nodes})
     stage = built(loaded("guided", tmp_path), monkeypatch, keep)
     why = "all that its layers could read in fp8 is infinite somewhere, or no number"
     assert stage.details["refused"] == {"fp8": why}
+
+
+def test_fewer_images_than_none_are_refused(tmp_path: Path) -> None:
+    """The choice's would have been given to the scales, or none at all."""
+    with pytest.raises(ValueError, match=r"^calibration_images=-4: expected an integer ≥ 0$"):
+        images_given(loaded("guided", tmp_path), -4)
+
+
+def test_the_record_says_which_images_served_for_what() -> None:
+    given = CalibrationImages([Batch((torch.zeros(2, 3, 4, 4),))], False, ("a", "a"))
+    found = calibration(given, 1, chose=True)
+    assert found == Calibration(ImageSet(2, ["a"]), ImageSet(2, ["a"]), choice_apart=False, apart=False)
+
+
+@pytest.mark.parametrize("stage", [fused, fp8])
+def test_a_name_that_the_network_lacks_is_refused_in_one_line(stage: Any, tmp_path: Path) -> None:
+    """Of a module, of a layer."""
+    work, folder = loaded("guided", tmp_path), str(tmp_path)
+    with pytest.raises(StageError, match=r"^keep_fp32: the net has no module 'entr'; did you mean 'enter'\?$"):
+        stage.build(work, keep_fp32=["entr"], tuning_folder=folder)
+    if stage is fp8:
+        with pytest.raises(StageError, match=r"^keep_fp16=entr: no such layer; choose among "):
+            stage.build(work, keep_fp16=["entr"], tuning_folder=folder)
+
+
+def test_a_gpu_without_fp8_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8_build, "barred_on", lambda *_: "it is too old")
+    with pytest.raises(Skip, match=r"^it is too old$"):
+        fp8.build(loaded("guided", tmp_path), tuning_folder=str(tmp_path))

@@ -2,18 +2,20 @@
 
 import pytest
 import torch
-from torch import Tensor
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.calibrate import largest
+from pipeline.compiler.errors import CompileError
 from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.fp8_build import layers_to_keep
 from pipeline.compiler.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.stages import Skip, fp8, fused
 from pipeline.stages.api import Workload
 from tests.stages.conftest import small_net
 
-Made = tuple[ExportedNet, dict[str, float], list[Tensor]]
+Made = tuple[ExportedNet, dict[str, float], list[Batch]]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +29,7 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Made:
         seen = largest(net, workload.batches)
     after = workload.model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    return net, seen, workload.batches
+    return net, seen, workload.inputs
 
 
 @pytest.mark.parametrize("stage", [fused, fp8], ids=["fused", "fp8"])
@@ -46,18 +48,18 @@ def test_the_passes_say_what_they_matched(rewritten: Made) -> None:
 @torch.no_grad()
 def test_layers_are_kept_as_asked(rewritten: Made) -> None:
     budget = Budget(0.0, 0.0)
-    assert fp8.layers_to_keep(*rewritten, "none", budget) == ([], {})
-    assert fp8.layers_to_keep(*rewritten, "encoder.0.3", budget) == (["encoder.0.3"], {})
+    assert layers_to_keep(*rewritten, "none", budget) == ([], {})
+    assert layers_to_keep(*rewritten, "encoder.0.3", budget) == (["encoder.0.3"], {})
     both = ["encoder.0.3", "decoder.3.3"]
-    assert fp8.layers_to_keep(*rewritten, both, budget) == (both, {})
-    with pytest.raises(ValueError, match=r"keep_fp16=decoder.9: no such layer; choose among .*encoder\.0\.3"):
-        fp8.layers_to_keep(*rewritten, ["decoder.9"], budget)
+    assert layers_to_keep(*rewritten, both, budget) == (both, {})
+    with pytest.raises(CompileError, match=r"keep_fp16=decoder.9: no such layer; choose among .*encoder\.0\.3"):
+        layers_to_keep(*rewritten, ["decoder.9"], budget)
 
 
 @torch.no_grad()
 def test_no_layer_is_kept_where_the_masks_are_within_the_budget(rewritten: Made) -> None:
     net, seen, batches = rewritten
-    assert fp8.layers_to_keep(net, seen, batches[:1], "auto", Budget(1.0, 1.0)) == ([], {})
-    kept, taken = fp8.layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
+    assert layers_to_keep(net, seen, batches[:1], "auto", Budget(1.0, 1.0)) == ([], {})
+    kept, taken = layers_to_keep(net, seen, batches[:1], "auto", Budget(2e-3, 1.0))
     assert set(kept) <= set(quantisable(net))
     assert all(name in taken for name in kept)

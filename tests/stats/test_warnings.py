@@ -8,7 +8,7 @@ from pipeline.measure.environment import describe
 from pipeline.measure.sampling import take_sample
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, Profile
 from pipeline.records.plan import Plan
-from pipeline.records.run_record import Reference, RunRecord, RunWarning
+from pipeline.records.run_record import Execution, Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
 from pipeline.stats.drift import drift
@@ -193,3 +193,13 @@ def test_at_full_load_the_power_cap_is_expected_and_heat_is_not(reason: str, nam
     assert warnings.throttled([rested]) is not None
     found = warnings.throttled([replace(rested, sustained=True)])
     assert (found is not None) is named
+
+
+def test_the_report_warns_of_it_first() -> None:
+    """Before what the samples show."""
+    how = Execution("fp16", instead="all of it by Inductor, in fp16: 5 axes")
+    stage = stage_record("fp8", steady_pair(2.0, b="fp8"), execution=how)
+    (first, *_) = warnings.stage_warnings(stage, 1)
+    assert (first.code, first.text) == ("something else ran", "fp8 is all of it by Inductor, in fp16: 5 axes")
+    plain = stage_record("fp8", steady_pair(2.0, b="fp8"), execution=Execution("fp8"))
+    assert "something else ran" not in [warning.code for warning in warnings.stage_warnings(plain, 1)]

@@ -15,7 +15,6 @@ from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
 from pipeline.stages import int8
 from pipeline.stages.api import Skip
-from pipeline.stages.common import not_rewritten
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage
 from tests.process_state import own_switches
@@ -102,9 +101,6 @@ def test_what_has_no_form_for_volumes_says_so(folder: Path, tmp_path: Path) -> N
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match=r"is here for images .*; this net's input has 5 axes"):
         int8.build(work)
-    assert not_rewritten.beyond_kernels(work) == ""
-    signal = replace(work, batches=[work.batches[0][:, :, 0, 0]])
-    assert not_rewritten.beyond_kernels(signal).endswith("images and volumes, and this net's input has 3 axes")
 
 
 def test_a_net_for_images_is_refused_volumes(folder: Path) -> None:

@@ -4,7 +4,6 @@ import torch
 import triton
 
 FP8 = (8, 9)  # Ada brought fp8 matrix instructions
-CUDA = "cuda"  # the type of a device
 AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
 # The major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written.
 HOPPER = 9
@@ -35,9 +34,14 @@ def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nv
     return None
 
 
+def is_cuda(device: torch.device) -> bool:
+    """Return whether a device is a GPU that torch calls "cuda"."""
+    return device.type == "cuda"
+
+
 def barred_on(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why kernels of this package can't run in `dtype` on a device, or None where they can."""
-    if device.type != CUDA:
+    if not is_cuda(device):
         return f"on a device without the kernels ({device.type})"
     return supported(torch.cuda.get_device_capability(device), dtype, vendor())
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pipeline.kernels.common.capability import CUDA
+from pipeline.kernels.common.capability import is_cuda
 
 FP8_MAX = 448.0  # the largest finite float8_e4m3fn
 STORED = (torch.float16, torch.float8_e4m3fn)
@@ -116,7 +116,7 @@ def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
 @cache
 def multiprocessors(device: torch.device) -> int:
     """How many programs a persistent grid has; the interpreter walks one program after the other, so two are plenty."""
-    if device.type != CUDA:
+    if not is_cuda(device):
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
@@ -124,7 +124,7 @@ def multiprocessors(device: torch.device) -> int:
 @cache
 def shared_bytes(device: torch.device) -> int:
     """How much shared memory one program may have; what an H100 gives where there is no GPU."""
-    if device.type != CUDA:
+    if not is_cuda(device):
         return HOPPER_SHARED_BYTES
     return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)  # type: ignore[attr-defined]
 

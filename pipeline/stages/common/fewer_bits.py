@@ -6,15 +6,13 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.batch import Batch
 from pipeline.compiler.budget import Budget, Run, keep_within, spent
+from pipeline.compiler.fp8_build import JUDGED_BATCHES, apart
 from pipeline.config.request_error import nearest
 from pipeline.errors import per_cent
 from pipeline.records.run_record import Precision
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import CalibrationImages, StageError, Workload
-
-JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
 
 
 @dataclass(frozen=True)
@@ -52,15 +50,6 @@ def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
     if for_scales < 0:
         raise ValueError(f"calibration_images={for_scales}: expected an integer ≥ 0")
     return workload.calibration(for_scales + JUDGED_BATCHES * workload.shape[0])
-
-
-def apart(batches: list[Batch]) -> tuple[list[Batch], list[Batch]]:
-    """The batches for the scales, and the last ones for the choice of layers.
-
-    A single one serves both.
-    """
-    chosen = min(JUDGED_BATCHES, len(batches) // 2)
-    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
 
 
 def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: list[str] | None = None) -> Calibration:

@@ -8,62 +8,64 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler import calibrate
-from pipeline.compiler.autotune import Tuner
+from pipeline.compiler import calibrate, driver, fp8_build
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.budget import Budget
+from pipeline.compiler.candidate import Candidate, Properties
+from pipeline.compiler.driver import Rewritten, composed_flops
 from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_build import (
+    Fp8,
+    Sensitivity,
+    UnsupportedDeviceError,
+    apart,
+    build,
+    of_sensitivity,
+    sensitivity,
+    sensitivity_or_why,
+)
+from pipeline.compiler.half import Precision
 from pipeline.compiler.lowering import Plan
-from pipeline.profiling.layers import layer_work
-from pipeline.records.run_record import Execution, Precision
-from pipeline.records.samples import Calibration, ImageSet
-from pipeline.stages import fp8
-from pipeline.stages.api import CalibrationImages
-from pipeline.stages.common import net_candidate, not_rewritten, rewritten_net
-from pipeline.stages.common.fewer_bits import JUDGED_BATCHES, apart, calibration, images_given
-from pipeline.stages.common.net_candidate import Candidate
-from pipeline.stages.common.rewritten_net import Rewritten, composed_flops
-from tests.stages.test_fused import Called, all_by_references, as_it_is, small_unet, workload
+from pipeline.kernels.common import capability
+from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
+from tests.compiler.nets import lively
+from tests.input_nets import SEVERAL
 
+__all__ = ["no_gpu"]  # a fixture
 ANY = Budget(1.0, 1.0)
+CALIBRATION = list(map(batched, images()))
 
 
-@pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (net_candidate, not_rewritten):
-        monkeypatch.setattr(room, "Captured", Called)
-    monkeypatch.setattr(rewritten_net, "choose", all_by_references)
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", as_it_is)
-
-
-def rewritten(net: nn.Module, folder: Path) -> Rewritten:
-    return Rewritten(workload(net, folder), Tuner(folder), None)
+def sensitivity_of(made: Rewritten, kept: str | list[str], batches: list[Batch] | None = None) -> Sensitivity:
+    """What calibration batches say, with these layers kept in fp16."""
+    given = CALIBRATION if batches is None else batches
+    return sensitivity(made, Fp8(lambda: given, ANY, kept), given)
 
 
 def in_fp8(made: Rewritten, kept: str | list[str]) -> Candidate | None:
-    """The net in fp8, scaled by four images, with these layers kept in fp16."""
-    return fp8.of_sensitivity(made, fp8.sensitivity(made, 4, kept, ANY))
+    """The network in fp8, with these layers kept in fp16."""
+    return of_sensitivity(made, sensitivity_of(made, kept))
 
 
 def test_what_ran_counts_the_layers_that_read_fp8(tmp_path: Path) -> None:
     made = rewritten(small_unet(), tmp_path)
-    batch = made.workload.batches[0]
+    batch = images()[0]
     with torch.no_grad():
-        wanted = made.workload.model(batch)
+        wanted = made.request.network(batch)
     found = in_fp8(made, "none")
     assert found is not None
     assert found.name == "own kernels, 5 layers in fp8"  # the first reads the image
     image: dict[str, Precision] = {"encoder.0.0": "fp16"}
-    how = Execution("fp8", image, "NHWC", "own kernels", captured=True, fuses=True, own_kernels=6)
-    assert found.execution == replace(how, layer_flops=composed_flops(made.net))
-    assert list(found.execution.layer_flops) == ["decoder.0.0"]
+    how = Properties("fp8", image, provider="own kernels", own_kernels=6)
+    assert found.properties == replace(how, layer_flops=composed_flops(made.net))
+    assert list(found.properties.layer_flops) == ["decoder.0.0"]
     assert found.details["kept_fp16"] == []
     assert set(found.details["stored_fp8"]) == set(found.plan.scales)
     assert float((found.call(batch) - wanted).norm() / wanted.norm()) < 0.1
     one = in_fp8(made, "bottleneck.3")
     assert one is not None
     assert one.name == "own kernels, 4 layers in fp8"
-    assert one.execution.layer_precision == {**image, "bottleneck.3": "fp16"}
+    assert one.properties.layer_precision == {**image, "bottleneck.3": "fp16"}
     assert one.details["kept_fp16"] == ["bottleneck.3"]
 
 
@@ -86,16 +88,14 @@ class Named(nn.Module):
 
 def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
     """An alias was no layer that the report knows, so it was counted in fp8, and so was what Inductor multiplies."""
-    made = rewritten(Named().eval(), tmp_path)
-    known = {layer.name for layer in layer_work(made.workload.model, made.workload.batches[0]) if layer.flops}
-    assert known == {"first", "network.conv", "last", "network.linear"}
+    made = rewritten(Named(), tmp_path)
     both = in_fp8(made, "none")
     assert both is not None
     assert both.name == "own kernels, 2 layers in fp8"
-    assert both.execution.layer_precision == {"first": "fp16", "network.linear": "fp16"}
+    assert both.properties.layer_precision == {"first": "fp16", "network.linear": "fp16"}
     one = in_fp8(made, "network.conv")
     assert one is not None
-    assert one.execution.layer_precision == dict.fromkeys(("first", "network.conv", "network.linear"), "fp16")
+    assert one.properties.layer_precision == dict.fromkeys(("first", "network.conv", "network.linear"), "fp16")
 
 
 class Attention(nn.Module):
@@ -115,9 +115,9 @@ class Attention(nn.Module):
 
 def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
     """Its products are the record's "", which is no layer."""
-    found = in_fp8(rewritten(Attention().eval(), tmp_path), "none")
+    found = in_fp8(rewritten(Attention(), tmp_path), "none")
     assert found is not None
-    assert found.execution.layer_precision == {"first": "fp16", "": "fp16"}
+    assert found.properties.layer_precision == {"first": "fp16", "": "fp16"}
 
 
 class Merged(nn.Module):
@@ -139,13 +139,13 @@ class Merged(nn.Module):
 
 
 def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> None:
-    made = rewritten(Merged().eval(), tmp_path)
+    made = rewritten(Merged(), tmp_path)
     assert made.net.merged == {"beside": "second", "up": "large", "head": "last"}
     both, one = in_fp8(made, "none"), in_fp8(made, ["large", "last"])
     assert both is not None
     assert one is not None
-    assert both.execution.layer_precision == {"first": "fp16"}
-    assert one.execution.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
+    assert both.properties.layer_precision == {"first": "fp16"}
+    assert one.properties.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
 
 
 class Twice(nn.Module):
@@ -163,11 +163,11 @@ class Twice(nn.Module):
 
 
 def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
-    made = rewritten(Twice().eval(), tmp_path)
+    made = rewritten(Twice(), tmp_path)
     assert made.net.done_by("both") == "both"
     found = in_fp8(made, "none")
     assert found is not None
-    assert found.execution.layer_precision == {"first": "fp16"}
+    assert found.properties.layer_precision == {"first": "fp16"}
 
 
 def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +176,10 @@ def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, mon
         last = list(plan.tiles)[-1]
         return replace(plan, tiles={name: tile for name, tile in plan.tiles.items() if name != last}, by_library=[last])
 
-    monkeypatch.setattr(rewritten_net, "choose", by_library)
-    found = in_fp8(rewritten(Named().eval(), tmp_path), "none")
+    monkeypatch.setattr(driver, "choose", by_library)
+    found = in_fp8(rewritten(Named(), tmp_path), "none")
     assert found is not None
-    assert found.execution.layer_precision == dict.fromkeys(("first", "network.linear", "last"), "fp16")
+    assert found.properties.layer_precision == dict.fromkeys(("first", "network.linear", "last"), "fp16")
 
 
 def test_where_every_layer_is_kept_nothing_is_called_fp8(tmp_path: Path) -> None:
@@ -197,55 +197,102 @@ def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path
 def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each batch serves one of the two, and the record says which images each had."""
+    """Each batch serves one of the two."""
     made = rewritten(small_unet(), tmp_path)
-    images = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
-    pictures = tuple(f"picture {number // 4}" for number in range(10))
-    asked: list[int] = []
-
-    def spare(wanted: int) -> CalibrationImages:
-        asked.append(wanted)
-        return CalibrationImages(images, True, pictures, (7, 8))
-
-    made.workload = replace(made.workload, spare=spare)
+    batches = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
     seen: dict[str, list[Batch]] = {}
 
-    def largest(net: ExportedNet, batches: list[Batch]) -> dict[str, float]:
-        seen["scales"] = batches
-        return calibrate.largest(net, batches)
+    def largest(net: ExportedNet, given: list[Batch]) -> dict[str, float]:
+        seen["scales"] = given
+        return calibrate.largest(net, given)
 
     def keep_for(
-        net: ExportedNet, _: dict[str, float], batches: list[Batch], __: Budget
+        net: ExportedNet, _: dict[str, float], given: list[Batch], __: Budget
     ) -> tuple[list[str], dict[str, float]]:
-        seen["choice"] = batches
+        seen["choice"] = given
         return ["decoder.0.3"], {}
 
-    monkeypatch.setattr(fp8, "largest", largest)
-    monkeypatch.setattr(fp8, "keep_for", keep_for)
-    found = in_fp8(made, "auto")
-    assert found is not None
-    assert asked == [4 + 2 * JUDGED_BATCHES]
-    assert (seen["scales"], seen["choice"]) == (images[:3], images[3:])
-    scales, choice = ImageSet(6, ["picture 0", "picture 1"]), ImageSet(4, ["picture 1", "picture 2"])
-    assert found.calibration == Calibration(scales, choice, choice_apart=True, apart=True, kept=["decoder.0.3"])
-    assert found.left_out == (7, 8)
-    named = in_fp8(made, "none")
-    assert named is not None
-    assert named.calibration is not None
-    assert (named.calibration.choice, named.calibration.kept) == (None, None)
+    monkeypatch.setattr(fp8_build, "largest", largest)
+    monkeypatch.setattr(fp8_build, "keep_for", keep_for)
+    found = sensitivity_of(made, "auto", batches)
+    assert (seen["scales"], seen["choice"]) == (batches[:3], batches[3:])
+    assert (found.for_scales, found.chose, found.kept) == (3, True, ["decoder.0.3"])
+    assert not sensitivity_of(made, "none", batches).chose
 
 
-def test_fewer_images_than_none_are_refused(tmp_path: Path) -> None:
-    """The choice's would have been given to the scales, or none at all."""
-    with pytest.raises(ValueError, match=r"^calibration_images=-4: expected an integer ≥ 0$"):
-        images_given(workload(small_unet(), tmp_path), -4)
-
-
-def test_one_batch_serves_both_and_it_is_said() -> None:
+def test_a_single_batch_serves_both() -> None:
     batch = batched(torch.zeros(2, 3, 4, 4))
     assert apart([batch]) == ([batch], [batch])
-    given = CalibrationImages([batch], False, ("a", "a"))
-    found = calibration(given, 1, chose=True)
-    assert found == Calibration(ImageSet(2, ["a"]), ImageSet(2, ["a"]), choice_apart=False, apart=False)
     assert [len(part) for part in apart([batch] * 9)] == [6, 3]
     assert [len(part) for part in apart([batch] * 3)] == [2, 1]
+
+
+def test_scales_and_sensitivity_are_known_for_the_same_weights_and_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(added: float) -> Sensitivity:
+        given = [batch.mapped(lambda part: part + added) for batch in CALIBRATION]
+        return sensitivity_of(rewritten(small_unet(), tmp_path), "bottleneck.3", given)
+
+    first = found(0.0)
+
+    def unknown(*_: object) -> dict[str, float]:
+        raise LookupError
+
+    monkeypatch.setattr(fp8_build, "largest", unknown)
+    again = found(0.0)
+    assert (again.seen, again.kept, again.taken) == (first.seen, ["bottleneck.3"], {})
+    with pytest.raises(LookupError):
+        found(1e-3)
+
+
+class Choosing(nn.Module):
+    """Gives as many classes as a mask shows: sizes that no graph knows."""
+
+    shown: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = small_unet()
+        self.register_buffer("shown", torch.tensor([True, True]))
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """[batch, 2, height, width] of an image [batch, 3, height, width]."""
+        logits: Tensor = self.net(batch)[:, self.shown]
+        return logits
+
+
+@pytest.mark.parametrize("unknown", ["sizes", "values"])
+def test_a_net_that_cannot_be_measured_stays_in_fp16_and_says_why(
+    unknown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a value without elements")
+
+    if unknown == "values":
+        monkeypatch.setattr(fp8_build, "largest", fail)
+    made = rewritten(Choosing() if unknown == "sizes" else small_unet(), tmp_path)
+    assert sensitivity_or_why(made, Fp8(lambda: CALIBRATION, ANY)) is None
+    said = {"sizes": "GuardOnDataDependentSymNode: ", "values": "RuntimeError: a value without elements"}
+    assert made.refused["fp8"].startswith(said[unknown])
+
+
+def test_fp8_of_layers_that_all_read_the_image_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No calibration batch is asked for."""
+    monkeypatch.setattr(fp8_build, "barred_on", lambda *_: None)
+    times(monkeypatch, 2.0, 1.0)
+    make, inputs = SEVERAL["conditioned"]
+    torch.manual_seed(0)
+    asked = request(lively(make()), tmp_path, "never", inputs=inputs())
+    built, chosen_by = build(asked, Fp8(list, ANY))
+    why = "none of its layers can read fp8"
+    assert chosen_by is None
+    assert built.details["refused"] == {"fp8": why}
+    assert built.properties.instead == f"1 layers by own kernels, in fp16: fp8 was refused: {why}"
+    assert built.details["candidates_ms"] == {"Inductor": 2.0, "own kernels": 1.0}
+
+
+def test_a_gpu_without_fp8_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8_build, "barred_on", lambda _, dtype: capability.supported((8, 6), dtype))
+    with pytest.raises(UnsupportedDeviceError, match=r"8\.6 has no fp8 matrix instructions: they came with 8\.9"):
+        build(request(small_unet(), tmp_path), Fp8(lambda: CALIBRATION, ANY))

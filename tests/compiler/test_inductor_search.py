@@ -1,8 +1,12 @@
-"""Inductor times its choices too where the project's kernels don't clearly beat its defaults."""
+"""Inductor times its choices too where own kernels don't clearly beat its defaults, for a limited time."""
 
+import contextlib
 import os
+import random
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,20 +15,23 @@ import pytest
 import torch
 from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
 
-from pipeline.compiler.autotune import Tuner
-from pipeline.stages.api import Runner
-from pipeline.stages.common import inductor_search, net_candidate, rewritten_net
-from pipeline.stages.common.earlier_build import fastest_or_known, without_fp8
-from pipeline.stages.common.inductor import triton_as_inductor_has_it
-from pipeline.stages.common.inductor_search import INDUCTOR, MODES, SEARCHED, Search, worth_it
-from pipeline.stages.common.net_candidate import net_digest
-from pipeline.stages.common.not_rewritten import by_inductor_alone
-from pipeline.stages.common.rewritten_net import Rewritten
-from pipeline.stages.common.time_limit import TooLongError
-from tests.stages.test_earlier_build import exported_once
-from tests.stages.test_fused import MOVED, no_gpu, small_unet, times, workload
+from pipeline.compiler import candidate, driver
+from pipeline.compiler.candidate import (
+    INDUCTOR,
+    MODES,
+    SEARCHED,
+    Search,
+    TooLongError,
+    net_digest,
+    within,
+    worth_searching,
+)
+from pipeline.compiler.driver import Built, by_inductor_alone, fastest_or_known, without_fp8
+from pipeline.compiler.inductor import triton_as_inductor_has_it
+from tests.compiler.made_up_gpu import MOVED, exported_once, no_gpu, request, rewritten, small_unet, times
 
 __all__ = ["exported_once", "no_gpu"]  # fixtures
+pytestmark = pytest.mark.usefixtures("exported_once")
 OURS = "own kernels"
 
 
@@ -43,13 +50,18 @@ OURS = "own kernels"
 def test_it_is_searched_where_that_may_be_the_fastest(
     asked: Search, milliseconds: dict[str, float], searches: bool
 ) -> None:
-    assert worth_it(asked, milliseconds) is searches
+    assert worth_searching(asked, milliseconds) is searches
 
 
-def built(folder: Path, said: list[str]) -> Runner:
-    """The stage of a net that the kernels take."""
-    rewritten = Rewritten(workload(small_unet(), folder, said.append), Tuner(folder), None)
-    return fastest_or_known(rewritten, without_fp8(rewritten))
+def built(folder: Path, said: list[str]) -> Built:
+    """A network that the kernels take."""
+    made = rewritten(small_unet(), folder, progress=said.append)
+    return fastest_or_known(made, without_fp8(made))
+
+
+def alone(folder: Path, why: str, search: Search = "auto", said: list[str] | None = None) -> Built:
+    """One that they don't."""
+    return by_inductor_alone(request(small_unet(), folder, search, progress=([] if said is None else said).append), why)
 
 
 @pytest.mark.parametrize("named", [None, "mine"])
@@ -83,11 +95,14 @@ def test_ptxas_is_named_before_anything_is_compiled(named: str | None, monkeypat
 
 def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU, for which this takes the CPU, whose interpreter has nothing to compile."""
-    monkeypatch.setattr(rewritten_net, "is_cuda", lambda _: True)
+    monkeypatch.setattr(driver, "is_cuda", lambda _: True)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    for name in ("TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     times(monkeypatch, 1.0, 0.5)
     said: list[str] = []
-    assert built(tmp_path, said).execution is not None
+    built(tmp_path, said)
     assert os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton" / "0")  # where Inductor's kernels are, too
     begun = next(at for at, line in enumerate(said) if line.startswith("compiling ") and line.endswith(" meanwhile"))
     count = int(said[begun].split()[1])
@@ -104,8 +119,7 @@ def test_the_faster_mode_runs_and_a_second_build_makes_it_alone(
     first = built(tmp_path, said)
     assert first.details["candidates_ms"] == {INDUCTOR: 1.0, OURS: 0.95, SEARCHED: 0.92}
     assert first.description == "fp16, all by Inductor that times its choices, one CUDA graph"
-    assert first.execution is not None
-    assert first.execution.own_kernels == 0
+    assert first.properties.own_kernels == 0
     times(monkeypatch)
     said.clear()
     assert built(tmp_path, said).details == {**first.details, "known": True}
@@ -116,8 +130,7 @@ def test_a_search_that_gains_nothing_changes_nothing(tmp_path: Path, monkeypatch
     times(monkeypatch, 1.0, 0.93, 0.95)
     stage = built(tmp_path, [])
     assert stage.details["candidates_ms"][SEARCHED] == 0.95
-    assert stage.execution is not None
-    assert stage.execution.own_kernels == 6
+    assert stage.properties.own_kernels == 6
 
 
 def only_by_default(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]:
@@ -128,12 +141,11 @@ def only_by_default(module: Any, *_: torch.Tensor, mode: str) -> tuple[Any, int]
 
 
 def test_a_search_that_fails_is_said_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", only_by_default)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", only_by_default)
     times(monkeypatch, 1.0, 0.93)
     stage = built(tmp_path, [])
     assert stage.details["refused"] == {SEARCHED: "RuntimeError: no choice fits"}
-    assert stage.execution is not None
-    assert stage.execution.own_kernels == 6
+    assert stage.properties.own_kernels == 6
 
 
 def test_a_search_that_nobody_asked_for_is_given_up_in_time_and_not_begun_again(
@@ -146,8 +158,8 @@ def test_a_search_that_nobody_asked_for_is_given_up_in_time_and_not_begun_again(
             time.sleep(0.01)
         return module, MOVED
 
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", searching)
-    monkeypatch.setattr(inductor_search, "MOST_SECONDS", 0.05)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", searching)
+    monkeypatch.setattr(candidate, "MOST_SECONDS", 0.05)
     times(monkeypatch, 1.0, 0.93)
     stage = built(tmp_path, [])
     why = "TooLongError: given up after 0.05 s"
@@ -155,21 +167,20 @@ def test_a_search_that_nobody_asked_for_is_given_up_in_time_and_not_begun_again(
     assert f"{SEARCHED} was refused: {why}" in stage.description
     for _ in range(2):  # another stage asks for the same net, and knows
         said: list[str] = []
-        alone = by_inductor_alone(workload(small_unet(), tmp_path, said.append), "two inputs", Tuner(tmp_path), "auto")
-        assert alone.details["refused"] == {SEARCHED: why}
-        assert why in alone.description
+        second = alone(tmp_path, "two inputs", said=said)
+        assert second.details["refused"] == {SEARCHED: why}
+        assert why in second.description
     assert said == [f"all of it by {INDUCTOR}"]
 
 
 def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next build makes that mode alone."""
     times(monkeypatch, 2.0, 1.0)
-    work = workload(small_unet(), tmp_path)
-    stage = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    stage = alone(tmp_path, "several inputs")
     assert stage.description == "fp16, all by Inductor that times its choices, one CUDA graph: several inputs"
     assert stage.details == {"not_rewritten": "several inputs", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
     times(monkeypatch)
-    again = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    again = alone(tmp_path, "several inputs")
     assert again.details == {**stage.details, "known": True}
     assert again.description == stage.description
 
@@ -177,14 +188,12 @@ def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monk
 def test_such_a_net_keeps_the_default_where_a_search_fails_or_is_not_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", only_by_default)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", only_by_default)
     times(monkeypatch)
-    work = workload(small_unet(), tmp_path)
-    stage = by_inductor_alone(work, "several inputs", Tuner(tmp_path), "auto")
+    stage = alone(tmp_path, "several inputs")
     assert stage.details["refused"] == {SEARCHED: "RuntimeError: no choice fits"}
     said: list[str] = []
-    never = workload(small_unet(), tmp_path, said.append)
-    stage = by_inductor_alone(never, "several inputs", Tuner(tmp_path), "never")
+    stage = alone(tmp_path, "several inputs", "never", said)
     assert stage.details["candidates_ms"] == {INDUCTOR: 0.0}
     assert said == [f"all of it by {INDUCTOR}"]
 
@@ -203,13 +212,12 @@ def failing_search(error: Exception) -> Any:
 def test_a_search_that_somebody_else_s_memory_ended_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = workload(small_unet(), tmp_path)
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(net_candidate, "compile_counting_bytes", failing_search(RuntimeError("out of memory")))
-        first = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+        meanwhile.setattr(candidate, "compile_counting_bytes", failing_search(RuntimeError("out of memory")))
+        first = alone(tmp_path, "three axes")
     assert first.details["refused"] == {SEARCHED: "RuntimeError: out of memory"}
     times(monkeypatch, 2.0, 1.0)
-    again = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+    again = alone(tmp_path, "three axes")
     assert again.details == {"not_rewritten": "three axes", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
 
 
@@ -218,12 +226,11 @@ def test_where_the_search_that_won_takes_too_long_the_defaults_run(
 ) -> None:
     """In one graph as before, and the next build knows."""
     times(monkeypatch, 2.0, 1.0)
-    work = workload(small_unet(), tmp_path)
-    by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+    alone(tmp_path, "three axes")
     slow = failing_search(TooLongError("given up after 360 s"))
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", slow)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", slow)
     for _ in range(2):
-        stage = by_inductor_alone(work, "three axes", Tuner(tmp_path), "auto")
+        stage = alone(tmp_path, "three axes")
         assert stage.details["refused"] == {SEARCHED: "TooLongError: given up after 360 s"}
         assert stage.description.startswith("fp16, all by Inductor, one CUDA graph; ")
 
@@ -232,7 +239,7 @@ def test_a_second_build_of_a_rewritten_net_says_what_was_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = failing_search(TooLongError("given up after 360 s"))
-    monkeypatch.setattr(net_candidate, "compile_counting_bytes", slow)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", slow)
     times(monkeypatch, 1.0, 0.93)
     first = built(tmp_path, [])
     times(monkeypatch)
@@ -253,3 +260,129 @@ def test_another_net_is_not_known() -> None:
         for search in ("auto", "never")
     }
     assert len(digests) == 8
+
+
+def forever() -> None:
+    """Sleeps in steps, as a search works in steps."""
+    while True:
+        time.sleep(0.01)
+
+
+def test_what_takes_too_long_is_given_up_in_one_line() -> None:
+    with pytest.raises(TooLongError, match=r"^given up after 0\.05 s$"):
+        within(0.05, forever)
+
+
+def test_work_that_catches_every_exception_is_given_up_too() -> None:
+    def stubborn() -> None:
+        while True:
+            with contextlib.suppress(Exception):  # as compilers do
+                forever()
+
+    with pytest.raises(TooLongError):
+        within(0.05, stubborn)
+
+
+def test_an_alarm_that_something_kept_to_itself_rings_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.compiler.candidate.AGAIN", 0.05)
+    swallowed = []
+
+    def careless() -> None:
+        try:
+            forever()
+        except BaseException as error:  # noqa: BLE001 - as a callback of C does
+            swallowed.append(error)
+        forever()
+
+    with pytest.raises(TooLongError):
+        within(0.05, careless)
+    assert len(swallowed) == 1
+
+
+@pytest.fixture
+def alarms() -> Iterator[list[float]]:
+    """When somebody else's alarm rang; the tests' own is put off meanwhile."""
+    rang: list[float] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rang.append(time.monotonic()))
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+    yield rang
+    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+@pytest.mark.parametrize("seconds", [None, 0.1])
+def test_what_ends_in_time_is_left_alone_and_nothing_rings_later(seconds: float | None, alarms: list[float]) -> None:
+    assert within(seconds, lambda: "made") == "made"
+    time.sleep(0.2)
+    assert alarms == []
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) -> None:
+    due = time.monotonic() + 0.2
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(TooLongError):
+        within(0.05, forever)
+    while not alarms:
+        time.sleep(0.01)
+    assert due - 0.05 < alarms[0] < due + 5.0
+
+
+def test_work_that_ends_as_the_alarm_rings_leaves_nothing_behind(alarms: list[float]) -> None:
+    """Neither an alarm that leaves the limit as itself, nor one that stays set."""
+    ended = {"in time": 0, "given up": 0}
+    until = time.monotonic() + 0.5
+
+    def busy() -> None:
+        seconds, began = random.uniform(3e-4, 7e-4), time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            pass
+
+    while time.monotonic() < until:
+        try:
+            within(5e-4, busy)
+            ended["in time"] += 1
+        except TooLongError:
+            ended["given up"] += 1
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert alarms == []
+    assert all(ended.values())
+
+
+def test_an_alarm_within_what_the_limit_calls_ends_nothing(
+    alarms: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the work has ended, and its answer is there."""
+    real = signal.setitimer
+
+    def ringing(which: int, seconds: float, interval: float = 0.0) -> tuple[float, float]:
+        if seconds == 0:
+            signal.raise_signal(signal.SIGALRM)
+        return real(which, seconds, interval)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signal, "setitimer", ringing)
+        assert within(5, lambda: "made") == "made"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert len(alarms) == 1  # the last, as the other handler is back by then
+
+
+def test_its_own_errors_pass() -> None:
+    def wrong() -> None:
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        within(5, wrong)
+
+
+def test_another_thread_has_no_limit() -> None:
+    done = []
+
+    def work() -> None:
+        within(0.01, lambda: time.sleep(0.05))
+        done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [True]

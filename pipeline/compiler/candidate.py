@@ -1,0 +1,221 @@
+"""One way to run a whole network, compiled and captured, and the limits on the search for the fastest one."""
+
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, fx, nn
+from torch._inductor.async_compile import shutdown_compile_workers
+
+from pipeline.compiler.autotune import HOME, Tuner
+from pipeline.compiler.batch import Order
+from pipeline.compiler.capture import Captured
+from pipeline.compiler.custom_ops import layout
+from pipeline.compiler.errors import typed_line
+from pipeline.compiler.half import CAST_OWN_VALUES, Precision
+from pipeline.compiler.inductor import Mode, compile_counting_bytes
+from pipeline.compiler.lowering import Plan
+from pipeline.compiler.network_calls import allow_tf32
+
+QUOTED_CHARACTERS = 200  # of a compiler's error
+Provider = Literal["own kernels", "Inductor", "PyTorch eager"]
+
+# Whether Inductor also times its own choices (max-autotune).
+Search = Literal["auto", "always", "never"]
+INDUCTOR, SEARCHED = "Inductor", "Inductor that times its choices"
+MODES: dict[str, Mode] = {INDUCTOR: "default", SEARCHED: "max-autotune-no-cudagraphs"}
+# The search takes minutes and gains at most a tenth: compile_max takes 0.89 to 1.2 of the milliseconds that a captured
+# graph takes by the defaults, on nine networks of docs/h200/nets.md (of different runs).
+CLEARLY = 0.9
+# Of a search that nobody asked for. On an H200 it took 84 to 167 s for most networks of docs/h200/nets.md, seven
+# minutes for EfficientNet, more than four for diffusers' UNet2DConditionModel; a build may take ten with measure=quick.
+MOST_SECONDS = 360.0
+
+Made = TypeVar("Made")
+AGAIN = 1.0  # seconds until the alarm rings again, where a compiler took it for an error of its own
+
+
+@dataclass(frozen=True)
+class Properties:
+    """How a compiled network runs.
+
+    Attributes:
+        precision: of the inputs to most FLOPs of convolutions and matrix products.
+        layer_precision: of the layers where it differs, by their paths.
+        layout: of the maps that convolutions read.
+        provider: of most kernels.
+        captured: whether a call replays a CUDA graph.
+        fuses: whether a compiler or a kernel does several operators in one pass over memory.
+        own_kernels: how many layers run by kernels of this library.
+        layer_flops: FLOPs an image of layers that multiply less than the network's own.
+        instead: what runs in place of own kernels in the wanted precision, and why; empty where they run.
+    """
+
+    precision: Precision
+    layer_precision: dict[str, Precision] = field(default_factory=dict)
+    layout: Order = "NHWC"
+    provider: Provider = "Inductor"
+    captured: bool = True
+    fuses: bool = True
+    own_kernels: int = 0
+    layer_flops: dict[str, float] = field(default_factory=dict)
+    instead: str = ""
+
+
+@dataclass
+class Candidate:
+    """One way to run the network, compiled and captured.
+
+    Attributes:
+        name: for the details of the build.
+        captured: its CUDA graph.
+        properties: how it runs.
+        call: the same, kernel by kernel.
+        moved_bytes: through the GPU's memory in a call, by Inductor's own count.
+        lowered: the graph with the kernels' operations; None where there are none.
+        plan: how it was lowered.
+        details: how it was chosen.
+    """
+
+    name: str
+    captured: Captured
+    properties: Properties
+    call: Callable[..., Tensor]
+    moved_bytes: int
+    lowered: fx.GraphModule | None = None
+    plan: Plan = field(default_factory=Plan)
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def captured(
+    name: str,
+    module: nn.Module,
+    properties: Properties,
+    *inputs: Tensor,
+    mode: Mode = "default",
+    most_seconds: float | None = None,
+) -> Candidate:
+    """Compile for inputs of any shape, these, in a mode of torch.compile, and capture.
+
+    Raises:
+        TooLongError: it took more than `most_seconds` to compile.
+    """
+    with torch.inference_mode():
+        try:
+            call, moved = within(most_seconds, partial(compile_counting_bytes, module, *inputs, mode=mode))
+        except TooLongError:
+            shutdown_compile_workers()  # what they still compile would be timed beside the other candidates
+            raise
+        return Candidate(name, Captured(call, *inputs), properties, call, moved)
+
+
+def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts: bool = False) -> str:
+    """Return what runs and what could not, in a line: candidates that were refused, layers whose kernel failed.
+
+    Args:
+        best: what runs.
+        barred: why kernels can't run; "" where they can.
+        refused: the reason for each candidate that was refused, by its name.
+        casts: whether fp32 values that the network makes are cast.
+    """
+    ours, precision = best.properties.own_kernels, best.properties.precision
+    text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
+    if not ours:
+        text = f"{precision}, all by {best.name}, one CUDA graph"
+    parts = [text, *([CAST_OWN_VALUES] if casts else []), *([f"kernels are barred: {barred}"] if barred else [])]
+    parts += [f"{name} was refused: {why}" for name, why in refused.items()]
+    if best.plan.failed:
+        layer, why = next(iter(best.plan.failed.items()))
+        parts.append(f"by the library as the kernel failed: {len(best.plan.failed)}, such as {layer} ({why})")
+    return "; ".join(parts)
+
+
+def switch_on_the_library() -> None:
+    """Let cuDNN time its algorithms and round what is left in fp32 to TF32: switches of the process."""
+    allow_tf32(True)
+    torch.backends.cudnn.benchmark = True
+
+
+def tuner_in(folder: str | Path | None) -> Tuner:
+    """Return a tuner that keeps what it measures in a folder; without one, in ~/.cache/unet-ladder."""
+    return Tuner(Path(folder) if folder else HOME)
+
+
+def quoted(error: Exception) -> str:
+    """Return a compiler's error as a short line."""
+    return typed_line(error)[:QUOTED_CHARACTERS]
+
+
+def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others: Iterable[str]) -> str:
+    """Return the SHA-256 of a network's structure, its weights' and inputs' shapes and types, and further texts."""
+    held = {name: part for name, part in net.state_dict().items() if isinstance(part, Tensor)}
+    shapes = [f"{name} {layout(value)}" for name, value in held.items()]
+    text = "\n".join([structure, *shapes, *map(layout, inputs), *others])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:
+    """Return whether Inductor is to time its choices, after the candidates were timed.
+
+    Args:
+        asked: "auto" searches where no candidate takes less than 0.9 of the time of Inductor's default.
+        milliseconds: of each candidate, by its name.
+    """
+    default = milliseconds.get(INDUCTOR)
+    if default is None or asked != "auto":
+        return asked == "always"
+    return min(milliseconds.values()) >= CLEARLY * default
+
+
+def most_seconds(name: str, asked: Search) -> float | None:
+    """Return how long Inductor may compile the network as a candidate of this name; None is no limit."""
+    return MOST_SECONDS if name == SEARCHED and asked == "auto" else None
+
+
+class TooLongError(RuntimeError):
+    """Work that was given up; one line."""
+
+
+class _Alarm(BaseException):
+    """The end of the work: compilers catch every Exception in many places, and go on."""
+
+
+def within(seconds: float | None, work: Callable[[], Made]) -> Made:
+    """Return what `work` gives; give it up at its next step of Python after `seconds`, where they aren't None.
+
+    In another thread than the main one there is no limit, as no signal reaches it. An alarm that was set before waits,
+    and rings late if it was due. It is no context manager: Python 3.13 leaves the jumps back of a loop that stands in a
+    `with` outside of it, so that an alarm there would pass by.
+
+    Raises:
+        TooLongError: the time was over.
+    """
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        return work()
+    over = False
+
+    def ring(_: int, frame: FrameType | None) -> None:
+        """End the work, unless it has just ended by itself and this file's own code runs, or what that calls."""
+        if not over and (frame is None or frame.f_code.co_filename != __file__):
+            raise _Alarm
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        return work()
+    except _Alarm:
+        raise TooLongError(f"given up after {seconds:g} s") from None
+    finally:
+        over = True
+        others = max(left - (time.monotonic() - began), 1e-6) if left else 0.0
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, others, interval)

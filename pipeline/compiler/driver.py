@@ -1,0 +1,579 @@
+"""The driver: exports a network, rewrites it, builds candidates, and returns the fastest one that answers right.
+
+Candidates are the rewritten network with the library's kernels, and all of it by Inductor. A network that can't be
+rewritten is left to Inductor alone, and one that Inductor can't compile to torch in half precision. Which candidate was
+the fastest is kept beside the choices of tiles: a later build of the same network makes that one alone.
+"""
+
+import copy
+import hashlib
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from pipeline.compiler.agreement import check_agreement
+from pipeline.compiler.autotune import Tuner
+from pipeline.compiler.batch import Batch, Order
+from pipeline.compiler.candidate import (
+    INDUCTOR,
+    MODES,
+    SEARCHED,
+    Candidate,
+    Properties,
+    Search,
+    TooLongError,
+    captured,
+    described,
+    most_seconds,
+    net_digest,
+    quoted,
+    switch_on_the_library,
+    worth_searching,
+)
+from pipeline.compiler.capture import Captured, as_normal
+from pipeline.compiler.choose import choose, untimed_library
+from pipeline.compiler.compile_ahead import compiled_beside, programs_of
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.exported_net import CASTS, ExportedNet, export
+from pipeline.compiler.folding import folded
+from pipeline.compiler.fx_graph import shape_of
+from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
+from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
+from pipeline.compiler.layer_nodes import inputs_of, layer_of
+from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.network_calls import refuses, without_tf32
+from pipeline.compiler.own_norms import put_own_norms
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
+from pipeline.compiler.timing import full_load_ms
+from pipeline.compiler.upsampled_layer import UpsampledLayer
+from pipeline.compiler.wide_buffers import find_places
+from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
+from pipeline.kernels.common.program import Programs
+
+COMPOSED = "Inductor of the rewritten net"  # the name of a candidate
+IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
+Makers = dict[str, Callable[[], Candidate | None]]
+
+
+def silent(_: str) -> None:
+    """Ignore the progress of a build."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile.
+
+    Attributes:
+        network: in fp32 and eval mode; it is never changed.
+        inputs: of one call, on the network's device; the first is [batch, channels, height, width] in fp32, or has a
+            depth before the height.
+        tuner: measures tiles, and keeps what was measured.
+        search: whether Inductor also times its choices.
+        kept: paths of modules that stay in fp32.
+        layout: in which the network's own code runs.
+        progress: is told what the build does, in a few words.
+    """
+
+    network: nn.Module
+    inputs: Batch
+    tuner: Tuner = field(default_factory=Tuner)
+    search: Search = "auto"
+    kept: Sequence[str] = ()
+    layout: Order = "NHWC"
+    progress: Callable[[str], None] = silent
+
+
+@dataclass(frozen=True)
+class Built:
+    """A compiled network.
+
+    Attributes:
+        run: takes the inputs, and returns logits in memory that the next call overwrites.
+        description: what runs, in a line.
+        properties: how it runs.
+        details: how it was chosen; plain JSON values.
+        call: launches the kernels of `run` one by one; None where `run` itself does.
+        moved_bytes: that a call moves through device memory, by Inductor's own count; None where it didn't count.
+        lowered: the graph with the kernels' operations; None where there are none.
+        candidates_measured: how many tiles were timed; None where the network wasn't rewritten.
+    """
+
+    run: Callable[..., Tensor]
+    description: str
+    properties: Properties
+    details: dict[str, Any]
+    call: Callable[..., Tensor] | None = None
+    moved_bytes: int | None = None
+    lowered: fx.GraphModule | None = None
+    candidates_measured: int | None = None
+
+    def owned_up(self, promised: Precision) -> "Built":
+        """Return the same, which says what runs where no own kernel does, or none in the promised precision."""
+        how, details = self.properties, self.details
+        if how.own_kernels and promised in (how.precision, "fp16"):
+            return self
+        ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
+        refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
+        tried = details.get("candidates_ms", {}).keys() - MODES.keys()
+        fastest_of_all = "the fastest of what was tried" if tried else "no layer of the net suits the project's kernels"
+        why = details.get("not_rewritten") or details.get("kernels_barred") or refused or fastest_of_all
+        return replace(self, properties=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
+
+    def with_kept(self, network: nn.Module, kept: Sequence[str]) -> "Built":
+        """Return the same, which names the modules of the network that it keeps in fp32, by their paths."""
+        built = replace(self, details=self.details | {"kept_in_fp32": [*kept]})
+        if not kept:
+            return built
+        within: dict[str, Precision] = dict.fromkeys(layers_within(network, kept), "tf32")
+        return replace(
+            built,
+            description=f"{built.description}; {', '.join(kept)} in fp32, products in TF32",
+            properties=replace(built.properties, layer_precision=built.properties.layer_precision | within),
+        )
+
+
+def build(request: Request) -> Built:
+    """Return the fastest form of a network in fp16; all of it by Inductor, where it can't be rewritten.
+
+    On a GPU that no kernel runs on, up-samplings are composed by the library, beside all of it by Inductor.
+
+    Raises:
+        CompileError: the network has no module of a name in `request.kept`.
+    """
+    device = request.inputs.device
+    built = best_form(
+        request, lambda: barred_on(device, torch.float16), lambda net: fastest_or_known(net, without_fp8(net))
+    )
+    return built.with_kept(request.network, request.kept).owned_up("fp16")
+
+
+def best_form(request: Request, barred: Callable[[], str | None], best: Callable[["Rewritten"], Built]) -> Built:
+    """Return what `best` makes of the rewritten network; all of it by Inductor, where it can't be rewritten.
+
+    Args:
+        request: what to compile.
+        barred: tells why no kernel runs on this GPU.
+        best: chooses among candidates.
+    """
+    rank = len(request.inputs.shape)
+    if rank not in (IMAGES, VOLUMES):
+        why = f"the project's kernels are for images and volumes, and this net's input has {rank} axes"
+        return by_inductor_alone(request, why)
+    reason = barred()
+    try:
+        rewritten = Rewritten(request, reason)
+    except UnsupportedError as error:
+        return by_inductor_alone(request, str(error))
+    return best(rewritten)
+
+
+class Rewritten:
+    """A network, exported and rewritten, and its candidates.
+
+    Attributes:
+        request: gives the network and its inputs.
+        net: with its layers.
+        barred: why no kernel runs on this GPU; None where they do.
+        refused: for each candidate that could not be built, or was wrong, the reason in a line.
+        given_up: those of them that took too long, as they would again.
+        plain: the network without a kernel of the library, to be called or compiled.
+
+    Raises:
+        UnsupportedError: torch can't export the network, or it can't be rewritten.
+    """
+
+    def __init__(self, request: Request, barred: str | None) -> None:
+        self.request, self.barred = request, barred
+        self.refused: dict[str, str] = {}
+        self.given_up: dict[str, str] = {}
+        switch_on_the_library()
+        if is_cuda(request.inputs.device):
+            triton_as_inductor_has_it(request.inputs.device)
+        request.progress("exporting the net")
+        self.net: ExportedNet = self._exported()
+        try:
+            with without_tf32():  # what is computed once, is computed exactly
+                rewrite(self.net, FOR_ANY_BACKEND)
+            self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
+            rewrite(self.net, FOR_THE_LIBRARY if barred else FOR_THE_KERNELS)
+        except Exception as error:
+            traceback.print_exc()
+            raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
+
+    def _exported(self) -> ExportedNet:
+        request, inputs = self.request, self.request.inputs
+        # A batch norm between modules that are kept would round what they hand on, and overflow.
+        model = folded(request.network, inputs)[0] if request.kept else request.network
+        return export(model, inputs, torch.float16, request.layout, partial(in_half, kept=request.kept))
+
+    @contextmanager
+    def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
+        """Compile the kernels of candidates with such scales beside what happens within, and wait for the last.
+
+        What can't be known beforehand is compiled as each layer is measured.
+        """
+        request = self.request
+        programs: Programs = {}
+        try:
+            with torch.inference_mode():
+                for each in scales if is_cuda(self.net.device) and not self.barred else ():
+                    programs |= programs_of(self.net, each, request.inputs, request.tuner)
+        except Exception as error:  # noqa: BLE001 - a network whose shapes follow from its values, say
+            traceback.print_exc()
+            request.progress(f"each layer's kernels are compiled at its turn: {quoted(error)}")
+        if programs:
+            request.progress(f"compiling {len(programs)} kernels meanwhile")
+        with compiled_beside(programs, request.progress):
+            yield
+
+    @cached_property
+    def by_inductor(self) -> Candidate | None:
+        """The network without a kernel of the library; None where Inductor can't compile it."""
+        return self._by(INDUCTOR)
+
+    @cached_property
+    def by_searching_inductor(self) -> Candidate | None:
+        """The same by Inductor that times its choices, for minutes; None where it can't compile it so."""
+        return self._by(SEARCHED)
+
+    def _by(self, name: str) -> Candidate | None:
+        request, limit = self.request, most_seconds(name, self.request.search)
+        request.progress(f"all of it by {name}")
+        how = Properties("fp16", layout=request.layout)
+        build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
+        return self._built(name, build)
+
+    def composed(self) -> Candidate | None:
+        """Return the network by Inductor, up-samplings composed by the library and concatenations joined.
+
+        It is for a GPU that no kernel runs on; None where there is nothing of either, or where it was refused.
+        """
+        return self._built(COMPOSED, self._composed)
+
+    def _composed(self) -> Candidate | None:
+        nodes = [node.name for node in self.net.module.graph.nodes if layer_of(self.net.module, node)]
+        if not nodes and not find_places(self.net, {}).joined:
+            return None
+        self.request.progress(f"all of it by {COMPOSED}")
+        plan = Plan(by_library=nodes)
+        how = Properties("fp16", layout=self.request.layout, layer_flops=composed_flops(self.net))
+        lowered = lower(self.net, plan)
+        found = captured(COMPOSED, lowered, how, *self.request.inputs)
+        found.lowered, found.plan = lowered, plan
+        return found
+
+    def candidate(
+        self,
+        scales: Mapping[str, float],
+        precision: Precision,
+        kept: list[str] | None = None,
+        *,
+        own_norms: bool = False,
+    ) -> Candidate | None:
+        """Return the network with its layers by the fastest tiles; None where no layer is a kernel's, or if refused.
+
+        Args:
+            scales: of the values in fp8, by their nodes' names.
+            precision: of most layers.
+            kept: the layers that compute in fp16 nevertheless, Inductor's among them.
+            own_norms: whether own kernels take the norms' passes; None where there are none, too.
+        """
+        if own_norms and not self.net.matched.get("sum_where_made"):
+            return None
+        name = f"{precision}, own norms" if own_norms else precision
+        return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))
+
+    def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
+        """Return a candidate, if it can be built and answers as the network without own kernels does."""
+        try:
+            found = build()
+            if found is not None and name != INDUCTOR:
+                self._check(found)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
+            traceback.print_exc()
+            self.refused[name] = quoted(error)
+            if isinstance(error, TooLongError):
+                self.given_up[name] = quoted(error)
+            return None
+        return found
+
+    def _check(self, found: Candidate) -> None:
+        """Raise WrongAnswerError where a candidate doesn't answer as the plain network does.
+
+        That is Inductor's, if it is built; else torch's own, operation by operation.
+        """
+        inputs, built = self.request.inputs, vars(self).get("by_inductor")
+        by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
+        with torch.inference_mode(), untimed_library(), without_tf32():
+            answer, plain = found.captured(*inputs), run(*inputs)
+            check_agreement(answer, plain, lambda: self.request.network(*inputs), found.properties.precision, by)
+
+    def _candidate(
+        self, scales: Mapping[str, float], precision: Precision, kept: list[str], *, own_norms: bool
+    ) -> Candidate | None:
+        request, norms = self.request, {}
+        with torch.inference_mode():
+            plan = choose(self.net, scales, request.inputs, request.tuner, request.progress)
+            lowered = lower(self.net, plan)
+            if own_norms:
+                request.progress("own kernels for norms")
+                norms = put_own_norms(lowered, request.inputs, request.tuner)
+        if not plan.tiles or (own_norms and not norms):
+            return None
+        nodes = [node for node in self.net.module.graph.nodes if node.name in plan.by_library]
+        by_library = [layer.name for node in nodes if (layer := layer_of(self.net.module, node))]
+        how = Properties(
+            precision,
+            layer_precision=dict.fromkeys([*kept, *by_library] if scales else [], "fp16"),
+            provider="own kernels",
+            own_kernels=len(plan.tiles),
+            layer_flops=composed_flops(self.net),
+        )
+        request.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
+        found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *request.inputs)
+        found.lowered, found.plan, found.details = lowered, plan, {"norms": norms} if norms else {}
+        return found
+
+
+def composed_flops(net: ExportedNet) -> dict[str, float]:
+    """Return the FLOPs an image of layers that are composed of two, which multiply less than the two do."""
+    found = [(node, layer_of(net.module, node)) for node in net.module.graph.nodes]
+    return {
+        layer.name: layer.flops_per_image([shape_of(value) for value in inputs_of(node)])
+        for node, layer in found
+        if isinstance(layer, UpsampledLayer)
+    }
+
+
+def without_fp8(rewritten: Rewritten) -> Makers:
+    """Return what builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
+    if rewritten.barred:
+        return {INDUCTOR: lambda: rewritten.by_inductor, COMPOSED: rewritten.composed}
+    return {
+        INDUCTOR: lambda: rewritten.by_inductor,
+        "fp16": lambda: rewritten.candidate({}, "fp16"),
+        "fp16, own norms": lambda: rewritten.candidate({}, "fp16", own_norms=True),
+    }
+
+
+def fastest_or_known(
+    rewritten: Rewritten, makers: Makers, given: str = "", scales: Sequence[Mapping[str, float]] = ({},)
+) -> Built:
+    """Return the candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
+
+    Args:
+        rewritten: the network.
+        makers: what builds each candidate, in this order.
+        given: what else the candidates come from, such as the digest of their images.
+        scales: of the candidates by own kernels, whose kernels are compiled beside the first candidate, Inductor's.
+    """
+    tuner = rewritten.request.tuner
+    name = f"whole net {digest_of(rewritten, [*makers, rewritten.request.search, given])}"
+    known = tuner.known(name)
+    times = known.get("tried_ms")
+    winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
+    if winner is not None and isinstance(times, dict) and (found := winner()) is not None:
+        found.details["known"] = True
+        given_up = known.get("given_up")
+        rewritten.refused |= given_up if isinstance(given_up, dict) else {}
+        return _as_built(rewritten, found, times)
+    with rewritten.compiling(*scales):
+        candidates = {INDUCTOR: makers[INDUCTOR]()}
+    candidates |= {maker: make() for maker, make in makers.items() if maker != INDUCTOR}
+    built = fastest(rewritten, list(candidates.values()))
+    candidates[SEARCHED] = vars(rewritten).get("by_searching_inductor")
+    best = [maker for maker, found in candidates.items() if found is not None and found.captured is built.run]
+    if best:
+        tried = {"tried_ms": built.details["candidates_ms"], "given_up": rewritten.given_up}
+        tuner.keep(name, {"choice": best[0], **tried})
+    return built
+
+
+def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Built:
+    """Return the fastest candidate at full load; the network in half precision, where there is none.
+
+    Inductor that times its choices is tried beside them where that may be faster than all of these.
+    """
+    request = rewritten.request
+    torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
+    there = [candidate for candidate in candidates if candidate is not None]
+    if not there:
+        half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
+        return uncompiled(half, request, "; ".join(rewritten.refused.values()))
+    times = _milliseconds(there)
+    if worth_searching(request.search, times) and (more := rewritten.by_searching_inductor) is not None:
+        there.append(more)
+        times = _milliseconds(there)
+    best = min(there, key=lambda candidate: times[candidate.name])
+    return _as_built(rewritten, best, times)
+
+
+def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
+    """Return the time of a call of each at full load, by their names; of a single one it doesn't matter."""
+    if len(candidates) == 1:
+        return {candidates[0].name: 0.0}
+    times = full_load_ms([candidate.captured.graph for candidate in candidates])
+    return {candidate.name: took for candidate, took in zip(candidates, times, strict=True)}
+
+
+def _as_built(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, float]) -> Built:
+    """Return the candidate that was the fastest, with the milliseconds of all."""
+    tuner = rewritten.request.tuner
+    details = best.details | {
+        "candidates_ms": dict(candidates_ms),
+        "refused": rewritten.refused,
+        "passes": rewritten.net.matched,
+        "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
+        "kernels_barred": rewritten.barred or reaching_views_barred() or "",
+        "choices_unkept": tuner.unkept,
+        "kernels_failed": dict(best.plan.failed),
+    }
+    return Built(
+        run=best.captured,
+        description=described(best, details["kernels_barred"], rewritten.refused, casts=CASTS in rewritten.net.matched),
+        properties=best.properties,
+        details=details,
+        call=best.call,
+        moved_bytes=best.moved_bytes,
+        lowered=best.lowered,
+        candidates_measured=tuner.measured,
+    )
+
+
+def digest_of(rewritten: Rewritten, others: Iterable[str]) -> str:
+    """Return the SHA-256 of a network as it was exported, its inputs, why kernels are barred, and other texts."""
+    plain, inputs = rewritten.plain, rewritten.request.inputs
+    return net_digest(str(plain.graph), plain, inputs, [rewritten.barred or "", *others])
+
+
+def values_digest(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 of the values of tensors of any shape."""
+    whole = hashlib.sha256()
+    for tensor in tensors:
+        whole.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy().data)
+    return whole.hexdigest()
+
+
+def by_inductor_alone(request: Request, why: str) -> Built:
+    """Return the network in half precision by Inductor in one CUDA graph, where no kernel of the library takes part.
+
+    A network that doesn't run in half precision, such as one with an operation that torch has in fp32 alone, is in
+    TF32.
+    """
+    switch_on_the_library()
+    half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
+    if refuses(half, request.inputs):
+        half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
+        why = f"in fp16 it doesn't run; {why}"
+    try:
+        found, times = _fastest_mode(half, request)
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        return in_pieces(half, request, f"{why}; as one graph by Inductor: {quoted(error)}")
+    return Built(
+        run=found.captured,
+        description=f"{described(found, '', found.details.get('refused', {}))}{half.and_casts}: {why}",
+        properties=found.properties,
+        details=found.details | {"not_rewritten": why, "candidates_ms": times},
+        call=found.call,
+        moved_bytes=found.moved_bytes,
+    )
+
+
+def _fastest_mode(half: Half, request: Request) -> tuple[Candidate, dict[str, float]]:
+    """Return the network in the fastest mode of Inductor, or in the known one, with milliseconds of each."""
+    tuner, search, inputs = request.tuner, request.search, request.inputs
+
+    def made(name: str) -> Candidate:
+        request.progress(f"all of it by {name}")
+        how = Properties(precision_of(half), layout=request.layout)
+        return captured(name, half, how, *inputs, mode=MODES[name], most_seconds=most_seconds(name, search))
+
+    name = f"half net {net_digest(str(half), half, inputs, [search, half.and_casts, *half.kept])}"
+    known = tuner.known(name)
+    times, winner, given_up = known.get("tried_ms"), known.get("choice"), known.get("given_up")
+    candidates: dict[str, Candidate] = {}
+    try:
+        if winner == SEARCHED and isinstance(times, dict):
+            return _known(made(SEARCHED)), times
+        candidates[INDUCTOR] = made(INDUCTOR)
+        if winner == INDUCTOR and isinstance(times, dict):
+            return _known(candidates[INDUCTOR], given_up if isinstance(given_up, dict) else {}), times
+        if not worth_searching(search, {INDUCTOR: 0.0}):
+            return candidates[INDUCTOR], {INDUCTOR: 0.0}
+        candidates[SEARCHED] = made(SEARCHED)
+    except Exception as error:
+        if winner != SEARCHED and not candidates:
+            raise
+        traceback.print_exc()
+        default = candidates.get(INDUCTOR) or made(INDUCTOR)
+        default.details["refused"] = refused = {SEARCHED: quoted(error)}
+        if isinstance(error, TooLongError):  # anything else may pass, such as memory that another program has
+            tuner.keep(name, {"choice": INDUCTOR, "tried_ms": {INDUCTOR: 0.0}, "given_up": refused})
+        return default, {INDUCTOR: 0.0}
+    taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
+    times = dict(zip(candidates, taken, strict=True))
+    winner = min(times, key=times.__getitem__)
+    tuner.keep(name, {"choice": winner, "tried_ms": times})
+    return candidates[winner], times
+
+
+def _known(found: Candidate, given_up: dict[str, str] | None = None) -> Candidate:
+    """Return a candidate that an earlier build found to be the fastest, with the search that it gave up."""
+    found.details |= {"known": True} | ({"refused": given_up} if given_up else {})
+    return found
+
+
+def in_pieces(half: Half, request: Request, why: str) -> Built:
+    """Return the network as torch.compile runs it with graph breaks; in half precision by torch, where that fails."""
+    request.progress("by Inductor, with graph breaks")
+    try:
+        with torch.inference_mode():
+            compiled: Callable[..., Tensor] = torch.compile(half)
+            compiled(*request.inputs)
+        check_compiled()
+    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
+        traceback.print_exc()
+        return uncompiled(half, request, f"{why}; in pieces: {quoted(error)}")
+    precision = precision_of(half)
+    how = Properties(precision, layout=request.layout, captured=False)
+    said = f"{precision}, by Inductor, with graph breaks{half.and_casts}: {why}"
+    return Built(in_inference(compiled), said, how, {"not_rewritten": why})
+
+
+def uncompiled(half: Half, request: Request, why: str) -> Built:
+    """Return the network in half precision by torch's own operations, in a CUDA graph unless it can't be captured."""
+    run: Callable[..., Tensor] = in_inference(half)
+    where = "in one CUDA graph"
+    is_captured = True
+    try:
+        run = Captured(half, *request.inputs)
+    except Exception as error:  # noqa: BLE001 - whatever CUDA raises, such as for a network that looks at its values
+        traceback.print_exc()
+        where, is_captured = "uncaptured", False
+        why = f"{why}; captured: {quoted(error)}"
+    precision = precision_of(half)
+    how = Properties(precision, layout=request.layout, provider="PyTorch eager", captured=is_captured, fuses=False)
+    return Built(run, f"{precision} half net {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
+
+
+def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a call that runs in inference mode, and whose answer may be used in every mode of torch's gradients."""
+
+    def run(*inputs: Tensor) -> Tensor:
+        with torch.inference_mode():
+            answer = call(*inputs)
+        return as_normal(answer)
+
+    return run
+
+
+def precision_of(half: Half) -> Precision:
+    """Return the precision in which a copy in half precision computes, where fp32 is TF32."""
+    return short(half.dtype) if half.dtype != FULL else "tf32"

@@ -1,0 +1,228 @@
+"""The driver for fp8 (e4m3): scales, and layers that stay in fp16, measured on images; then the fastest candidate."""
+
+import traceback
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.calibrate import keep_for, largest
+from pipeline.compiler.candidate import Candidate, quoted
+from pipeline.compiler.choose import untimed_library
+from pipeline.compiler.driver import (
+    Built,
+    Makers,
+    Request,
+    Rewritten,
+    best_form,
+    digest_of,
+    fastest_or_known,
+    values_digest,
+    without_fp8,
+)
+from pipeline.compiler.errors import CompileError
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
+from pipeline.compiler.fx_graph import WHOLE, layers
+from pipeline.compiler.half import layers_within
+from pipeline.kernels.common.capability import barred_on
+
+JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each
+KeepFp16 = str | list[str]
+Found = TypeVar("Found")
+
+
+class UnsupportedDeviceError(CompileError):
+    """A GPU without fp8 products, or without what the kernels need; the text is one line."""
+
+
+@dataclass(frozen=True)
+class Fp8:
+    """How a network is brought into fp8.
+
+    Attributes:
+        calibration: gives batches for the scales and, behind them, for the choice of layers.
+        budget: how far the answer may be from fp16's.
+        keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
+    """
+
+    calibration: Callable[[], Sequence[Batch]]
+    budget: Budget
+    keep_fp16: KeepFp16 = "auto"
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What the images say of a network in fp8.
+
+    Attributes:
+        for_scales: how many of the batches, from the first, the scales come from.
+        chose: whether the others said which layers stay in fp16.
+        seen: the largest magnitude of every value, by its node's name.
+        kept: the layers that stay in fp16.
+        taken: how much of the budget a layer takes where it alone is in fp8.
+    """
+
+    for_scales: int
+    chose: bool
+    seen: dict[str, float]
+    kept: list[str]
+    taken: dict[str, float]
+
+
+def build(request: Request, fp8: Fp8) -> tuple[Built, Sensitivity | None]:
+    """Return the fastest form of a network in fp8 or fp16, and what chose it, where it is in fp8.
+
+    Raises:
+        UnsupportedDeviceError: the GPU can't run the kernels in fp8.
+        CompileError: the network has no layer of `fp8.keep_fp16`, or no module of `request.kept`.
+    """
+    chosen_by: list[Sensitivity] = []
+    best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by)
+    built = best_form(request, partial(_barred, request.inputs.device), best)
+    built = built.with_kept(request.network, request.kept).owned_up("fp8")
+    in_fp8 = "stored_fp8" in built.details
+    return built, chosen_by[0] if in_fp8 else None
+
+
+def _barred(device: torch.device) -> None:
+    if reason := barred_on(device, torch.float8_e4m3fn):
+        raise UnsupportedDeviceError(reason)
+
+
+def _outside(keep_fp16: KeepFp16, net: nn.Module, kept: Sequence[str]) -> KeepFp16:
+    """Return the layers that are asked to stay in fp16, but for those within modules that stay in fp32."""
+    within = layers_within(net, kept)
+    return [name for name in keep_fp16 if name not in within] if isinstance(keep_fp16, list) else keep_fp16
+
+
+def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity]) -> Built:
+    """Return the fastest candidate of those in fp16 and in fp8."""
+    request = rewritten.request
+    fp8 = replace(fp8, keep_fp16=_outside(fp8.keep_fp16, request.network, request.kept))
+    named_layers(rewritten.net, fp8.keep_fp16)
+    makers, kept = without_fp8(rewritten), "nothing"
+    stored: list[dict[str, float]] = [{}]
+    if found := sensitivity_or_why(rewritten, fp8):
+        chosen_by.append(found)
+        makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
+        stored.append(scales(rewritten.net, found.kept, found.seen))
+    return fastest_or_known(rewritten, makers, kept, stored)
+
+
+def apart(batches: Sequence[Batch]) -> tuple[Sequence[Batch], Sequence[Batch]]:
+    """Return the batches for the scales, and the last ones for the choice of layers; a single one serves both."""
+    chosen = min(JUDGED_BATCHES, len(batches) // 2)
+    return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
+
+
+def sensitivity(rewritten: Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sensitivity:
+    """Measure on calibration batches, or return what an earlier build with the same weights and options found."""
+    net, tuner = rewritten.net, rewritten.request.tuner
+    for_scales, for_choice = apart(batches)
+    looked_at = [part for batch in batches for part in batch]
+    values = values_digest([*rewritten.plain.state_dict().values(), *looked_at])
+    name = f"fp8 {digest_of(rewritten, [values, str(len(for_scales)), str(fp8.keep_fp16), str(fp8.budget)])}"
+    known = tuner.known(name)
+    seen, kept, taken = (known.get(part) for part in ("seen", "kept", "taken"))
+    if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(taken, dict)):
+        rewritten.request.progress(f"scales and sensitivity on {len(batches)} batches")
+        with torch.inference_mode(), untimed_library():
+            seen = largest(net, for_scales)
+            kept, taken = layers_to_keep(net, seen, for_choice, fp8.keep_fp16, fp8.budget)
+        tuner.keep(name, {"seen": seen, "kept": kept, "taken": taken})
+    return Sensitivity(len(for_scales), fp8.keep_fp16 == "auto", seen, kept, taken)
+
+
+def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8) -> Sensitivity | None:
+    """As `sensitivity`; None where no layer can be in fp8, or nothing tells, which `refused` then says."""
+    known = _or_refused(rewritten, lambda: quantisable(rewritten.net))
+    if known is None:
+        return None
+    if not known:
+        rewritten.refused["fp8"] = "none of its layers can read fp8"
+        return None
+    batches = fp8.calibration()
+    found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
+    if found is None:
+        return None
+    if layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)):
+        return found
+    if not scales(rewritten.net, [], found.seen):
+        rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
+    elif found.chose:
+        rewritten.refused["fp8"] = f"no layer can be in fp8 within the {fp8.budget.in_words}"
+    else:
+        rewritten.refused["fp8"] = "keep_fp16 leaves no layer that could be in it"
+    return None
+
+
+def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None:
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 - whatever a network's operations make of their values
+        traceback.print_exc()
+        rewritten.refused["fp8"] = quoted(error)
+        return None
+
+
+def with_fp8(rewritten: Rewritten, found: Sensitivity) -> Makers:
+    """Return what builds the candidates in fp8."""
+    return {
+        "fp8": lambda: of_sensitivity(rewritten, found),
+        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+    }
+
+
+def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
+    """Return the network with all values in fp8 that may be; None where no layer reads fp8, or if refused."""
+    net = rewritten.net
+    stored = scales(net, found.kept, found.seen)
+    reading = layers_in_fp8(net, stored)
+    if not reading:
+        return None
+    made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
+    if made is not None:
+        made.name += f", {len(reading)} layers in fp8"
+        made.details |= {"kept_fp16": found.kept, "sensitivity": found.taken}
+        made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}
+    return made
+
+
+def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
+    """Return the layers but for those that read fp8, by their paths: "" where a product is no layer's.
+
+    Inductor's are among them, and those that no call runs, as they read no input; a layer that another does with its
+    own is as that one is.
+    """
+    net, known = rewritten.net, dict(layers(rewritten.request.network))
+    products = [name for name, part in known.items() if isinstance(part, WHOLE)]
+    others = [name if name in known else "" for name in left_to_inductor(net)]
+    found = dict.fromkeys([*products, *layers_of(net), *others])
+    return [name for name in found if net.done_by(name) not in reading]
+
+
+def layers_to_keep(
+    net: ExportedNet, seen: dict[str, float], batches: Sequence[Batch], asked: KeepFp16, budget: Budget
+) -> tuple[list[str], dict[str, float]]:
+    """Return what is kept in fp16, and each layer's sensitivity where it was measured, by `keep_for`."""
+    return keep_for(net, seen, batches, budget) if asked == "auto" else (named_layers(net, asked), {})
+
+
+def named_layers(net: ExportedNet, asked: KeepFp16) -> list[str]:
+    """Return the layers that an option names; none of "auto" and "none".
+
+    Raises:
+        CompileError: no such layer.
+    """
+    if asked in ("auto", "none"):
+        return []
+    names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
+    if strange := sorted(set(names) - set(known)):
+        raise CompileError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
+    return names

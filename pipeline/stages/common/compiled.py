@@ -1,0 +1,43 @@
+"""What `fused` and `fp8` share: the workload as a request to the compiler, and its answer as a stage."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from torch import Tensor
+
+from pipeline.compiler.artifact import save
+from pipeline.compiler.candidate import Search, tuner_in
+from pipeline.compiler.driver import Built, Request
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.stages.api import Runner, Traffic, Workload
+
+
+def request_of(workload: Workload, tuning_folder: str | None, search: Search, kept: Sequence[str]) -> Request:
+    """Return what the compiler is asked for; arguments as of the stages' `build`."""
+    tuner = tuner_in(tuning_folder)
+    return Request(workload.model, workload.inputs[0], tuner, search, kept, workload.layout, progress=workload.progress)
+
+
+def runner_of(built: Built, workload: Workload) -> Runner:
+    """Return a compiled network as a stage."""
+    measured = built.candidates_measured
+
+    def keep(folder: Path) -> list[Path]:
+        assert built.lowered is not None
+        return save(built.lowered, workload.inputs[0], folder / "net")
+
+    return Runner(
+        built.run,
+        built.description,
+        Execution(**vars(built.properties)),
+        built.details,
+        compile_facts=None if measured is None else lambda: CompileFacts(candidates_measured=measured),
+        save=None if built.lowered is None else keep,
+        uncaptured=built.call,
+        traffic=None if built.moved_bytes is None else partial(_traffic, built.moved_bytes),
+    )
+
+
+def _traffic(moved_bytes: int, *_: Tensor) -> Traffic:
+    return moved_bytes, "Inductor"

@@ -1,0 +1,455 @@
+"""The driver: the fastest candidate that is right runs, is named and saved; a second build makes it alone."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from models.unet import UNet
+from pipeline.compiler import agreement, candidate, driver
+from pipeline.compiler.artifact import load, save
+from pipeline.compiler.autotune import NothingRunsError
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.candidate import Properties
+from pipeline.compiler.custom_ops import REFERENCE
+from pipeline.compiler.driver import (
+    Built,
+    best_form,
+    build,
+    by_inductor_alone,
+    composed_flops,
+    digest_of,
+    fastest,
+    fastest_or_known,
+    uncompiled,
+    values_digest,
+    without_fp8,
+)
+from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.half import half_net
+from pipeline.compiler.lowering import Plan
+from pipeline.kernels.common import capability
+from tests.compiler.made_up_gpu import (
+    MOVED,
+    all_by_references,
+    as_it_is,
+    exported_once,
+    images,
+    no_gpu,
+    request,
+    rewritten,
+    small_unet,
+    times,
+)
+from tests.compiler.nets import lively
+from tests.input_nets import SEVERAL, of_masked
+
+__all__ = ["exported_once", "no_gpu"]  # fixtures
+FIRST, SECOND = images()
+BARRED = "compute capability 7.5 has no asynchronous copies to shared memory: they came with 8.0"
+INDUCTOR: Final = "Inductor"
+REWRITTEN, OURS = "Inductor of the rewritten net", "own kernels"
+CHOSEN = "the fastest of what was tried"
+NONE_SUITS = "no layer of the net suits the project's kernels"
+
+
+def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> Built:
+    """A network built in fp16, its choices in a folder."""
+    made = rewritten(net, folder, **named)
+    return fastest_or_known(made, without_fp8(made), given)
+
+
+def failing(text: str) -> Callable[..., Any]:
+    """Stand in for what fails."""
+
+    def fail(*_: object, **__: object) -> Any:
+        raise RuntimeError(text)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("barred", "said"),
+    [
+        (None, ""),
+        ("too new", "; kernels are barred: too new; by the library as the kernel failed: 1, such as head (no fit)"),
+    ],
+)
+def test_the_record_says_what_matched_and_what_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
+) -> None:
+    monkeypatch.setattr(driver, "reaching_views_barred", lambda: barred)
+    times(monkeypatch, 1.0, 2.0)
+    progress: list[str] = []
+    net = small_unet()
+    made = rewritten(net, tmp_path, progress=progress.append)
+    own = made.candidate({}, "fp16")
+    assert own is not None
+    own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
+    built = fastest(made, [own, made.by_inductor])
+    assert built.description == f"fp16, 6 layers by own kernels, the rest by Inductor, one CUDA graph{said}"
+    assert built.details["kernels_failed"] == own.plan.failed
+    assert built.properties == Properties(
+        "fp16", provider="own kernels", own_kernels=6, layer_flops=composed_flops(made.net)
+    )
+    assert built.candidates_measured == 5
+    assert built.details["kernels_barred"] == (barred or "")
+    assert built.details["candidates_ms"] == {OURS: 1.0, INDUCTOR: 2.0}
+    assert built.details["passes"]["fold_head"] == ["decoder.0.3"]
+    assert list(built.details["choices"].values()) == [REFERENCE] * 6
+    assert built.moved_bytes == MOVED
+    assert progress == ["exporting the net", "6 layers by own kernels, the rest by Inductor", "all of it by Inductor"]
+    with torch.no_grad():
+        assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
+
+
+def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graph has none of the project's operations, whatever the kernels' passes did to the network afterwards."""
+    times(monkeypatch, 2.0, 1.0)
+    net = small_unet()
+    made = rewritten(net, tmp_path, "never")
+    built = fastest(made, [made.candidate({}, "fp16"), made.by_inductor])
+    assert built.description == "fp16, all by Inductor, one CUDA graph"
+    assert built.properties == Properties("fp16")
+    assert built.details["choices"] == {}
+    assert built.lowered is None
+    assert made.by_inductor is not None
+    assert built.run is made.by_inductor.captured
+    module = made.by_inductor.call
+    assert isinstance(module, fx.GraphModule)
+    targets = " ".join(str(node.target) for node in module.graph.nodes)
+    assert not re.search("unet_ladder|kernel_layer|batch_norm", targets)
+    with torch.no_grad():
+        assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
+
+
+def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times(monkeypatch, 2.0, 1.0)
+    built = whole(small_unet(), tmp_path)
+    assert built.lowered is not None
+    written = save(built.lowered, FIRST, tmp_path / "artefact")
+    assert {path.name for path in written} == {"net.pt2", "about.json"}
+    with torch.no_grad():
+        assert torch.equal(load(written[0].parent)(FIRST), built.run(FIRST))
+
+
+def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Plan:
+        raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
+
+    made = rewritten(small_unet(), tmp_path, "never")
+    assert made.by_inductor is not None
+    monkeypatch.setattr(driver, "choose", fail)
+    assert made.candidate({}, "fp16") is None
+    monkeypatch.setattr(driver, "choose", all_by_references)
+    monkeypatch.setattr(candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), MOVED))
+    assert made.candidate({}, "fp8") is None
+    built = fastest(made, [None, made.by_inductor])
+    failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
+    assert built.details["refused"].keys() == {"fp16", "fp8"}
+    assert built.details["refused"]["fp16"] == failed
+    wrong = built.details["refused"]["fp8"]
+    told = r"its logits are 1 off those of the net by Inductor \(relative L2\), and 1 off those in fp32, .*"
+    assert re.fullmatch(f"WrongAnswerError: {told}", wrong)
+    assert built.description == (
+        f"fp16, all by Inductor, one CUDA graph; fp16 was refused: {failed}; fp8 was refused: {wrong}"
+    )
+
+
+def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate, "compile_counting_bytes", failing("no compiler here"))
+    made = driver.Rewritten(request(small_unet(), tmp_path), "no TMA")
+    assert made.by_inductor is None
+    built = fastest(made, [made.by_inductor])
+    assert built.description == "fp16 half net in one CUDA graph: RuntimeError: no compiler here"
+
+
+def test_a_net_without_a_layer_for_the_kernels_has_one_candidate(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.AvgPool2d(2), nn.Upsample(scale_factor=2), nn.Softplus())
+    built = whole(net, tmp_path, search="never")
+    assert built.details["candidates_ms"] == {INDUCTOR: 0.0}
+    assert built.properties.own_kernels == 0
+
+
+class Deciding(nn.Module):
+    """Looks at the values of its last input: no single graph."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return inputs[0] if float(inputs[-1].sum()) > 0 else -inputs[0]
+
+
+def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path: Path) -> None:
+    asked = request(Deciding(), tmp_path)
+    with pytest.raises(UnsupportedError) as caught:
+        driver.Rewritten(asked, None)
+    built = uncompiled(half_net(asked.network, torch.float16, asked.inputs), asked, str(caught.value))
+    assert "half net in one CUDA graph" in built.description
+    assert built.details["not_rewritten"] == str(caught.value)
+    assert built.lowered is None
+    assert built.run(FIRST).dtype == torch.float16
+
+
+def test_a_net_with_graph_breaks_runs_as_compile_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uncaptured, as a graph would hold one branch; its answer may be changed in place."""
+    monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    built = by_inductor_alone(request(Deciding(), tmp_path, "never"), "torch can't export it")
+    why = "torch can't export it; as one graph by Inductor: RuntimeError: graph break"
+    assert built.description == f"fp16, by Inductor, with graph breaks: {why}"
+    assert built.details == {"not_rewritten": why}
+    assert (built.properties.provider, built.properties.captured) == (INDUCTOR, False)
+    assert torch.equal(built.run(-FIRST).mul_(1), built.run(FIRST))
+
+
+def test_where_nothing_compiles_or_captures_it_the_half_net_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
+    monkeypatch.setattr(torch, "compile", lambda _: failing("no compiler"))
+    asked = request(Deciding(), tmp_path, "never")
+    built = by_inductor_alone(asked, "no export")
+    why = "no export; as one graph by Inductor: RuntimeError: graph break; in pieces: RuntimeError: no compiler"
+    assert built.description == f"fp16 half net in one CUDA graph: {why}"
+    monkeypatch.setattr(driver, "Captured", failing("not while capturing"))
+    built = by_inductor_alone(asked, "no export")
+    assert built.description == f"fp16 half net uncaptured: {why}; captured: RuntimeError: not while capturing"
+    assert not built.properties.captured
+    assert built.run(FIRST).dtype == torch.float16
+
+
+@pytest.mark.parametrize("failure", ["export", "rewrite"])
+def test_what_cannot_be_rewritten_is_left_to_inductor(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all its inputs, and the reason."""
+    make, inputs = SEVERAL["masked"]
+    asked = request(lively(make()), tmp_path, "never", inputs=inputs())
+    if failure == "export":
+        row = Batch((torch.rand(2, 3, 8, 8), torch.tensor([1, 2])), ("batch", "sign"))
+        asked = request(Deciding(), tmp_path, "never", inputs=row)
+    else:
+        monkeypatch.setattr(driver, "rewrite", failing("no such node"))
+    built = best_form(asked, lambda: None, lambda net: fastest_or_known(net, without_fp8(net)))
+    whys = {"export": "torch.export can't take the net", "rewrite": "a rewrite failed: RuntimeError: no such node"}
+    assert built.details["not_rewritten"].startswith(whys[failure])
+    with torch.no_grad():
+        assert torch.allclose(built.run(*asked.inputs).float(), asked.network(*asked.inputs), atol=2e-2)
+
+
+def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> None:
+    rows = of_masked()
+    numbers = Batch((rows.tensors[1], rows.tensors[0]), ("kind", "image"))
+
+    class Second(nn.Module):
+        def forward(self, _: Tensor, image: Tensor) -> Tensor:
+            return image
+
+    built = best_form(request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten"))
+    why = "the project's kernels are for images and volumes, and this net's input has 1 axes"
+    assert built.details["not_rewritten"] == why
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@torch.no_grad()
+def test_nets_of_several_inputs_are_saved_and_known_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, 2.0, 1.0)
+    make, inputs = SEVERAL[name]
+    torch.manual_seed(0)
+    net, given, other = lively(make()), inputs(), inputs()
+    built = whole(net, tmp_path, search="never", inputs=given).owned_up("fp16")
+    assert (built.properties.provider, built.properties.instead) == (OURS, "")
+    assert built.details["refused"] == {}
+    assert torch.allclose(built.run(*other), net(*other), atol=2e-2)
+    assert built.lowered is not None
+    written = save(built.lowered, given, tmp_path / "artefact")
+    assert torch.equal(load(written[0].parent)(*other), built.run(*other))
+    times(monkeypatch)
+    assert whole(net, tmp_path, search="never", inputs=given).details["known"]
+
+
+def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None:
+    """An earlier build's choice isn't taken for it."""
+    make, inputs = SEVERAL["conditioned"]
+    given = inputs()
+    at = given.names.index("encoder_hidden_states")
+    longer = [torch.cat([part] * 2, 1) if place == at else part for place, part in enumerate(given)]
+    one = rewritten(lively(make()), tmp_path, inputs=given)
+    digest = digest_of(one, [])
+    one.request = replace(one.request, inputs=Batch(tuple(longer), given.names))
+    assert digest_of(one, []) != digest
+
+
+@pytest.mark.usefixtures("exported_once")
+def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reports what was measured then; for other givens all is built and timed again, and for a wrong winner too."""
+    times(monkeypatch, 2.0, 1.0)
+    said: list[str] = []
+    first = whole(small_unet(), tmp_path, progress=said.append).details
+    assert first["candidates_ms"] == {INDUCTOR: 2.0, OURS: 1.0}
+    assert "all of it by Inductor" in said
+    times(monkeypatch)
+    said.clear()
+    assert whole(small_unet(), tmp_path, progress=said.append).details == {**first, "known": True}
+    assert "all of it by Inductor" not in said
+    times(monkeypatch, 2.0, 1.0)
+    assert "known" not in whole(small_unet(), tmp_path, "something else").details
+    times(monkeypatch)
+    distances = cycle([0.9, 0.9, 0.01])  # from the plain net, from fp32, and the plain net's own
+    monkeypatch.setattr(agreement, "distance", lambda *_: next(distances))
+    details = whole(small_unet(), tmp_path).details
+    assert "known" not in details
+    assert "0.9 off those of the net by Inductor" in str(details["refused"])
+
+
+@pytest.mark.usefixtures("exported_once")
+@pytest.mark.parametrize(
+    ("passes", "summed", "given", "candidates", "kept"),
+    [
+        ({}, ["a"], (2.0, 1.0), [INDUCTOR, OURS], None),
+        ({"norm in a pass": 1}, [], (2.0, 1.0), [INDUCTOR, OURS], None),
+        ({"norm in a pass": 1}, ["a"], (3.0, 1.0, 2.0), [INDUCTOR, OURS, "own kernels and norms"], None),
+        (
+            {"norm in a pass": 1},
+            ["a"],
+            (3.0, 2.0, 1.0),
+            [INDUCTOR, OURS, "own kernels and norms"],
+            {"norm in a pass": 1},
+        ),
+    ],
+)
+def test_norms_by_own_kernels_are_a_candidate_of_their_own(
+    passes: dict[str, int],
+    summed: list[str],
+    given: tuple[float, ...],
+    candidates: list[str],
+    kept: dict[str, int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where a kernel has summed for a norm and a pass was taken over; timed beside the others, it wins or doesn't."""
+    times(monkeypatch, *given)
+    monkeypatch.setattr(driver, "put_own_norms", lambda *_: passes)
+    made = rewritten(small_unet(), tmp_path)
+    made.net.matched["sum_where_made"] = summed
+    details = fastest_or_known(made, without_fp8(made)).details
+    assert list(details["candidates_ms"]) == candidates
+    assert details.get("norms") == kept
+
+
+@pytest.mark.parametrize("spoil", [lambda value: value + 1, lambda value: value.flip(0)])
+def test_other_values_have_another_digest(spoil: Callable[[Tensor], Tensor]) -> None:
+    value = torch.arange(6.0).reshape(2, 3)
+    assert values_digest([value]) == values_digest([value.clone()]) != values_digest([spoil(value)])
+
+
+@pytest.fixture
+def turing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU as a T4 is; nothing may be compiled for a kernel, nor a layer's tiles be chosen."""
+    monkeypatch.setattr(driver, "barred_on", lambda _, dtype: capability.supported((7, 5), dtype))
+    for name in ("programs_of", "choose"):
+        monkeypatch.setattr(driver, name, failing("a kernel"))
+
+
+@pytest.mark.usefixtures("turing")
+def test_without_kernels_the_composed_net_runs_where_it_is_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reason and what ran is said, and no kernel called; what is saved runs again; a second build knows."""
+    times(monkeypatch, 2.0, 1.0)
+    net = small_unet()
+    built = build(request(net, tmp_path, "never"))
+    assert built.description == f"fp16, all by {REWRITTEN}, one CUDA graph; kernels are barred: {BARRED}"
+    assert built.details["candidates_ms"] == {INDUCTOR: 2.0, REWRITTEN: 1.0}
+    assert built.details["kernels_barred"] == BARRED
+    assert built.details["passes"]["compose_by_library"] == ["decoder.0.0"]
+    assert list(built.details["choices"].values()) == ["library"]
+    how = built.properties
+    assert (how.provider, how.own_kernels, list(how.layer_flops)) == (INDUCTOR, 0, ["decoder.0.0"])
+    assert how.instead == f"all of it by Inductor, in fp16: {BARRED}"
+    module = built.call
+    assert isinstance(module, fx.GraphModule)
+    targets = " ".join(str(node.target) for node in module.graph.nodes)
+    assert not re.search("unet_ladder|conv_transpose2d", targets)
+    with torch.no_grad():
+        assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
+        assert built.lowered is not None
+        saved = load(save(built.lowered, FIRST, tmp_path / "artefact")[0].parent)
+        assert torch.equal(saved(FIRST), built.run(FIRST))
+    times(monkeypatch)
+    again = build(request(net, tmp_path, "never"))
+    assert (again.details["known"], again.description) == (True, built.description)
+
+
+@pytest.mark.usefixtures("turing")
+def test_without_kernels_inductor_runs_where_it_is_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it does where a composed network is wrong."""
+    times(monkeypatch, 1.0, 2.0)
+    built = build(request(small_unet(), tmp_path, "never"))
+    assert built.description == f"fp16, all by Inductor, one CUDA graph; kernels are barred: {BARRED}"
+    assert built.details["candidates_ms"] == {INDUCTOR: 1.0, REWRITTEN: 2.0}
+
+    def wrong(module: fx.GraphModule, *_: object, mode: str) -> Any:
+        composed = any(node.op == "call_module" for node in module.graph.nodes)
+        return (lambda x: 2 * module(x), MOVED) if composed else as_it_is(module, mode=mode)
+
+    monkeypatch.setattr(candidate, "compile_counting_bytes", wrong)
+    built = build(request(small_unet(), tmp_path / "wrong", "never"))
+    assert built.details["refused"][REWRITTEN].startswith("WrongAnswerError: its logits are 1 off")
+    assert f"kernels are barred: {BARRED}; {REWRITTEN} was refused: " in built.description
+
+
+@pytest.mark.usefixtures("turing")
+def test_without_kernels_concatenations_are_joined_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing is composed; a network with nothing to rewrite has one candidate."""
+    times(monkeypatch, 2.0, 1.0)
+    torch.manual_seed(0)
+    net = UNet(base=16, depth=1, upsampling="bilinear")
+    built = build(request(net, tmp_path, "never"))
+    assert built.details["candidates_ms"].keys() == {INDUCTOR, REWRITTEN}
+    assert built.details["choices"] == {}
+    module = built.call
+    assert isinstance(module, fx.GraphModule)
+    assert not module.graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default)
+    with torch.no_grad():
+        assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
+    plain = build(request(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU()), tmp_path, "never"))
+    assert plain.details["candidates_ms"] == {INDUCTOR: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernels", "promised", "details", "said"),
+    [
+        ("fp16", 3, "fp16", {}, ""),
+        ("fp8", 3, "fp8", {}, ""),
+        ("fp8", 3, "fp16", {}, ""),
+        ("fp16", 0, "fp8", {"not_rewritten": "5 axes"}, "all of it by Inductor, in fp16: 5 axes"),
+        ("fp16", 0, "fp8", {"kernels_barred": "no TMA"}, "all of it by Inductor, in fp16: no TMA"),
+        ("fp16", 0, "fp8", {"refused": {"fp8": "wrong"}}, "all of it by Inductor, in fp16: fp8 was refused: wrong"),
+        ("fp16", 0, "fp8", {"candidates_ms": {INDUCTOR: 0.0}}, f"all of it by Inductor, in fp16: {NONE_SUITS}"),
+        ("fp16", 0, "fp8", {"candidates_ms": {INDUCTOR: 1.0, OURS: 0.9}}, f"all of it by Inductor, in fp16: {CHOSEN}"),
+        (
+            "fp16",
+            6,
+            "fp8",
+            {"candidates_ms": {INDUCTOR: 1.0, OURS: 0.9}},
+            f"6 layers by own kernels, in fp16: {CHOSEN}",
+        ),
+    ],
+)
+def test_what_runs_instead_is_said(
+    precision: Any, kernels: int, promised: Any, details: dict[str, Any], said: str
+) -> None:
+    """Kernels in fp16 keep the promise of fp16, and those in fp8 both."""
+    how = Properties(precision, provider="own kernels" if kernels else "Inductor", own_kernels=kernels)
+    assert Built(torch.relu, "", how, details).owned_up(promised).properties.instead == said
