@@ -26,8 +26,7 @@ from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.error_line import first_line
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
-from pipeline.stages.common.aot_package import build_package
-from pipeline.stages.common.cpp_compiler import package_compiler
+from pipeline.stages.common.aot_package import build_package, package_compiler
 from pipeline.stages.common.onnx_models import export
 from pipeline.stages.common.precision import half_net
 

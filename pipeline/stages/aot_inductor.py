@@ -18,8 +18,8 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
-from pipeline.stages.common.aot_package import build_package, cold_start, load_package
-from pipeline.stages.common.cpp_compiler import package_compiler
+from pipeline.stages.common.aot_loading import load_package
+from pipeline.stages.common.aot_package import build_package, cold_start, package_compiler
 from pipeline.stages.common.inductor import check_possible, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 

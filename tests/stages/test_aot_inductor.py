@@ -11,8 +11,8 @@ from torch._inductor import cpu_vec_isa
 from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
-from pipeline.stages.common import aot_loading, aot_package
-from pipeline.stages.common.cpp_compiler import PackageCompiler
+from pipeline.stages.common import aot_loading
+from pipeline.stages.common.aot_package import ColdStart, PackageCompiler, cold_start
 from tests.stages.test_own_values import WithPlaces
 from tests.stages.test_stages import built
 
@@ -32,9 +32,9 @@ class Shelf:
         self.built.append((freezing, max_autotune))
         return path
 
-    def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> aot_package.ColdStart:
+    def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> ColdStart:
         self.started.append(path)
-        return aot_package.ColdStart({"load": 0.5, "first call": 0.25})
+        return ColdStart({"load": 0.5, "first call": 0.25})
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def test_a_net_that_cannot_be_exported_is_a_failure_with_a_reason(
         built("aot_inductor", workload)
 
 
-def started(folder: Path, program: str) -> aot_package.ColdStart:
+def started(folder: Path, program: str) -> ColdStart:
     """What is made of a fresh process that runs a program in place of the package."""
     script = folder / "stands_in.py"
     script.write_text(program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aot_package, "__file__", str(script))
-        return aot_package.cold_start(folder / "package.pt2", "cpu", [torch.zeros(1, 3, 8, 8)])
+        patch.setattr(aot_loading, "__file__", str(script))
+        return cold_start(folder / "package.pt2", "cpu", [torch.zeros(1, 3, 8, 8)])
 
 
 def test_a_package_that_does_not_load_in_a_fresh_process_says_why(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_a_process_that_dies_once_it_has_answered_has_shown_what_it_takes(tmp_pa
 
 def test_each_step_of_a_cold_start_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From the import of torch to the first answer."""
-    monkeypatch.setattr(aot_package, "load_package", lambda path: torch.neg)
-    found = aot_package.steps(tmp_path, "cpu", ["float32:1,3,8,8"])
+    monkeypatch.setattr(aot_loading, "load_package", lambda path: torch.neg)
+    found = aot_loading.steps(tmp_path, "cpu", ["float32:1,3,8,8"])
     assert list(found) == ["import torch", "import torch._inductor", "open the device", "load", "first call"]
     assert all(seconds >= 0 for seconds in found.values())
 
@@ -147,7 +147,7 @@ def test_a_package_is_loaded_without_a_compiler(
     monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", OfAvx512)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: here)
     monkeypatch.setattr(torch._inductor, "aoti_load_package", lambda _: cpu_vec_isa.pick_vec_isa())
-    assert str(aot_package.load_package(tmp_path / "net.pt2")) == said
+    assert str(aot_loading.load_package(tmp_path / "net.pt2")) == said
     assert cpu_vec_isa.pick_vec_isa is asked
     assert aot_loading.known_units("AVX2") == "AVX2"
     assert aot_loading.known_units("") == ""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stages.common import cpp_compiler
-from pipeline.stages.common.cpp_compiler import PackageCompiler, package_compiler, shares_library
+from pipeline.stages.common import aot_package
+from pipeline.stages.common.aot_package import PackageCompiler, package_compiler, shares_library
 
 GXX = shutil.which("g++")
 pytestmark = pytest.mark.skipif(GXX is None, reason="needs g++")
@@ -34,7 +34,7 @@ def static(tmp_path: Path) -> str:
 def test_what_inductor_takes_is_taken_where_it_leaves_the_library_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a record then has nothing to tell."""
     assert GXX is not None
-    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: GXX)
+    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: GXX)
     assert package_compiler() == PackageCompiler(GXX)
     assert package_compiler().details == {}
 
@@ -44,7 +44,7 @@ def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
 ) -> None:
     """The wrapper stands first in the path, too, and is passed over there."""
     assert GXX is not None
-    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
     monkeypatch.setenv("PATH", f"{Path(static).parent}:{Path(GXX).parent}")
     assert package_compiler() == PackageCompiler(GXX, passed_over=static)
     assert package_compiler().details == {"cpp_compiler": GXX, "cpp_compiler_passed_over": static}
@@ -52,7 +52,7 @@ def test_another_compiler_of_the_path_links_where_the_chosen_one_is_static(
 
 def test_with_static_ones_alone_the_reason_names_the_compiler(static: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a minute of compiling, and with what to set."""
-    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(Path(static).parent)])  # the linker's own path stays
     with pytest.raises(RuntimeError, match=rf"^{re.escape(static)} links the C\+\+ library .*set CXX"):
         package_compiler()
@@ -69,9 +69,9 @@ def test_a_compiler_that_makes_nothing_is_no_choice(
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(mode)
     assert shares_library(str(broken)) is None
-    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: str(broken))
+    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: str(broken))
     assert package_compiler() == PackageCompiler(str(broken))
     package_compiler.cache_clear()
-    monkeypatch.setattr(cpp_compiler, "get_cpp_compiler", lambda: static)
+    monkeypatch.setattr(aot_package, "get_cpp_compiler", lambda: static)
     monkeypatch.setattr("os.get_exec_path", lambda: [str(broken.parent), str(Path(GXX).parent)])
     assert package_compiler() == PackageCompiler(GXX, passed_over=static)

@@ -1,4 +1,4 @@
-"""The stage of docs/usage.md declares nothing: what it runs is observed; bounds and recommendations follow from that."""
+"""The stage of docs/usage.md declares nothing: what it runs is observed, and bounds and advice follow from that."""
 
 import copy
 import re

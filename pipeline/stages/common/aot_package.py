@@ -1,24 +1,36 @@
-"""A net compiled ahead of time by AOTInductor: the package, how it is loaded, and what a fresh process takes for it.
+"""Packages of AOTInductor: how one is built, by which C++ compiler, and what a fresh process takes for it.
 
-As a program, `python aot_package.py PACKAGE DEVICE SHAPE`, it loads a package in a process that has done nothing else,
-calls it once, and prints what each step took, as JSON.
+A package holds code that uses locales (torch 2.11 parses a device's name by std::regex). With a libstdc++ of its own
+beside the one that torch loaded, it calls through the other's tables: the process dies by SIGSEGV or std::bad_cast. So
+the compiler that links it must leave the C++ library to the process.
 """
 
+import functools
 import json
+import os
 import re
-import runpy
+import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:  # a cold start imports torch by the clock
-    from torch import Tensor, nn
+import torch
+from torch import Tensor, nn
+from torch._inductor import aoti_compile_and_package
+from torch._inductor.cpp_builder import get_cpp_compiler
 
-LIMIT_SECONDS = 300
+from pipeline.compiler.network_calls import exported_program
+from pipeline.stages.common import aot_loading
+
+LIMIT_SECONDS = 300  # of a cold start
+NAMES = ("g++", "c++", "clang++")
+LIBRARIES = (b"libstdc++.so", b"libc++.so")  # GNU's and LLVM's, as a file that needs one names it
+PROBE_SECONDS = 60.0  # a second or two, unless the disk is far away
+PROBE = '#include <iostream>\nextern "C" void probe() { std::cout << 1; }\n'
 
 
 class ColdStart(NamedTuple):
@@ -38,9 +50,7 @@ class ColdStart(NamedTuple):
         return {"cold_start_seconds": self.seconds} | ({"cold_start_died": self.died} if self.died else {})
 
 
-def build_package(
-    model: "nn.Module", inputs: "Sequence[Tensor]", path: Path, freezing: bool, max_autotune: bool
-) -> Path:
+def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> Path:
     """Export a net and compile it into a package that runs without Python's source of it.
 
     Args:
@@ -55,12 +65,6 @@ def build_package(
         torch._dynamo.exc.UserError: torch.export can't take the net.
         RuntimeError: every C++ compiler links what would make the package crash.
     """
-    import torch
-    from torch._inductor import aoti_compile_and_package
-
-    from pipeline.compiler.network_calls import exported_program
-    from pipeline.stages.common.cpp_compiler import package_compiler
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with torch.inference_mode(False), torch.no_grad():
         program = exported_program(model, [part.contiguous() for part in inputs])
@@ -74,14 +78,7 @@ def build_package(
         return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
 
 
-def load_package(path: Path) -> "Callable[..., Tensor]":
-    """The net of a package, as `aot_loading` loads it: from its inputs of any shape to its answer."""
-    loading = runpy.run_path(str(Path(__file__).with_name("aot_loading.py")))  # a cold start knows no other module
-    loaded: Callable[..., Tensor] = loading["load_package"](path)
-    return loaded
-
-
-def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> ColdStart:
+def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
     """Take the package to its first answer in a fresh process.
 
     Args:
@@ -93,7 +90,7 @@ def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> ColdStart
         RuntimeError: the process gave no answer; with what it died of, or the last line that it wrote.
     """
     words = [f"{part.dtype}:{','.join(map(str, part.shape))}".removeprefix("torch.") for part in inputs]
-    command = [sys.executable, "-P", "-X", "faulthandler", __file__, str(path), device, *words]
+    command = [sys.executable, "-P", "-X", "faulthandler", aot_loading.__file__, str(path), device, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     sys.stderr.write(done.stderr)  # into the stage's log
     answer = done.stdout.strip().splitlines()[-1:]
@@ -102,7 +99,7 @@ def cold_start(path: Path, device: str, inputs: "Sequence[Tensor]") -> ColdStart
     return ColdStart(json.loads(answer[0]), cause_of_death(done) if done.returncode else "")
 
 
-def cause_of_death(done: "subprocess.CompletedProcess[str]") -> str:
+def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
     """The signal that ended a process, and where Python was; without one, the last line that it wrote, or its code."""
     if done.returncode >= 0:
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
@@ -111,41 +108,51 @@ def cause_of_death(done: "subprocess.CompletedProcess[str]") -> str:
     return f"killed by {signal.Signals(-done.returncode).name}{said}"
 
 
-def steps(path: Path, device: str, words: Sequence[str]) -> dict[str, float]:
-    """Seconds of each step of what `cold_start` does, measured in this process, which should have imported no torch.
+class PackageCompiler(NamedTuple):
+    """What links a package.
 
-    Args:
-        path: as there.
-        device: as there.
-        words: of each input its type and its shape, such as "float32:1,3,8,8".
+    Attributes:
+        used: the compiler's path or name.
+        passed_over: the one that Inductor would take, where that links the C++ library statically; else empty.
     """
-    started = time.perf_counter()
-    import torch
 
-    imported = time.perf_counter()
-    import torch._inductor.package
+    used: str
+    passed_over: str = ""
 
-    compiler_imported = time.perf_counter()
-    kinds = [word.partition(":") for word in words]
-    inputs = [
-        torch.zeros([int(length) for length in shape.split(",")], dtype=getattr(torch, dtype), device=device)
-        for dtype, _, shape in kinds
-    ]
-    on_device = time.perf_counter()
-    loaded = load_package(path)
-    ready = time.perf_counter()
-    with torch.inference_mode():
-        answer = loaded(*inputs)
-    answer.sum().item()  # waits for the device
-    answered = time.perf_counter()
-    return {
-        "import torch": imported - started,
-        "import torch._inductor": compiler_imported - imported,
-        "open the device": on_device - compiler_imported,
-        "load": ready - on_device,
-        "first call": answered - ready,
-    }
+    @property
+    def details(self) -> dict[str, object]:
+        """The same as a record shows it: nothing where it is Inductor's own choice."""
+        return {"cpp_compiler": self.used, "cpp_compiler_passed_over": self.passed_over} if self.passed_over else {}
 
 
-if __name__ == "__main__":
-    print(json.dumps(steps(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])), flush=True)  # noqa: T201
+def shares_library(compiler: str) -> bool | None:
+    """Whether a library that this compiler makes leaves the C++ library shared; None where it makes none."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "probe.cpp"), Path(folder, "probe.so")
+        source.write_text(PROBE, encoding="utf-8")
+        command = [compiler, "-shared", "-fPIC", str(source), "-o", str(made)]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, timeout=PROBE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return any(name in made.read_bytes() for name in LIBRARIES) if done.returncode == 0 else None
+
+
+@functools.cache
+def package_compiler() -> PackageCompiler:
+    """Inductor's own choice, or the first compiler of the path that leaves the C++ library shared.
+
+    Raises:
+        RuntimeError: every compiler that is found links it statically.
+    """
+    chosen = get_cpp_compiler()
+    if not sys.platform.startswith("linux") or shares_library(chosen) is not False:  # None: in Inductor's own words
+        return PackageCompiler(chosen)
+    found = [shutil.which(name, path=folder) for name in NAMES for folder in os.get_exec_path()]
+    other = next((path for path in found if path is not None and shares_library(path)), None)
+    if other is None:
+        raise RuntimeError(
+            f"{chosen} links the C++ library into a package, which then crashes beside torch's; "
+            "set CXX to a compiler that links it dynamically"
+        )
+    return PackageCompiler(other, passed_over=chosen)
