@@ -1,17 +1,16 @@
-"""What each rung took away: neighbours on the way to the winner compared by class of work."""
+"""The time that each rung took away: neighbours on the way to the winner compared by class of work."""
 
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pipeline.analysis.bottleneck import SEEN_SHARE, idle_share, kernels_share, named_share
-from pipeline.analysis.layer_figures import seconds_above_by_level, seconds_below
-from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.time_shares import MATRIX_WORK
+from pipeline.analysis.bottleneck import MATRIX_WORK, SEEN_SHARE, idle_share, kernels_share, named_share
+from pipeline.analysis.roofline import seconds_above_by_level, seconds_below
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS, moved
 from pipeline.records.diagnostics import KernelClass, Profile
-from pipeline.stats.ranking import seconds_per_image
 
 LEAST_SHARE = 0.05  # of the change, or of the later stage's time: a class that changed by so much is named
 NEXT_TO_NOTHING = 0.01  # of a stage's time: what a profile shows of a runtime that hides its work
@@ -95,12 +94,12 @@ class Remaining:
 
 
 def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
-    """The rungs from the first ranked one to the winner, and the names of those left out between them.
+    """Return the rungs from the first ranked one to the winner, and the names of those left out between them.
 
     A rung that is not faster than the best before it by at least the minimum detectable effect is left out, and so is
     one whose own ratio isn't resolved; the baseline, to which the ratios are, begins the way all the same.
     """
-    each = seconds_per_image(summary.run)
+    each = summary.image_seconds
     names = [stage.name for stage in summary.ranked]
     if summary.ranking.winner not in names:
         return [], []
@@ -115,44 +114,27 @@ def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:
 
 
 def steps(summary: RunSummary) -> list[Step]:
-    """Each rung on the way to the winner against the one before it.
+    """Compare each rung on the way to the winner with the one before it.
 
     Empty with fewer than two, and where the baseline drifted: then the profiles are of moments that don't compare.
     """
-    each = seconds_per_image(summary.run)
-    if not each or summary.doubt == "baseline drifted":  # without any, a batch that is no number may have been refused
+    if summary.doubt == "baseline drifted":
         return []
-    size = summary.run.batch_size
-    calls = {name: seconds * size for name, seconds in each.items()}
-    effect, baseline = summary.ranking.noise.least, summary.run.baseline
-    tied = {summary.ranking.winner, *summary.ranking.ties}
-    return [
-        _alike(before, after, calls)
-        if {before.name, after.name} <= tied
-        else _step(before, after, calls, effect, baseline)
-        for before, after in pairwise(way(summary)[0])
-    ]
+    return [_step(summary, before, after) for before, after in pairwise(way(summary)[0])]
 
 
-def _alike(before: StageSummary, after: StageSummary, calls: dict[str, float]) -> Step:
-    return Step(before.name, after.name, calls[before.name], calls[after.name], "no difference")
-
-
-def _step(before: StageSummary, after: StageSummary, calls: dict[str, float], effect: float, baseline: str) -> Step:
-    """One rung after another; that it differs from the baseline its own interleaved samples say before any effect."""
-    old, new = calls[before.name], calls[after.name]
-
-    def found(finding: Finding, unseen: str = "", share: float | None = None) -> Step:
-        return Step(before.name, after.name, old, new, finding, unseen, share)
-
-    told = before.name == baseline and after.compared.outcome in ("faster", "slower")
-    if abs(new - old) < effect * old and not told:
-        return _alike(before, after, calls)
+def _step(summary: RunSummary, before: StageSummary, after: StageSummary) -> Step:
+    """Compare two rungs; that one differs from the baseline its own interleaved samples say before any effect."""
+    old, new = (summary.image_seconds[stage.name] * summary.run.batch_size for stage in (before, after))
+    told = before.name == summary.baseline and after.compared.outcome in ("faster", "slower")
+    tied = {before.name, after.name} <= {summary.ranking.winner, *summary.ranking.ties}
+    if tied or (abs(new - old) < summary.ranking.noise.least * old and not told):
+        return Step(before.name, after.name, old, new, "no difference")
     for stage in (before, after):
-        if (seen := told_share(stage)) is None:
-            return found("no profile", stage.name)
-        if hides(stage):
-            return found("hidden", stage.name, seen)
+        seen = told_share(stage)
+        if seen is None or hides(stage):
+            finding: Finding = "no profile" if seen is None else "hidden"
+            return Step(before.name, after.name, old, new, finding, stage.name, seen)
     return _attributed(before, after, old, new)
 
 
@@ -168,19 +150,13 @@ def _attributed(before: StageSummary, after: StageSummary, old: float, new: floa
 
 
 def explains(classes: tuple[ClassChange, ...], change: float) -> bool:
-    """Whether the named classes together have the change's sign and leave no more than three quarters over."""
+    """Return whether the named classes have the change's sign and leave at most three quarters of it over."""
     named = sum(each.seconds for each in classes)
     return named * change > 0 and abs(change - named) <= MOST_LEFT * abs(change)
 
 
-def _idles(stage: StageSummary) -> bool:
-    """Whether the GPU had little to do in the profile too: then the time without kernels is idle, not unseen."""
-    idle = idle_share(stage.stage)
-    return idle is not None and idle > 1 - SEEN_SHARE
-
-
 def _classes(first: Profile, second: Profile, change: float, after: float) -> tuple[ClassChange, ...]:
-    """The classes that changed by enough to be named, by the share of the change or of the later stage's time."""
+    """Return the classes that changed by enough, as a share of the change or of the later stage's time."""
     old, new = by_class(first), by_class(second)
     launched, launches = launches_by_class(first), launches_by_class(second)
     moved_by = {kind: new.get(kind, 0.0) - old.get(kind, 0.0) for kind in {*old, *new}}
@@ -192,15 +168,15 @@ def _classes(first: Profile, second: Profile, change: float, after: float) -> tu
 
 
 def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, float] | None:
-    """The idle shares of both, each from its own profile; None where they are close, or no GPU idles."""
+    """Return the idle shares of both, each from its own profile; None where they are close, or no GPU idles."""
     old, new = before.bottleneck.evidence.idle_told, after.bottleneck.evidence.idle_told
     return (old, new) if old is not None and new is not None and abs(new - old) >= IDLE_CHANGE else None
 
 
 def largest_step(summary: RunSummary) -> Step | None:
-    """The rung that took the most time away, of those from the run's baseline on; None where none is shown to.
+    """Return the rung that took the most time away, of those from the baseline on; None where none is shown to.
 
-    What comes before autocast, on a GPU, nobody runs who cares for speed, and eager may have been ill.
+    On a GPU, stages before autocast are not what people run for speed, and eager may have been ill.
     """
     names = [stage.name for stage in summary.stages]
     first = names.index(summary.baseline) if summary.baseline in names else 0
@@ -211,7 +187,7 @@ def largest_step(summary: RunSummary) -> Step | None:
 
 
 def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
-    """What the winner and the baseline move and launch; None where unknown, or counted differently."""
+    """Return what the winner and the baseline move and launch; None where unknown, or counted differently."""
     baseline = summary.stage(summary.run.baseline)
     if baseline is None or baseline is winner:
         return None
@@ -224,7 +200,7 @@ def traffic_of(summary: RunSummary, winner: StageSummary) -> Traffic | None:
 
 
 def remaining(winner: StageSummary) -> Remaining | None:
-    """The level with the most time above its roofline; the longest class of work where no layer's time is known.
+    """Return the level with the most time above its roofline; the longest class of work where layers are unknown.
 
     None of a class with less than a twentieth of the time, nor where the profile hides most of it.
     """
@@ -244,14 +220,14 @@ def remaining(winner: StageSummary) -> Remaining | None:
 
 
 def seen_share(stage: StageSummary) -> float | None:
-    """How much of a stage's time its kernels or operators in the profile add up to; None at another pace."""
+    """Return how much of a stage's time its kernels or operators in the profile add up to; None at another pace."""
     if stage.seconds is None or stage.bottleneck.reason == "other pace":
         return None
     return kernels_share(stage.stage, stage.seconds.value)
 
 
 def told_share(stage: StageSummary) -> float | None:
-    """The same, on a CPU without what has no class, which may be all of a program under one name."""
+    """Return the same, on a CPU without what has no class, which may be all of a program under one name."""
     if stage.seconds is None or stage.stage.profile is None:
         return None
     share = kernels_share if stage.bottleneck.on_gpu else named_share
@@ -259,21 +235,22 @@ def told_share(stage: StageSummary) -> float | None:
 
 
 def hides(stage: StageSummary) -> bool:
-    """Whether most of a stage's time goes where its profile names no work, though the GPU doesn't idle there."""
-    told = told_share(stage)
-    return told is not None and told < SEEN_SHARE and not _idles(stage)
+    """Return whether most of a stage's time goes where its profile names no work, though the GPU doesn't idle there."""
+    told, idle = told_share(stage), idle_share(stage.stage)
+    idles = idle is not None and idle > 1 - SEEN_SHARE
+    return told is not None and told < SEEN_SHARE and not idles
 
 
 def hides_all(stage: StageSummary) -> bool:
-    """Whether what its profile shows can't be counted: next to nothing of it, or on a CPU too little.
+    """Return whether the profile shows too little to count: next to nothing, or on a CPU less than half.
 
-    A GPU's profile has every kernel that was launched; on a CPU a runtime runs the net as one operator of its own.
+    A GPU's profile has every kernel that was launched; on a CPU a runtime runs the network as one operator of its own.
     """
     return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
 
 
 def by_class(profile: Profile) -> dict[KernelClass, float]:
-    """Seconds per call of every class of work."""
+    """Return seconds per call of every class of work."""
     total: dict[KernelClass, float] = defaultdict(float)
     for row in profile.kernels:
         total[row.kind] += row.seconds_per_call
@@ -281,7 +258,7 @@ def by_class(profile: Profile) -> dict[KernelClass, float]:
 
 
 def launches_by_class(profile: Profile) -> dict[KernelClass, float]:
-    """Launches per call of every class of work."""
+    """Return launches per call of every class of work."""
     total: dict[KernelClass, float] = defaultdict(float)
     for row in profile.kernels:
         total[row.kind] += row.launches_per_call

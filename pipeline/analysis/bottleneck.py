@@ -1,4 +1,9 @@
-"""What limits a stage, or a layer of it: arithmetic, memory, or the overhead around the kernels."""
+"""What limits a stage, or a layer of it: arithmetic, memory, or the overhead around the kernels.
+
+Kernels that multiply no matrices pass over memory and do little else. How near those come to the bandwidth is judged
+by the bytes that the program's operators or kernels must move, each once, and never by the GPU's counters: a run with
+counters and one without must name the same bottleneck.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,15 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from pipeline.analysis.host_time import IDLE_WORTH_NAMING
-from pipeline.analysis.layer_figures import LayerFigures, combined
-from pipeline.analysis.roofline import Gap, Roofline, gap, roofline_of
-from pipeline.analysis.time_shares import TimeShares, arithmetic_seconds, time_shares
+from pipeline.analysis.roofline import Gap, LayerFigures, Roofline, combined, gap
 from pipeline.analysis.traffic import Moved, moved
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import BatchGrowth
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.drift import drifts_of, is_unfair, taken_by_others
+from pipeline.stats.intervals import drifts_of, is_unfair, taken_by_others
 
 Kind = Literal["compute-bound", "memory-bound", "mixed", "overhead-bound", "below both roofs", "unknown"]
 Reason = Literal[
@@ -28,9 +30,15 @@ Reason = Literal[
     "not profiled",
     "far below",
 ]
+Floor = tuple[float, float]  # seconds of a layer at the arithmetic and at the memory roof
 
+MATRIX_WORK = ("convolution", "matmul")
+NEAR_ARITHMETIC = 0.5  # of the roofline, from which matrix work counts as near it
+NEAR_BANDWIDTH = 0.25  # the same of passes over memory: their bytes are a lower bound
+WHOLE_NET = 0.9  # of its FLOPs that the timed layers must hold, or the network's layers stand for them
 MOST_OF_THE_TIME = 0.6  # in work near one roof, from which that roof names the bottleneck
 IDLE_MOST = 0.5  # of the time without any kernel: above it, most of the time is not the GPU's
+IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 # Twice the images take less than 1.23 times as long, or four times the pixels less than 1.52 times: at least 62 or 55 %
 # of the time does not depend on the work. By pixels, on two EPYC cores, fp32, batch 1, of models.bottleneck_nets:
 # ManyTinyLayers 0.18 at 8×8, 0.24 at 16×16, 0.42 at 32×32, 1.26 at 64×64; WidePointwise 1.56 and LargeChannels 0.72 at
@@ -42,13 +50,27 @@ SEEN_SHARE = 0.5  # of a stage's time that its profile must account for; below i
 
 
 @dataclass(frozen=True)
+class TimeShares:
+    """Shares of the kernels' time, or of the operators' on a CPU; `compute`, `memory` and `far` add up to 1."""
+
+    compute: float  # in matrix work near the arithmetic roof
+    memory: float  # in matrix work near the bandwidth, and in passes over memory
+    far: float  # in work that is known to be far below both
+    matrix: float  # in all matrix work; the rest passes over memory
+    matrix_reach: float | None  # the time of the matrix work on its rooflines over its time; None without any
+    # Of the bandwidth, by the passes over memory, at the least. None where unknown, and where it would be above 1: then
+    # the matrix work moved more than the least that is known of it.
+    passes_reach: float | None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The figures that decide, and those that a reader wants beside them; None where one isn't known."""
 
-    compute: float | None  # share of the FLOP/s at the peak, over the whole call
-    memory: float | None  # share of the measured bandwidth, over the whole call
-    idle: float | None  # share of the profiled time in which no kernel runs
-    slope: float | None  # of the time with the batch; 1 grows with it, 0 does not
+    compute: float | None = None  # share of the FLOP/s at the peak, over the whole call
+    memory: float | None = None  # share of the measured bandwidth, over the whole call
+    idle: float | None = None  # share of the profiled time in which no kernel runs
+    slope: float | None = None  # of the time with the batch; 1 grows with it, 0 does not
     image_slope: float | None = None  # the same with the pixels of an image, on a CPU
     shares: TimeShares | None = None  # of the kernels' time near each roof; None where the profile sees too little
     unfilled: float | None = None  # of an unprofiled call, what its kernels leave: the profiler makes the host slower
@@ -56,13 +78,13 @@ class Evidence:
 
     @property
     def idle_at_least(self) -> float | None:
-        """What decides: a GPU that waits under the profiler alone waits for the profiler."""
+        """The idle share that decides: a GPU that waits under the profiler alone waits for the profiler."""
         known = [share for share in (self.idle, self.unfilled) if share is not None]
         return min(known) if self.idle is not None else None
 
     @property
     def idle_told(self) -> float | None:
-        """Idle under the profiler; None where it waits for the profiler alone, as kernels fill an unprofiled call."""
+        """The idle share under the profiler; None where kernels fill an unprofiled call."""
         filled = self.unfilled is not None and self.unfilled < IDLE_WORTH_NAMING
         return None if filled and self.idle is not None and self.idle >= IDLE_WORTH_NAMING else self.idle
 
@@ -76,13 +98,57 @@ class Bottleneck:
     evidence: Evidence
     roofline: Roofline | None = None
     gap: Gap | None = None  # why there is no roofline
-    has_flops: bool = True  # whether the record counts the net's FLOPs
+    has_flops: bool = True  # whether the record counts the network's FLOPs
     moved: Moved | None = None  # the bytes that the share of the bandwidth is of
     on_gpu: bool = False
 
 
+def bottleneck_of(
+    run: RunRecord,
+    stage: StageRecord,
+    roofline: Roofline | None,
+    layers: Sequence[LayerFigures],
+    interleaved: float | None,
+    pace: float | None,
+) -> Bottleneck:
+    """Decide what limits a stage.
+
+    Args:
+        run: the record that it is of.
+        stage: the stage.
+        roofline: of its precision, if one is known.
+        layers: its layers, if its profile shows them.
+        interleaved: seconds per call beside the baseline, as its profile is held against; None if not measured.
+        pace: seconds per call at steady state.
+    """
+    if interleaved is None or pace is None:
+        return Bottleneck("unknown", "not measured", Evidence())
+    has_flops = run.reference is not None and run.reference.flops_per_image > 0
+    through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
+    on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    if not on_gpu and at_another_pace(run, stage):
+        return Bottleneck("unknown", "other pace", Evidence(), roofline, gap(run, stage), has_flops, through, on_gpu)
+    seen = kernels_share(stage, interleaved)
+    told = seen is not None and (on_gpu or named_share(stage, interleaved) >= SEEN_SHARE)
+    floors = matrix_floors(run, stage, layers, roofline) if roofline else []
+    growth = stage.diagnostics.growth if stage.diagnostics else None
+    pixels = stage.diagnostics.image_growth if stage.diagnostics else None
+    evidence = Evidence(
+        compute=sum(compute for compute, _ in floors) / pace if roofline and has_flops else None,
+        memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
+        idle=idle_share(stage) if on_gpu else None,
+        slope=growth_slope(growth),
+        image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
+        shares=time_shares(stage, floors, roofline) if roofline and told else None,
+        unfilled=1 - seen if on_gpu and seen is not None else None,
+        steepest=steepest_slope(growth),
+    )
+    kind, reason = decide(evidence, roofline is not None and has_flops)
+    return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), has_flops, through, on_gpu)
+
+
 def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]:
-    """The bottleneck of a whole stage, and the rule that named it."""
+    """Return the bottleneck of a whole stage, and the rule that named it."""
     if evidence.idle_at_least is not None and evidence.idle_at_least > IDLE_MOST:
         return "overhead-bound", "idle"
     if evidence.slope is not None and evidence.slope < FLAT_SLOPE:
@@ -98,7 +164,7 @@ def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]
 
 
 def by_time(shares: TimeShares) -> Kind:
-    """The roof near which the kernels spend most of the time; "mixed" where neither has so much."""
+    """Return the roof near which the kernels spend most of the time; "mixed" where neither has so much."""
     if shares.compute >= MOST_OF_THE_TIME:
         return "compute-bound"
     if shares.memory >= MOST_OF_THE_TIME:
@@ -107,7 +173,7 @@ def by_time(shares: TimeShares) -> Kind:
 
 
 def by_whole_call(evidence: Evidence) -> Kind:
-    """Of a stage whose profile says too little: its FLOPs at the peak may fill most of the time all the same."""
+    """Decide for a stage whose profile says too little: its FLOPs at the peak may still fill most of it."""
     if evidence.compute is None:
         return "unknown"
     if evidence.compute >= MOST_OF_THE_TIME:
@@ -116,50 +182,76 @@ def by_whole_call(evidence: Evidence) -> Kind:
     return "below both roofs" if far else "unknown"
 
 
-def bottleneck_of(
-    run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], interleaved: float | None, pace: float | None
-) -> Bottleneck:
-    """What limits a stage.
+def time_shares(stage: StageRecord, floors: Sequence[Floor], roofline: Roofline) -> TimeShares | None:
+    """Return where the time of a stage goes; None without a profile, or where the network's FLOPs are unknown."""
+    rows = stage.profile.kernels if stage.profile else []
+    total = sum(row.seconds_per_call for row in rows)
+    if not total or not floors:
+        return None
+    matrix = sum(row.seconds_per_call for row in rows if row.kind in MATRIX_WORK)
+    passes = max(0.0, total - matrix)
+    reach = sum(map(max, floors)) / matrix if matrix else None
+    through = passes_bandwidth(stage, passes, sum(memory for _, memory in floors) * roofline.bytes_per_s)
+    passes_reach = None if through is None or through > roofline.bytes_per_s else through / roofline.bytes_per_s
+    near = matrix if reach is not None and reach >= NEAR_ARITHMETIC else 0.0
+    slow = passes if passes_reach is not None and passes_reach < NEAR_BANDWIDTH else 0.0
+    compute = near * arithmetic_share(floors)
+    return TimeShares(
+        compute=compute / total,
+        memory=(near - compute + passes - slow) / total,
+        far=(matrix - near + slow) / total,
+        matrix=matrix / total,
+        matrix_reach=reach,
+        passes_reach=passes_reach,
+    )
+
+
+def matrix_floors(
+    run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], roofline: Roofline
+) -> list[Floor]:
+    """Return the layers with FLOPs on their roofs; the network's own where the profile hides them."""
+    if run.reference is None or not run.reference.flops_per_image:
+        return []
+    timed = [layer for layer in layers if layer.flops]
+    covered = {name for layer in timed for name in layer.layers}
+    known = sum(work.flops for work in run.reference.layers if work.name in covered)
+    if known >= WHOLE_NET * run.reference.flops_per_image:
+        return [(layer.compute_seconds, layer.memory_seconds) for layer in timed]
+    found = []
+    for work in run.reference.layers:
+        if work.flops:
+            own = stage.execution.layer_precision.get(work.name) if stage.execution else None
+            elements = run.batch_size * (work.read_elements + work.written_elements) + work.weight_elements
+            memory = roofline.element_bytes * elements / roofline.bytes_per_s
+            found.append((run.batch_size * work.flops / roofline.rate(own), memory))
+    return found or [(run.reference.flops_per_image * run.batch_size / roofline.flops_per_s, 0.0)]
+
+
+def arithmetic_share(floors: Sequence[Floor]) -> float:
+    """Return, of the layers' time on their rooflines, that of those for which arithmetic is the lower roof."""
+    total = sum(map(max, floors))
+    return sum(compute for compute, memory in floors if compute >= memory) / total if total else 0.0
+
+
+def passes_bandwidth(stage: StageRecord, seconds: float, matrix_bytes: float) -> float | None:
+    """Return the least bytes per second of the passes over memory; None where the program's bytes are unknown.
 
     Args:
-        run: the record that it is of.
-        stage: the stage.
-        layers: its layers, if its profile shows them.
-        interleaved: seconds per call beside the baseline, as its profile is held against; None if not measured.
-        pace: seconds per call at full load.
+        stage: with the bytes of all its operators or kernels, each once.
+        seconds: of those passes.
+        matrix_bytes: what the matrix work moves of them.
     """
-    if interleaved is None or pace is None:
-        return Bottleneck("unknown", "not measured", Evidence(None, None, None, None))
-    roofline = roofline_of(run, stage)
-    flops = run.reference.flops_per_image * run.batch_size if run.reference else 0
-    through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
-    on_gpu = run.environment is not None and is_cuda(run.environment.device)
-    if not on_gpu and at_another_pace(run, stage):
-        unknown = Evidence(None, None, None, None)
-        return Bottleneck("unknown", "other pace", unknown, roofline, gap(run, stage), bool(flops), through, on_gpu)
-    diagnostics, seen = stage.diagnostics, kernels_share(stage, interleaved)
-    told = seen is not None and (on_gpu or named_share(stage, interleaved) >= SEEN_SHARE)
-    shares = time_shares(run, stage, layers, roofline) if roofline and told else None
-    pixels = diagnostics.image_growth if diagnostics else None
-    evidence = Evidence(
-        compute=arithmetic_seconds(run, stage, layers, roofline) / pace if roofline and flops else None,
-        memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
-        idle=idle_share(stage) if on_gpu else None,
-        slope=growth_slope(diagnostics.growth if diagnostics else None),
-        image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
-        shares=shares,
-        unfilled=1 - seen if on_gpu and seen is not None else None,
-        steepest=steepest_slope(diagnostics.growth if diagnostics else None),
-    )
-    kind, reason = decide(evidence, roofline is not None and bool(flops))
-    return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), bool(flops), through, on_gpu)
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    if fusion is None or not fusion.bytes_per_call or not seconds:
+        return None
+    return max(0.0, fusion.bytes_per_call - matrix_bytes) / seconds
 
 
 def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], element_bytes: int) -> Moved:
-    """Bytes of one call through device memory, at the least, and how they are known.
+    """Return the least bytes of one call through device memory, and how they are known.
 
     By the GPU's counters; else those counted while the stage ran, which include what runs between layers; else its
-    layers', according to the net.
+    layers', according to the network.
     """
     known = moved(stage)
     if known.amount is not None:
@@ -175,7 +267,7 @@ def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFig
 
 
 def idle_share(stage: StageRecord) -> float | None:
-    """The share of a profiled call in which no kernel runs, all from the one pass; None where that wasn't recorded."""
+    """Return the share of a profiled call in which no kernel runs; None where that wasn't recorded."""
     split = stage.diagnostics.split if stage.diagnostics else None
     if split is not None and split.device_seconds is not None and split.wall_seconds > 0:
         return max(0.0, 1 - split.device_seconds / split.wall_seconds)
@@ -184,42 +276,43 @@ def idle_share(stage: StageRecord) -> float | None:
 
 
 def kernels_share(stage: StageRecord, seconds: float) -> float | None:
-    """What the profile's kernels, or operators, fill of a call that takes so long; None without a profile."""
+    """Return what the profile's kernels, or operators, fill of a call of `seconds`; None without a profile."""
     if stage.profile is None or not stage.profile.kernels or seconds <= 0:
         return None
     return sum(kernel.seconds_per_call for kernel in stage.profile.kernels) / seconds
 
 
 def named_share(stage: StageRecord, seconds: float) -> float:
-    """What the kernels, or operators, of a known class fill of such a call; 0 where none is on record.
+    """Return what the kernels, or operators, of a known class fill of such a call; 0 where none is on record.
 
-    One of no class may be all of a program under one name, as a frozen or a compiled net is to a CPU's profiler.
+    One of no class may be all of a program under one name, as a frozen or a compiled network is to a CPU's profiler.
     """
     rows = stage.profile.kernels if stage.profile and seconds > 0 else []
     return sum(row.seconds_per_call for row in rows if row.kind != "other") / seconds if rows else 0.0
 
 
 def at_another_pace(run: RunRecord, stage: StageRecord) -> bool:
-    """Whether processors that drifted or that others used were another machine for the peaks than for the stage."""
+    """Return whether drift or other programs made the machine another one for the peaks than for the stage."""
     drifted = any(is_unfair(change) for change in (run.drift, *drifts_of(stage.pairs)))
     return drifted or bool(taken_by_others(stage.pairs))
 
 
 def growth_slope(growth: BatchGrowth | None) -> float | None:
-    """The slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
+    """Return the slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
     return slope_of(growth.images, growth.seconds) if growth else None
 
 
 def steepest_slope(growth: BatchGrowth | None) -> float | None:
-    """The largest slope between two batches that follow each other; None without two."""
+    """Return the largest slope between two batches that follow each other; None without two."""
     if growth is None:
         return None
     pairs = zip(pairwise(growth.images), pairwise(growth.seconds), strict=True)
-    return max((slope for images, times in pairs if (slope := slope_of(images, times)) is not None), default=None)
+    slopes = [slope_of(images, times) for images, times in pairs]
+    return max((slope for slope in slopes if slope is not None), default=None)
 
 
 def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
-    """log(t2 / t1) / log(n2 / n1) of the last two; None without two that differ."""
+    """Return log(t2 / t1) / log(n2 / n1) of the last two; None without two that differ."""
     if len(amounts) < 2 or min(seconds[-2:]) <= 0:
         return None
     (n1, n2), (t1, t2) = amounts[-2:], seconds[-2:]
@@ -227,17 +320,15 @@ def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
 
 
 def of_layer(layer: LayerFigures, roofline: Roofline) -> Kind:
-    """A layer's bottleneck: the roof that it is near to, otherwise whether its kernels are as short as a launch."""
-    short = _is_short(layer, roofline)
+    """Return a layer's bottleneck: the roof that it is near to, otherwise whether its kernels are short as a launch."""
+    short = bool(
+        roofline.launch_seconds is not None
+        and layer.launches
+        and layer.seconds / layer.launches < FEW_LAUNCHES * roofline.launch_seconds
+    )
     if not layer.has_work or layer.seconds <= 0:
         return "overhead-bound" if short else "unknown"
     compute, memory = layer.shares
     if max(compute, memory) >= FAR_BELOW:
         return "compute-bound" if compute >= memory else "memory-bound"
     return "overhead-bound" if short else "below both roofs"
-
-
-def _is_short(layer: LayerFigures, roofline: Roofline) -> bool:
-    if roofline.launch_seconds is None or not layer.launches:
-        return False
-    return layer.seconds / layer.launches < FEW_LAUNCHES * roofline.launch_seconds

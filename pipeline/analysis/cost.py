@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from pipeline.analysis.payback import Doubt
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6

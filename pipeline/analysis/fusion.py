@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.analysis.attribution import way
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import Moved, Source, counted, moved
 from pipeline.records.diagnostics import FusedKernel, Fusion
 

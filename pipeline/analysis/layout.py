@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipeline.analysis.attribution import way
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 

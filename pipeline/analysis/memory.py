@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import MemoryTimeline
 from pipeline.records.samples import Memory
 

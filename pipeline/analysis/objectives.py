@@ -1,6 +1,6 @@
-"""The winner by what the user asked for, among the stages that keep what must hold; from a record alone.
+"""The winner by the objective that was asked for, among the stages that keep the constraints; from a record alone.
 
-Throughput and cost are ranked as ever, by the ratios' intervals: a cost is a price times the same seconds. A median of
+Throughput and cost are ranked by the ratios' intervals: a cost is a price times the same seconds. A median of
 single calls, the memory and the energy have no interval: the best figure wins, and stages within the smallest
 difference that may be claimed of it are its ties; of bytes, which the machine's pace doesn't change, within 1 %.
 """
@@ -8,15 +8,12 @@ difference that may be claimed of it are its ties; of bytes, which the machine's
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.goals import Constraint, FigureName, Goal, Objective
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.outcomes import LEAST_EFFECT
-from pipeline.stats.ranking import Ranking, ranking
-
-if TYPE_CHECKING:
-    from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.stats.ranking import Ranking, ranking_among
 
 MILLION = 1e6
 BY_SPEED: frozenset[Objective] = frozenset({"throughput", "cost"})
@@ -43,7 +40,7 @@ class Check:
 
     @property
     def excess(self) -> float:
-        """How many times the figure is beyond the bound: 1 just keeps it, infinite is unknown."""
+        """Factor by which the figure is beyond the bound: 1 just keeps it, infinite is unknown."""
         if self.value is None:
             return math.inf
         limit = self.constraint.limit
@@ -75,12 +72,12 @@ class Choice:
         return self.goal.objective in BY_SPEED
 
     def missed(self, stage: str) -> list[Check]:
-        """The bounds that a ranked stage doesn't keep, unknown figures included."""
+        """Return the bounds that a ranked stage doesn't keep, unknown figures included."""
         return [check for check in self.checks.get(stage, []) if not check.holds]
 
 
-def choice_of(run: RunRecord, stages: "list[StageSummary]") -> Choice | None:
-    """How the winner is to be chosen among the ranked stages; None where nobody asked for more than speed."""
+def choice_of(run: RunRecord, stages: list[StageSummary]) -> Choice | None:
+    """Choose among the ranked stages; None where nothing but speed was asked for."""
     goal = run.settings.goal
     if goal == Goal():
         return None
@@ -97,11 +94,11 @@ def choice_of(run: RunRecord, stages: "list[StageSummary]") -> Choice | None:
 
 
 def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Ranking:
-    """The ranking with the choice's winner and ties; the order and the outcomes stay those of speed."""
+    """Return the ranking with the choice's winner and ties; the order and the outcomes stay those of speed."""
     if choice is None:
         return order
     if choice.by_speed:
-        found = ranking(run, frozenset(choice.held)) if choice.goal.subject_to else order
+        found = ranking_among(run, order, frozenset(choice.held)) if choice.goal.subject_to else order
         return replace(order, winner=found.winner, ties=found.ties, unresolved=found.unresolved)
     known = {name: value for name in choice.held if (value := choice.values[name]) is not None}
     if not known:
@@ -113,36 +110,22 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
 
 
 def equal_within(goal: Goal, order: Ranking) -> float:
-    """The share by which a figure of one reading must be the better: of bytes, whatever the machine's pace does."""
+    """Return the share by which a figure of one reading must be better; bytes do not depend on the machine's pace."""
     return LEAST_EFFECT if goal.objective == "memory" else order.noise.least
 
 
-def figure(name: FigureName, run: RunRecord, stage: "StageSummary") -> float | None:
-    """A stage's figure in SI units, a rate in images a second, a cost in the user's currency; None if not measured."""
+def figure(name: FigureName, run: RunRecord, stage: StageSummary) -> float | None:
+    """Return a figure in SI units, a rate in images a second, a cost in the user's currency; None if not measured."""
     return READERS[name](run, stage)
 
 
-def to_be_least(summary: "RunSummary") -> float:
-    """The objective's figure of the winner, or where none is named of the first in the ranking: the less, the better.
-
-    In SI units and the user's currency; for the throughput seconds an image; infinite where no stage is right, or the
-    figure wasn't measured.
-    """
-    stage = summary.winner or next((part for part in summary.ranked if part.name == summary.ranking.order[0]), None)
-    name = FIGURE_OF[summary.run.settings.goal.objective]
-    found = figure(name, summary.run, stage) if stage else None
-    if not found:
-        return math.inf
-    return 1 / found if name == "throughput" else found
-
-
-def _cost(run: RunRecord, stage: "StageSummary") -> float | None:
-    """Of a million images, at full load."""
+def _cost(run: RunRecord, stage: StageSummary) -> float | None:
+    """Return the cost of a million images at steady state."""
     price = run.settings.report.gpu_hour_price
     return price * MILLION / stage.images_per_second / 3600 if price is not None and stage.images_per_second else None
 
 
-READERS: dict[FigureName, "Callable[[RunRecord, StageSummary], float | None]"] = {
+READERS: dict[FigureName, Callable[[RunRecord, StageSummary], float | None]] = {
     "throughput": lambda _, stage: stage.images_per_second,
     "time": lambda _, stage: stage.pace,
     "p50": lambda _, stage: stage.latency.p50 if stage.latency else None,

@@ -1,12 +1,20 @@
-"""The roofline that a stage runs under: the most that anything reached in a precision, and the datasheet's figures."""
+"""Layers and levels under the roofline of their precision.
 
-from collections.abc import Mapping
+The roofline is the most that anything reached here in a precision, and the bandwidth of a measured copy. A profile
+gives time to a layer, or to two that run as one; the record says what work each had to do.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.analysis.layer_groups import ELEMENT_BYTES, timed_groups
-from pipeline.records.run_record import Precision, RunRecord, StageRecord
+from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
+from pipeline.records.run_record import Execution, Precision, RunRecord, StageRecord
 
+ELEMENT_BYTES: dict[Precision, int] = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
+LEAST_ANSWER_BYTES = 2  # of a logit: fp8 could not hold it, and no kernel writes it
+BETWEEN = "between layers"  # what the record calls ""
 # A layer that seems faster than so many times the measured matmul multiplies less often than counted, as by FFT.
 BELIEVED = 1.3
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
@@ -18,17 +26,84 @@ Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 
 
 @dataclass(frozen=True)
+class LayerGroup:
+    """One layer of the network, or two that a stage does as one."""
+
+    timed: str  # the layer that has the time
+    layers: list[LayerWork]
+
+    def multiplied(self, batch: int, execution: Execution) -> float:
+        """Return the FLOPs of a batch that the stage really does: a composed layer does less than the network's own."""
+        own = execution.layer_flops.get(self.timed, sum(layer.flops for layer in self.layers))
+        return float(batch * own)
+
+    def moved_bytes(self, batch: int, read_bytes: int, written_bytes: int) -> float:
+        """Return the least bytes through memory: the first input and the last output of each image, all weights once.
+
+        Args:
+            batch: images in a call.
+            read_bytes: of an element of the input, or of a weight.
+            written_bytes: of an element of the output.
+        """
+        weights = sum(layer.weight_elements for layer in self.layers)
+        read, written = self.layers[0].read_elements, self.layers[-1].written_elements
+        return float(read_bytes * (batch * read + weights) + written_bytes * batch * written)
+
+    def precision(self, execution: Execution) -> Precision | None:
+        """Return the precision it computes in: of two that run as one kernel, an own precision decides."""
+        own = (execution.layer_precision.get(layer.name) for layer in reversed(self.layers))
+        return next((precision for precision in own if precision), execution.precision)
+
+
+def groups_of(layers: list[LayerWork], timed: set[str]) -> list[LayerGroup]:
+    """Return the timed layers, each with the one untimed layer with FLOPs right before it.
+
+    The last one also takes an untimed layer after it. What lies between layers, which the record calls "" or skip
+    connections, has no neighbour.
+    """
+    groups: list[LayerGroup] = []
+    waiting: list[LayerWork] = []
+    apart = [layer for layer in layers if layer.name in ("", SKIP)]
+    for layer in [layer for layer in layers if layer.name not in ("", SKIP)]:
+        if layer.name in timed:
+            groups.append(LayerGroup(layer.name, [*(waiting if layer.flops and len(waiting) == 1 else []), layer]))
+            waiting = []
+        elif layer.flops:
+            waiting.append(layer)
+    computing = [group for group in groups if group.layers[-1].flops]
+    if computing and len(waiting) == 1 and len(computing[-1].layers) == 1:
+        computing[-1].layers.extend(waiting)
+    return [*groups, *(LayerGroup(layer.name, [layer]) for layer in apart if layer.name in timed)]
+
+
+def element_bytes(groups: list[LayerGroup], execution: Execution) -> list[tuple[int, int]]:
+    """Return for each group, in the network's order, the bytes of an element that it reads and of one that it writes.
+
+    It writes what the next group reads; the last one with FLOPs writes the answer. 0 where the precision is unknown.
+    """
+    precisions = [group.precision(execution) for group in groups]
+    read = [ELEMENT_BYTES[precision] if precision else 0 for precision in precisions]
+    computing = [at for at, group in enumerate(groups) if group.layers[-1].flops]
+    last = computing[-1] if computing else len(groups) - 1
+    written = [
+        max(size, LEAST_ANSWER_BYTES) if at == last else read[at + 1] if at < last else size
+        for at, size in enumerate(read)
+    ]
+    return list(zip(read, written, strict=True))
+
+
+@dataclass(frozen=True)
 class ReachedPeak:
     """The most FLOP/s that anything reached here in one precision: the measured matmul, or a layer that was faster."""
 
     flops_per_s: float
-    layer: str = ""  # of the net; empty where it is the matmul
+    layer: str = ""  # of the network; empty where it is the matmul
     stage: str = ""  # in which the layer was that fast
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """What limits work in one precision: arithmetic, memory, and the launch of a kernel."""
+    """The limits of work in one precision: arithmetic, memory, and the launch of a kernel."""
 
     precision: Precision
     flops_per_s: float
@@ -38,7 +113,7 @@ class Roofline:
 
     @property
     def element_bytes(self) -> int:
-        """Of an activation or a weight."""
+        """Bytes of an activation or a weight."""
         return ELEMENT_BYTES[self.precision]
 
     @property
@@ -47,7 +122,7 @@ class Roofline:
         return self.flops_per_s / self.bytes_per_s
 
     def rate(self, precision: Precision | None) -> float:
-        """FLOP/s of a layer in its own precision; the stage's where that one has no peak."""
+        """Return the FLOP/s of a layer in its own precision; the stage's where that one has no peak."""
         peak = self.reached_peaks.get(precision) if precision else None
         return peak.flops_per_s if peak else self.flops_per_s
 
@@ -62,27 +137,26 @@ class Peak:
 
 
 def gap(run: RunRecord, stage: StageRecord) -> Gap | None:
-    """Why a stage has no roofline; None where it has one."""
+    """Return why a stage has no roofline; None where it has one."""
     if run.measured_peaks is None:
         return "no measured peaks"
-    precision = stage.precision
-    if precision is None:
+    if stage.precision is None:
         return "no precision"
-    known = run.measured_peaks.tflops.get(precision) and run.measured_peaks.bandwidth_bytes_per_s
+    known = run.measured_peaks.tflops.get(stage.precision) and run.measured_peaks.bandwidth_bytes_per_s
     return None if known else "no peak of this precision"
 
 
-def roofline_of(run: RunRecord, stage: StageRecord) -> Roofline | None:
-    """The peaks for the precision in which the stage ran; None where `gap` says why."""
+def roofline_of(run: RunRecord, stage: StageRecord, reached: Mapping[Precision, ReachedPeak]) -> Roofline | None:
+    """Return the peaks for the precision in which the stage ran; None where `gap` says why."""
     peaks, precision = run.measured_peaks, stage.precision
     if peaks is None or precision is None or gap(run, stage):
         return None
-    launch, found = peaks.launch_us / 1e6 if peaks.launch_us else None, reached_peaks(run)
-    return Roofline(precision, found[precision].flops_per_s, peaks.bandwidth_bytes_per_s, launch, found)
+    launch = peaks.launch_us / 1e6 if peaks.launch_us else None
+    return Roofline(precision, reached[precision].flops_per_s, peaks.bandwidth_bytes_per_s, launch, reached)
 
 
 def reached_peaks(run: RunRecord) -> dict[Precision, ReachedPeak]:
-    """By precision, the larger of the measured matmul and the fastest layer of any stage whose answer is right."""
+    """Return by precision the larger of the measured matmul and the fastest layer of any right stage."""
     rates = run.measured_peaks.tflops if run.measured_peaks else {}
     found = {name: ReachedPeak(rates[name] * 1e12) for name in ELEMENT_BYTES if rates.get(name)}
     believed = {name: BELIEVED * peak.flops_per_s for name, peak in found.items()}
@@ -93,30 +167,29 @@ def reached_peaks(run: RunRecord) -> dict[Precision, ReachedPeak]:
     return found
 
 
-def layer_rates(run: RunRecord, stage: StageRecord) -> list[tuple[Precision, ReachedPeak]]:
-    """What each timed layer with FLOPs of a stage reached, with its precision; nothing of a stage that isn't ok.
+def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision, ReachedPeak]]:
+    """Yield what each timed layer with FLOPs of a stage reached, with its precision; nothing if the stage isn't ok.
 
     A layer that is composed of two reached what it multiplied, and not what the two would have.
     """
     if stage.status != "ok" or stage.execution is None or run.reference is None:
-        return []
-    return [
-        (precision, ReachedPeak(flops / seconds, group.timed, stage.name))
-        for group, seconds in timed_groups(stage, run.reference.layers)
-        if seconds > 0
-        and (flops := group.multiplied(run.batch_size, stage.execution))
-        and (precision := group.precision(stage.execution))
-    ]
+        return
+    times = {time.name: time.seconds_per_call for time in stage.diagnostics.layers} if stage.diagnostics else {}
+    for group in groups_of(run.reference.layers, set(times)):
+        seconds = times[group.timed]
+        flops, precision = group.multiplied(run.batch_size, stage.execution), group.precision(stage.execution)
+        if seconds > 0 and flops and precision:
+            yield precision, ReachedPeak(flops / seconds, group.timed, stage.name)
 
 
 def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
-    """What the maker says of this device; None for one that isn't in the table."""
+    """Return what the maker says of this device; None for one that isn't in the table."""
     rates, terabytes = DATASHEETS.get(_device(run), ({}, 0.0))
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 
 
 def peaks_of(run: RunRecord) -> list[Peak]:
-    """The measured peaks of every precision in TFLOP/s, and that of the copy in TB/s, which comes last."""
+    """Return the measured peaks of every precision in TFLOP/s, and that of the copy in TB/s, which comes last."""
     if run.measured_peaks is None:
         return []
     rates, terabytes = DATASHEETS.get(_device(run), ({}, None))
@@ -126,3 +199,110 @@ def peaks_of(run: RunRecord) -> list[Peak]:
 
 def _device(run: RunRecord) -> str:
     return run.environment.device_name if run.environment else ""
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """A layer or a level in one stage, per call."""
+
+    name: str
+    kind: str
+    level: str
+    seconds: float
+    launches: float
+    flops: float
+    moved_bytes: float  # at least: inputs, outputs and weights once
+    compute_seconds: float  # its FLOPs at the peak of its own precision
+    memory_seconds: float  # its bytes at the measured bandwidth
+    layers: tuple[str, ...] = ()  # of the network: two where the stage does them as one, none for a level
+    precision: Precision | None = None  # None for a level, and where it is unknown
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the record says what it had to do."""
+        return self.flops > 0 or self.moved_bytes > 0
+
+    @property
+    def least_seconds(self) -> float:
+        """The time on its roofline."""
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Shares of the arithmetic and of the bandwidth; the larger one is its share of the roofline."""
+        if self.seconds <= 0:
+            return 0.0, 0.0
+        return self.compute_seconds / self.seconds, self.memory_seconds / self.seconds
+
+    @property
+    def seconds_above(self) -> float | None:
+        """Seconds above its roofline, below 0 where it is faster; None where the record doesn't say what it did."""
+        return self.seconds - self.least_seconds if self.has_work else None
+
+
+def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[LayerFigures]:
+    """Return every layer that the profile gave time, in the network's order; those unknown to the network come last.
+
+    A layer with no time of its own was folded into a neighbour. Where both have FLOPs the two are one part, such as
+    the last convolution and a head in its epilogue. Each is held against the roofs of its own precision.
+    """
+    times = {time.name: time for time in stage.diagnostics.layers} if stage.diagnostics else {}
+    execution = stage.execution or Execution(roofline.precision)
+    groups = groups_of(run.reference.layers if run.reference else [], set(times))
+    found = []
+    for group, sizes in zip(groups, element_bytes(groups, execution), strict=True):
+        work = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *sizes)
+        found.append(_figures(times.pop(group.timed), group, work, group.precision(execution), roofline))
+    return [*found, *(_bare(time) for time in times.values())]
+
+
+def _figures(
+    time: LayerTime, group: LayerGroup, work: tuple[float, float], precision: Precision | None, roofline: Roofline
+) -> LayerFigures:
+    flops, moved = work
+    return LayerFigures(
+        name=" with ".join(layer.name or BETWEEN for layer in group.layers),
+        kind=group.layers[0].kind,
+        level=group.layers[0].level,
+        seconds=time.seconds_per_call,
+        launches=time.launches_per_call,
+        flops=flops,
+        moved_bytes=moved,
+        compute_seconds=flops / roofline.rate(precision),
+        memory_seconds=moved / roofline.bytes_per_s,
+        layers=tuple(layer.name for layer in group.layers),
+        precision=precision,
+    )
+
+
+def _bare(time: LayerTime) -> LayerFigures:
+    """Return the time of what the untouched network has no layer for."""
+    seconds, launches = time.seconds_per_call, time.launches_per_call
+    return LayerFigures(time.name or BETWEEN, "", BETWEEN, seconds, launches, 0.0, 0.0, 0.0, 0.0)
+
+
+def levels_of(layers: list[LayerFigures]) -> list[LayerFigures]:
+    """Sum the layers by level, in the order in which they are met."""
+    together: dict[str, list[LayerFigures]] = defaultdict(list)
+    for layer in layers:
+        together[layer.level].append(layer)
+    return [combined(level, inside) for level, inside in together.items()]
+
+
+def combined(name: str, inside: list[LayerFigures]) -> LayerFigures:
+    """Sum several layers."""
+    summed = ("seconds", "launches", "flops", "moved_bytes", "compute_seconds", "memory_seconds")
+    return LayerFigures(name, "", name, *(sum(getattr(layer, each) for layer in inside) for each in summed))
+
+
+def seconds_above_by_level(found: list[LayerFigures]) -> dict[str, float]:
+    """Return the seconds that each level's layers take above their rooflines; the most first."""
+    total: dict[str, float] = defaultdict(float)
+    for layer in found:
+        total[layer.level] += max(0.0, layer.seconds_above or 0.0)
+    return dict(sorted(total.items(), key=lambda pair: -pair[1]))
+
+
+def seconds_below(found: list[LayerFigures]) -> float:
+    """Return by how much the layers that are faster than their rooflines are so, in all."""
+    return sum(max(0.0, -(layer.seconds_above or 0.0)) for layer in found)

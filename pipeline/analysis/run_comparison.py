@@ -1,20 +1,22 @@
-"""What changed from run A to run B beyond the noise, stage by stage.
+"""Changes from run A to run B beyond the noise, stage by stage, and from the run before to this one.
 
 Both runs measured every stage against the baseline in the same minutes, so the ratios are compared, not the times: a
 machine that was busier on one day changes no ratio.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Literal
 
-from pipeline.analysis.headline import baseline_seconds
+from pipeline.analysis.summary import Since
+from pipeline.records import codec
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import Ratio
+from pipeline.stats.intervals import Ratio, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Noise, of_both
-from pipeline.stats.ranking import noise_of, rankable, ranking
+from pipeline.stats.ranking import baseline_seconds, noise_and_ratios, rankable
 
 # Which change what is shown, and when it is measured, not what; `accuracy` is compared as the settings hold it.
 IGNORED_CONFIG = {
@@ -23,6 +25,8 @@ IGNORED_CONFIG = {
 }  # fmt: skip
 TELLS = {"adds", "summary"}  # of a stage, what it is, in words
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
+A_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # the folder of a day's runs
+MOST_READ = 20  # earlier records, the newest first: a folder may hold thousands
 BASELINE_MOVED = 1.05  # times by which the baseline's own time may differ before it is said
 
 ChangeOutcome = Literal["faster", "slower", "same", "not resolved", "broken", "mended", "new", "gone", "not measured"]
@@ -31,7 +35,7 @@ REGRESSIONS: set[ChangeOutcome] = {"slower", "broken"}
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one stage.
+    """The change of one stage.
 
     Attributes:
         before, after: its ratios to the baseline; None where a run doesn't rank it.
@@ -49,17 +53,17 @@ class Change:
 
 
 def compare(first: RunRecord, second: RunRecord) -> list[Change]:
-    """Every stage of either run, in the second's order."""
+    """Compare every stage of either run, in the second's order."""
     old = {stage.name: stage for stage in first.stages}
     new = {stage.name: stage for stage in second.stages}
-    noises = (noise_of(first), noise_of(second))
+    noises = (noise_and_ratios(first)[0], noise_and_ratios(second)[0])
     names = [*new, *(name for name in old if name not in new)]
     changes = [_change(name, old.get(name), new.get(name), noises) for name in names]
     return changes if second.finished else [_lost(change) for change in changes]
 
 
 def _lost(change: Change) -> Change:
-    """A stage that a run lost by not finishing: nobody left it out on purpose."""
+    """Call a stage broken that a run lost by not finishing."""
     if change.outcome != "gone" or change.before is None:
         return change
     return replace(change, outcome="broken", note="run B did not finish")
@@ -92,7 +96,7 @@ class Difference:
 
 
 def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
-    """What makes them answers to different questions: another net, weights, images, batch, device or baseline."""
+    """Return what makes them answers to different questions: network, weights, images, batch, device or baseline."""
     return [
         Difference(label, old, new)
         for (label, old), (_, new) in zip(_question(first), _question(second), strict=True)
@@ -101,7 +105,7 @@ def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
 
 
 def _question(run: RunRecord) -> list[tuple[str, object]]:
-    """What a run was asked, but for its stages and for where its weights lie."""
+    """Return what a run was asked, without its stages and the path of its weights."""
     model, data = run.settings.model, run.settings.data
     return [
         ("device", run.environment.device_name if run.environment else None),
@@ -114,12 +118,12 @@ def _question(run: RunRecord) -> list[tuple[str, object]]:
 
 
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
-    """What makes two runs less than comparable."""
+    """Return what makes two runs less than comparable."""
     found = machine_differences(first.environment, second.environment)
     found += variable_differences(first.environment, second.environment)
     if first.baseline != second.baseline:
         found.append(Difference("baseline", first.baseline, second.baseline))
-    old, new = (baseline_seconds(run, ranking(run)) for run in (first, second))
+    old, new = (baseline_seconds(run) for run in (first, second))
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
     found += config_differences(*of_both_runs(first.config, second.config), "")
@@ -130,13 +134,13 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
 
 
 def accuracy_differences(first: RunRecord, second: RunRecord) -> list[Difference]:
-    """In which limits on the answers two runs differ: what one calls inaccurate may be right in the other."""
+    """Return the limits on the answers that differ: an inaccurate stage of one may be right in the other."""
     old, new = (asdict(run.settings.accuracy) for run in (first, second))
     return [Difference(f"accuracy.{key}", old[key], new[key]) for key in old if old[key] != new[key]]
 
 
 def machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
-    """In what two machines, and the software on them, differ."""
+    """Return how two machines, and the software on them, differ."""
     if one is None or other is None:
         return [] if one is other else [Difference("environment", one is not None, other is not None)]
     pairs = [(label.replace("_", " "), getattr(one, label), getattr(other, label)) for label in MACHINE]
@@ -146,7 +150,7 @@ def machine_differences(one: Environment | None, other: Environment | None) -> l
 
 
 def variable_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
-    """In which variables of the environment two runs differ; none where one of them noted none."""
+    """Return the environment variables that differ; none where one of the runs noted none."""
     if one is None or other is None or one.variables is None or other.variables is None:
         return []
     old, new = one.variables, other.variables
@@ -155,7 +159,7 @@ def variable_differences(one: Environment | None, other: Environment | None) -> 
 
 
 def config_differences(old: object, new: object, key: str) -> list[Difference]:
-    """In what two composed configs differ, below `key`, of that which changes what is measured."""
+    """Return the differences of two composed configs, below `key`, that change what is measured."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = [name for name in {**old, **new} if key or name not in IGNORED_CONFIG]
         nested = [config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
@@ -164,7 +168,7 @@ def config_differences(old: object, new: object, key: str) -> list[Difference]:
 
 
 def of_both_runs(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """Two configs with the stages that both asked for, by name, without what only tells of a stage.
+    """Return both configs with the stages that both asked for, by name, without what only describes a stage.
 
     A stage that one of them lacks is a line of its own in the comparison, whether it stood in a ladder or alone.
     """
@@ -174,7 +178,7 @@ def of_both_runs(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[
 
 
 def _by_name(config: Mapping[str, object]) -> dict[str, object]:
-    """The stages that a config asks for: a ladder's rungs, or the only one."""
+    """Return the stages that a config asks for: a ladder's rungs, or the only one."""
     asked = config.get("stage")
     if not isinstance(asked, dict):
         return {}
@@ -188,15 +192,52 @@ def _by_name(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def anything_told(changes: Sequence[Change]) -> bool:
-    """Whether the noise lets the runs be told apart, or called the same, in a single stage that both measured."""
+    """Return whether a single stage that both measured can be told apart, or called the same."""
     return any(change.outcome != "not resolved" for change in changes if change.change)
 
 
 def regressed(changes: Sequence[Change]) -> list[str]:
-    """The stages that are slower or broken."""
+    """Return the stages that are slower or broken."""
     return [change.stage for change in changes if change.outcome in REGRESSIONS]
 
 
 def improved(changes: Sequence[Change]) -> list[str]:
-    """The stages that are faster, or right again."""
+    """Return the stages that are faster, or right again."""
     return [change.stage for change in changes if change.outcome in ("faster", "mended")]
+
+
+def since(run: RunRecord, folder: Path) -> Since | None:
+    """Return what changed from the last finished run of the same question to this one; None where there is none.
+
+    Of an interrupted run, the stages count that it measured.
+
+    Args:
+        run: the run.
+        folder: its own; the runs beside it are looked through, and those of other days where folders are named so.
+    """
+    for other in _beside(folder.resolve()):
+        try:
+            earlier = codec.load(other)
+            if not earlier.finished or earlier.started_at >= run.started_at or incomparable(earlier, run):
+                continue
+            changes = compare(earlier, run)
+        except (codec.RecordError, OSError, ArithmeticError, LookupError, TypeError, ValueError):
+            continue  # any file may lie beside it
+        measured = [change for change in changes if change.change is not None]
+        told = changes if run.finished else measured  # stages that were never begun are neither slower nor broken
+        return Since(
+            other.name, earlier.started_at, len(measured), regressed(told), improved(told), anything_told(told)
+        )
+    return None
+
+
+def _beside(folder: Path) -> list[Path]:
+    """Return the folders of other runs, the newest first."""
+    records = list(folder.parent.glob(f"*/{codec.FILE}"))
+    if A_DAY.fullmatch(folder.parent.name):
+        records += folder.parent.parent.glob(f"????-??-??/*/{codec.FILE}")
+    written: dict[Path, float] = {}
+    for record in records:
+        if record.parent != folder and record.is_file():
+            written[record.parent] = record.stat().st_mtime
+    return sorted(written, key=lambda path: -written[path])[:MOST_READ]

@@ -22,10 +22,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline.analysis.earlier_runs import since
-from pipeline.analysis.objectives import to_be_least
-from pipeline.analysis.summary import RunSummary, summarize
-from pipeline.analysis.sweep_jobs import job_folders, read_jobs
+from pipeline.analysis.run_comparison import since
+from pipeline.analysis.summary import RunSummary, summarize, to_be_least
+from pipeline.analysis.sweeps import job_folders, read_jobs
 from pipeline.cli.arguments import CommandLine, parse
 from pipeline.cli.messages import CONF, one_line
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
@@ -213,7 +212,7 @@ def report(record: RunRecord, invocation: Invocation) -> float:
     """Draw the report; the first screen goes to the terminal, the report's path last.
 
     Returns:
-        The winner's figure, as `pipeline.analysis.objectives.to_be_least` has it.
+        The winner's figure, as `pipeline.analysis.summary.to_be_least` has it.
     """
     summary = replace(summarize(record), since=since(record, invocation.folder))
     try:

@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, Sweep
 from hydra.errors import HydraException
 
-from pipeline.analysis.sweep_jobs import job_folders
+from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, known_keys
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.kinds import is_cuda

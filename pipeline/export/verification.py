@@ -23,7 +23,7 @@ from pipeline.export.fresh_process import BundleFails, Said, ask
 from pipeline.orchestrate.processes import Use, between, now, taken_share
 from pipeline.records.bundle_kinds import PACKAGES
 from pipeline.report.formatting import clean
-from pipeline.stats.drift import CROWDED
+from pipeline.stats.intervals import CROWDED
 
 DIFFERS = 1
 SECONDS = 3.0  # of timing

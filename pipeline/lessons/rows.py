@@ -1,6 +1,5 @@
 """What the samples of a lesson say: medians, ratios of rows that were interleaved, and sentences of both."""
 
-import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Literal
@@ -9,8 +8,16 @@ import numpy as np
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.report import formatting
-from pipeline.stats.drift import END_SHARE, allowing, unfair_part
-from pipeline.stats.intervals import Estimate, Ratio, interval_rank, median_interval
+from pipeline.stats.intervals import (
+    END_SHARE,
+    Estimate,
+    Ratio,
+    allowing,
+    interval_rank,
+    log_of_unfair,
+    median_interval,
+    ratio_of_logs,
+)
 from pipeline.stats.outcomes import Noise, Outcome
 
 Unit = Literal["time", "TFLOP/s", "GB/s", "memory"]
@@ -100,8 +107,8 @@ class Rows(Sequence[Row]):
         own, other = (np.array([part.per_call / row.repeats for part in row.samples]) for row in (first, second))
         rounds = min(len(own), len(other))
         middle, low, high, bounded = median_interval(np.log(own[:rounds] / other[:rounds]))
-        found = Ratio(math.exp(middle), math.exp(low), math.exp(high), rounds, 1, bounded)
-        return allowing(found, max(unfair_part(drift_of(row)) for row in (first, second)))
+        found = ratio_of_logs(middle, low, high, rounds, bounded=bounded)
+        return allowing(found, max(log_of_unfair(drift_of(row)) for row in (first, second)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
         """One of the four outcomes of the second row beside the first."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipeline.analysis.summary import RunSummary, StageSummary, summarize
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report.terminal import WIDTH, ladder

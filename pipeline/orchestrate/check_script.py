@@ -6,7 +6,7 @@ from pipeline.analysis.summary import summarize
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
-from pipeline.stats.drift import DRIFT_UNFAIR
+from pipeline.stats.intervals import DRIFT_UNFAIR
 from pipeline.stats.ranking import ranking
 
 FILE = "check.py"

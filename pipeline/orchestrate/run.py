@@ -27,8 +27,7 @@ from pipeline.protocol import Done
 from pipeline.records.machine import Environment
 from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.stats.drift import drift
-from pipeline.stats.intervals import samples_of
+from pipeline.stats.intervals import drift, samples_of
 from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor
 

@@ -6,7 +6,8 @@ The page, Markdown and the terminal open with the same words. Plain text through
 from collections.abc import Callable
 
 from pipeline.analysis.choices import choices
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import EAGER
 from pipeline.records.samples import Accuracy
 from pipeline.report import objective_text

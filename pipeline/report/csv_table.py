@@ -9,7 +9,8 @@ from typing import TypeVar
 from pipeline.analysis.cost import costs
 from pipeline.analysis.fusion import fusions
 from pipeline.analysis.memory import memories
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report import objective_text
 from pipeline.report.formatting import clean
 from pipeline.report.sections import (

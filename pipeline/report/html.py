@@ -12,7 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report import answer, formatting, large_numbers, run_text, usage
 from pipeline.report.gallery import Gallery
 from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import psnr
 from pipeline.records.run_record import EAGER
 from pipeline.records.samples import Accuracy

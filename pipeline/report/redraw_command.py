@@ -6,9 +6,9 @@ What may be asked anew: report.gpu_hour_price and its kind, objective, subject_t
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.analysis.earlier_runs import since
+from pipeline.analysis.run_comparison import since
 from pipeline.analysis.summary import summarize
-from pipeline.analysis.sweep_jobs import job_folders, read_jobs
+from pipeline.analysis.sweeps import job_folders, read_jobs
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec

@@ -4,7 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, words_for_kind
 from pipeline.devices.kinds import is_cuda
 from pipeline.errors import plural

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.sweep_jobs import KNEE_SHARE, Axis, Curve, Job, curves
-from pipeline.analysis.sweep_jobs import Figure as Measure
-from pipeline.analysis.sweep_lead import Lead, Rate, lead_of
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.sweeps import KNEE_SHARE, Axis, Curve, Job, Lead, Measure, Rate, curves, lead_of
 from pipeline.errors import per_cent, plural
 from pipeline.records.data_words import Words, words_for_all
 from pipeline.report import csv_table

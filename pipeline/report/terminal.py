@@ -5,7 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, large_numbers, run_text
@@ -13,9 +14,8 @@ from pipeline.report.formatting import clean, interval, listed, prose, seconds, 
 from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
-from pipeline.stats.drift import steady_ratio
-from pipeline.stats.intervals import seconds_per_call
-from pipeline.stats.ranking import noise_of, rankable
+from pipeline.stats.intervals import seconds_per_call, steady_ratio
+from pipeline.stats.ranking import noise_and_ratios, rankable
 
 COLOURS = {"good": "green", "bad": "red"}
 WIDTH = 80
@@ -92,7 +92,7 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
     each = seconds(seconds_per_call(stage.pairs).value)
     if not rankable(stage):
         return f"{name}: not ranked, {each} per call; the report says why"
-    noise = noise_of(run)
+    noise, _ = noise_and_ratios(run)
     found = steady_ratio(stage.pairs, noise.spread)
     return f"{name}: {times(found)} {interval(found)} {run.baseline}, {noise.outcome(found)}; {each} per call"
 

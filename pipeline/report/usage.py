@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline.analysis.recommendations.command import retyped
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.report.formatting import clean
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweep_jobs import Job
+from pipeline.analysis.sweeps import Job
 from pipeline.records.atomic_json import write_text
 from pipeline.report.csv_table import csv_text
 from pipeline.report.drawn_files import PAGE, TABLE, TEXT

@@ -1,7 +1,8 @@
 """Ratios, times and latencies with their 95 % intervals, from raw samples.
 
 The interval of a ratio is that of a median by order statistics (Conover, Practical Nonparametric Statistics, 3.2). It
-assumes independent blocks and no distribution of the noise.
+assumes independent blocks and no distribution of the noise. `steady_ratio` and `steady_composed` also allow for a
+machine that changed its pace, or that other programs used.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -16,6 +18,7 @@ import numpy as np
 from pipeline.records.samples import Block, Pair, Sample
 
 Side = Literal["baseline", "stage"]
+Doubt = Literal["few blocks", "busy machine", "baseline drifted"]
 
 OUTLIER_MADS = 14.8  # ten standard deviations of normal noise
 RESAMPLES = 2000  # of a bootstrap
@@ -24,26 +27,46 @@ NORMAL = 1.96  # standard deviations that hold 95 %
 # at batch 1 on an H200 (docs/h200/aa_pairs). It stands in for a run that has too few pairs to estimate its own.
 TYPICAL_BETWEEN_RUN_STD = 0.0011
 MIN_AA_PAIRS = 5  # from which a run's own estimate is used
+DRIFT_UNFAIR = 0.10
+CROWDED = 0.10  # share of the run's processors above which other programs are more than noise
+END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is measured
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The baseline's time over the stage's: above 1, the stage is faster."""
+    """The baseline's time over the stage's: above 1, the stage is faster.
+
+    Attributes:
+        value: the median over the blocks.
+        low, high: ends of the 95 % interval; the extremes of the blocks where fewer than six exist.
+        blocks, trials: number of samples behind it.
+        doubt: why `low` to `high` is not simply the interval of the blocks. "few blocks" and "busy machine" leave no
+            interval; a drift only widens it.
+        amount: of the doubt: the drift as a difference of logs, or the share of processors that other programs took.
+    """
 
     value: float
-    low: float  # of the 95 % interval
+    low: float
     high: float
     blocks: int
     trials: int = 1
-    bounded: bool = True  # False where no 95 % interval exists, and low and high are extremes: fewer than six blocks
-    drift: float = 0.0  # of the baseline, as a difference of logs, by which both ends of the interval were moved apart
-    taken: float = 0.0  # share of the run's processors that other programs took, where that was so much that no
-    # interval holds for the machine: the two sides needn't bear it alike
+    doubt: Doubt | None = None
+    amount: float = 0.0
 
     @property
-    def has_ends(self) -> bool:
-        """Whether low and high are the blocks' interval, even one that on a busy machine isn't the ratio's own."""
-        return self.bounded or (self.taken > 0 and interval_rank(self.blocks) > 0)
+    def bounded(self) -> bool:
+        """Whether a 95 % interval exists."""
+        return self.doubt in (None, "baseline drifted")
+
+    @property
+    def taken(self) -> float:
+        """Share of the processors that other programs took; 0 below what matters."""
+        return self.amount if self.doubt == "busy machine" else 0.0
+
+    @property
+    def drift(self) -> float:
+        """Drift of the baseline by which the interval was widened, as a difference of logs."""
+        return self.amount if self.doubt == "baseline drifted" else 0.0
 
 
 ITSELF = Ratio(1.0, 1.0, 1.0, 0)
@@ -68,38 +91,46 @@ class Latency:
 
 
 def block_log_ratio(block: Block) -> float:
-    """(ln A1 + ln A2 − ln B1 − ln B2) / 2."""
+    """Return (ln A1 + ln A2 − ln B1 − ln B2) / 2."""
     first, second = block.baseline
     third, fourth = block.stage
     return 0.5 * math.log(first.per_call * second.per_call / (third.per_call * fourth.per_call))
 
 
 def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
-    """The log-ratio of every block of all trials."""
+    """Return the log-ratio of every block of all trials."""
     trials = [pairs] if isinstance(pairs, Pair) else pairs
     return np.array([block_log_ratio(block) for pair in trials for block in pair.blocks])
 
 
 @cache
 def interval_rank(count: int) -> int:
-    """k, so that x(k) to x(count − k + 1) holds the median with 95 %; 0 where no such interval exists.
+    """Return k such that x(k) to x(count − k + 1) holds the median with 95 %; 0 if no such interval exists.
 
-    The 2.5 % quantile of the binomial distribution of `count` tosses of a fair coin, in whole numbers.
+    The 2.5 % quantile of the binomial distribution of `count` tosses of a fair coin, in integers.
     """
     ways = accumulate(math.comb(count, heads) for heads in range(count + 1))
     return next(heads for heads, so_far in enumerate(ways) if 40 * so_far >= 2**count)
 
 
 def median_interval(values: np.ndarray) -> tuple[float, float, float, bool]:
-    """Median, low, high, and whether low to high is a 95 % interval (else the extremes)."""
+    """Return median, low, high, and whether low to high is a 95 % interval (else the extremes)."""
     ordered = np.sort(values)
     rank = interval_rank(len(ordered))
     low, high = ordered[max(rank, 1) - 1], ordered[len(ordered) - max(rank, 1)]
     return float(np.median(ordered)), float(low), float(high), rank > 0
 
 
+def ratio_of_logs(
+    value: float, low: float, high: float, blocks: int, trials: int = 1, *, bounded: bool = True
+) -> Ratio:
+    """Build a ratio from logs."""
+    doubt: Doubt | None = None if bounded else "few blocks"
+    return Ratio(math.exp(value), math.exp(low), math.exp(high), blocks, trials, doubt)
+
+
 def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
-    """The ratio of one pair, or of several trials of the same two stages.
+    """Return the ratio of one pair, or of several trials of the same two stages.
 
     With several trials the value is the geometric mean of the trials' medians, and the interval the wider of two:
     that of all blocks together, and Student's over the trials' medians.
@@ -119,60 +150,54 @@ def ratio(pairs: Pair | Sequence[Pair], spread: float = 0.0) -> Ratio:
         raise ValueError("a ratio needs at least one block")
     value, low, high, bounded = median_interval(np.concatenate(logs))
     if len(logs) > 1:
-        centres = np.array([np.median(part) for part in logs])
+        centres = np.array([np.median(trial) for trial in logs])
         value = float(centres.mean())
-        between = _student_half_width(centres)
+        between = student(len(centres) - 1) * float(centres.std(ddof=1)) / math.sqrt(len(centres))
         if 2 * between > high - low:
             low, high = value - between, value + between
         low, high = min(low, value), max(high, value)
     low, high = _widened(value, low, high, spread / math.sqrt(len(logs)))
-    return Ratio(math.exp(value), math.exp(low), math.exp(high), sum(len(part) for part in logs), len(logs), bounded)
-
-
-def _student_half_width(values: np.ndarray) -> float:
-    return student(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return ratio_of_logs(value, low, high, sum(map(len, logs)), len(logs), bounded=bounded)
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t with so many degrees of freedom."""
-    from scipy.special import stdtrit  # scipy.stats says the same, and takes two seconds to import
+    """Return the 97.5 % quantile of Student's t with `freedom` degrees of freedom."""
+    from scipy.special import stdtrit  # the same as in scipy.stats, which takes two seconds to import
 
     return float(stdtrit(freedom, 0.975))
 
 
 def _widened(value: float, low: float, high: float, spread: float) -> tuple[float, float]:
-    """The interval of logs, widened by an independent normal spread: the variances add."""
+    """Widen an interval of logs by an independent normal spread: the variances add."""
     more = NORMAL * spread
     return value - math.hypot(value - low, more), value + math.hypot(high - value, more)
 
 
 def between_run_std(aa_pairs: Sequence[Pair]) -> float:
-    """The standard deviation of ln ratio between trials: that of the A/A pairs' medians, less that within a pair.
+    """Return the standard deviation of ln ratio between trials: that of the A/A pairs' medians, less that within one.
 
     An estimate from few pairs is rough, so it is scaled by Student's t over the normal quantile.
     """
-    logs = [log_ratios(pair) for pair in aa_pairs if pair.blocks]
-    if not logs:
+    intervals = [median_interval(log_ratios(pair)) for pair in aa_pairs if pair.blocks]
+    if len(intervals) < MIN_AA_PAIRS:
         return TYPICAL_BETWEEN_RUN_STD
-    found = [median_interval(part)[:3] for part in logs]
-    within = [(high - low) / (2 * NORMAL) for _, low, high in found]
-    variance = sum(value**2 - width**2 for (value, _, _), width in zip(found, within, strict=True)) / len(found)
-    own = math.sqrt(max(0.0, variance)) * student(len(found)) / NORMAL
-    return own if len(found) >= MIN_AA_PAIRS else TYPICAL_BETWEEN_RUN_STD
+    excess = [value**2 - ((high - low) / (2 * NORMAL)) ** 2 for value, low, high, _ in intervals]
+    variance = sum(excess) / len(excess)
+    return math.sqrt(max(0.0, variance)) * student(len(intervals)) / NORMAL
 
 
 def half_width(found: Ratio) -> float:
-    """Half of the interval's width, relative to the value."""
+    """Return half of the interval's width, relative to the value."""
     return 0.5 * (found.high - found.low) / found.value
 
 
 def inverse(found: Ratio) -> Ratio:
-    """The ratio of the other stage to this one."""
+    """Return the ratio of the other stage to this one."""
     return replace(found, value=1 / found.value, low=1 / found.high, high=1 / found.low)
 
 
 def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread: float = 0.0, seed: int = 0) -> Ratio:
-    """The other stage's time over this stage's, both measured against the same baseline.
+    """Return the other stage's time over this stage's, both measured against the same baseline.
 
     The difference of two medians of logs, with a bootstrap interval (BCa: Efron 1987).
 
@@ -187,14 +212,14 @@ def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread:
     value = low = high = float(np.median(ours) - np.median(theirs))
     bounded = min(len(ours), len(theirs)) >= 6
     if bounded and (np.ptp(ours) > 0 or np.ptp(theirs) > 0):
-        found = bootstrap(
+        interval = bootstrap(
             (ours, theirs), _median_difference, n_resamples=RESAMPLES, method="BCa", rng=np.random.default_rng(seed)
         ).confidence_interval
-        low, high = float(found.low), float(found.high)
+        low, high = float(interval.low), float(interval.high)
     elif not bounded:
         low, high = float(ours.min() - theirs.max()), float(ours.max() - theirs.min())
     low, high = _widened(value, low, high, spread)
-    return Ratio(math.exp(value), math.exp(low), math.exp(high), min(len(ours), len(theirs)), 1, bounded)
+    return ratio_of_logs(value, low, high, min(len(ours), len(theirs)), bounded=bounded)
 
 
 def _median_difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.ndarray:
@@ -202,25 +227,25 @@ def _median_difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.nd
 
 
 def samples_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Sample]:
-    """All samples of one side, in the order they were taken."""
+    """Return all samples of one side, in the order they were taken."""
     trials = [pairs] if isinstance(pairs, Pair) else pairs
-    return [part for pair in trials for block in pair.blocks for part in getattr(block, side)]
+    return [sample for pair in trials for block in pair.blocks for sample in getattr(block, side)]
 
 
 def seconds_per_call(pairs: Pair | Sequence[Pair], side: Side = "stage") -> Estimate:
-    """Median seconds per call over the samples of one side.
+    """Return the median seconds per call over the samples of one side.
 
     Raises:
         ValueError: no blocks.
     """
-    taken = np.array([part.per_call for part in samples_of(pairs, side)])
-    if not len(taken):
+    seconds = np.array([sample.per_call for sample in samples_of(pairs, side)])
+    if not len(seconds):
         raise ValueError("a time needs at least one block")
-    return Estimate(*median_interval(taken)[:3])
+    return Estimate(*median_interval(seconds)[:3])
 
 
 def latency(latencies: Sequence[float]) -> Latency:
-    """The percentiles of single calls' latencies, in seconds.
+    """Return the percentiles of single calls' latencies, in seconds.
 
     Raises:
         ValueError: there are none.
@@ -232,7 +257,70 @@ def latency(latencies: Sequence[float]) -> Latency:
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Which values lie more than 14.8 median absolute deviations from the median; they are marked, never dropped."""
-    taken = np.asarray(values)
-    away = np.abs(taken - np.median(taken))
-    return [bool(part) for part in away > OUTLIER_MADS * np.median(away)]
+    """Mark values more than 14.8 median absolute deviations from the median; none is ever dropped."""
+    distances = np.abs(np.asarray(values) - np.median(values))
+    return [bool(far) for far in distances > OUTLIER_MADS * np.median(distances)]
+
+
+def drift(first: Sequence[Sample], last: Sequence[Sample]) -> float:
+    """Return how much slower the last samples are than the first: the ratio of the medians, minus 1."""
+    return median(sample.per_call for sample in last) / median(sample.per_call for sample in first) - 1
+
+
+def drifts_of(pairs: Sequence[Pair]) -> list[float]:
+    """Return the baseline's drift from the first to the last quarter of each pair that is long enough to show one."""
+    drifts = []
+    for pair in pairs:
+        if len(pair.blocks) >= 1 / END_SHARE:
+            samples = samples_of(pair, "baseline")
+            end = max(1, int(END_SHARE * len(samples)))
+            drifts.append(drift(samples[:end], samples[-end:]))
+    return drifts
+
+
+def is_unfair(change: float | None) -> bool:
+    """Return whether the baseline drifted so far that times taken at different moments mislead."""
+    return change is not None and abs(change) >= DRIFT_UNFAIR
+
+
+def log_of_unfair(change: float | None) -> float:
+    """Return a drift as a difference of logs where it is unfair, else 0."""
+    return abs(math.log1p(change)) if change is not None and is_unfair(change) else 0.0
+
+
+def unfair_drift(pairs: Sequence[Pair]) -> float:
+    """Return the largest unfair drift within the pairs, as a difference of logs; 0 if there is none.
+
+    A block takes some samples at one pace and some at another. Whatever the order, that moves its log ratio by at
+    most the difference between the two paces' logs; a steady drift cancels out.
+    """
+    return max(map(log_of_unfair, drifts_of(pairs)), default=0.0)
+
+
+def taken_by_others(pairs: Sequence[Pair]) -> float:
+    """Return the largest share of processors that other programs took while a pair was sampled; 0 below `CROWDED`.
+
+    CPU contention may slow the two sides differently, and no order of samples cancels that: threads that wait for
+    each other lose more than threads that don't.
+    """
+    shares = [pair.taken_share for pair in pairs if pair.blocks and pair.taken_share is not None]
+    return max((share for share in shares if share >= CROWDED), default=0.0)
+
+
+def steady_ratio(pairs: Sequence[Pair], spread: float = 0.0) -> Ratio:
+    """Return the ratio of trials as `ratio` does, allowing for unfair drift and for a busy machine."""
+    return allowing(ratio(pairs, spread), unfair_drift(pairs), taken_by_others(pairs))
+
+
+def steady_composed(stage: Sequence[Pair], other: Sequence[Pair], spread: float = 0.0) -> Ratio:
+    """Return the composed ratio, allowing for what happened to the pairs of either side."""
+    taken = max(taken_by_others(stage), taken_by_others(other))
+    return allowing(composed(stage, other, spread), unfair_drift(stage) + unfair_drift(other), taken)
+
+
+def allowing(found: Ratio, drift: float, taken: float = 0.0) -> Ratio:
+    """Move both ends of the interval apart by `drift`; a share `taken` by other programs leaves no interval."""
+    wider = replace(found, low=found.low / math.exp(drift), high=found.high * math.exp(drift))
+    if taken and found.bounded:
+        return replace(wider, doubt="busy machine", amount=taken)
+    return replace(wider, doubt="baseline drifted", amount=drift) if drift and found.bounded else wider

@@ -1,4 +1,4 @@
-"""What a ratio shows: the one rule of run reports, comparisons of runs, lessons and CSV.
+"""The outcome of a ratio: one rule for run reports, comparisons of runs, lessons and CSV.
 
 A difference is claimed where the interval excludes 1, the difference is at least the minimum detectable one, and larger
 than what the baseline shows against itself; and where the interval says more of the factor than that it isn't 1.
@@ -12,17 +12,30 @@ from typing import Literal
 import numpy as np
 
 from pipeline.records.samples import Pair
-from pipeline.stats.intervals import ITSELF, TYPICAL_BETWEEN_RUN_STD, Ratio, half_width, log_ratios
+from pipeline.stats.intervals import ITSELF, TYPICAL_BETWEEN_RUN_STD, Doubt, Ratio, half_width, log_ratios
 
 Outcome = Literal["faster", "slower", "same", "not resolved"]
-Cause = Literal[
-    "busy machine", "baseline not itself", "few blocks", "below the effect", "baseline drifted", "wide interval"
-]
+Cause = Literal[Doubt, "baseline not itself", "below the effect", "wide interval"]
 
 SAME = 0.01  # within which two stages count as the same
 LEAST_EFFECT = 0.01  # no smaller difference is claimed, however quiet the machine
 EFFECT_FACTOR = 2.57  # Student's t at 97.5 % with five degrees of freedom: five A/A pairs around a known 1
 VAGUE = 2.0  # upper end of an interval over its lower end, from which the lower must be as far from 1 as from the upper
+
+
+@dataclass(frozen=True)
+class Unresolved:
+    """Why a ratio is not resolved, and the figures that say what would resolve it."""
+
+    cause: Cause
+    blocks: int
+    difference: float  # of the ratio from 1
+    effect: float  # the minimum detectable one
+    half_width: float  # of the interval, relative to the value
+    needed_blocks: int  # for an interval of ± SAME / 2
+    drift: float = 0.0  # of the baseline, as a share, that widened the interval
+    itself: tuple[float, float] = (1.0, 1.0)  # the interval of the baseline against itself
+    taken: float = 0.0  # share of the run's processors that other programs took
 
 
 @dataclass(frozen=True)
@@ -41,8 +54,10 @@ class Noise:
 
     @property
     def reach(self) -> float:
-        """How far the baseline may be from itself, either way, as a difference of logs; 0 where too few blocks say."""
-        return max(math.log(self.itself.high), -math.log(self.itself.low), 0.0) if self.itself.has_ends else 0.0
+        """Distance of the baseline from itself, either way, as a difference of logs; 0 where too few blocks say."""
+        if self.itself.doubt == "few blocks":
+            return 0.0
+        return max(math.log(self.itself.high), -math.log(self.itself.low), 0.0)
 
     @property
     def least(self) -> float:
@@ -50,7 +65,7 @@ class Noise:
         return max(self.effect, math.expm1(self.reach))
 
     def outcome(self, found: Ratio) -> Outcome:
-        """What the ratio shows.
+        """Return what the ratio shows.
 
         Faster or slower: the interval excludes 1 and isn't vague, and the value differs from 1 by at least the effect
         and by more than the baseline does from itself. Same: the interval lies within 1 % of 1. Otherwise not resolved.
@@ -63,80 +78,64 @@ class Noise:
         return "same" if same else "not resolved"
 
     def exceeded_by(self, factor: float) -> bool:
-        """Whether two that differ by this factor differ by more than the noise."""
+        """Return whether two that differ by this factor differ by more than the noise."""
         away = max(factor, 1 / factor)
         return away >= 1 + self.effect and math.log(away) > self.reach
 
     def apart(self, fast: Ratio, slow: Ratio) -> bool:
-        """Whether the first is shown to be the faster: disjoint ranges, and values further apart than the noise."""
+        """Return whether the first is shown to be the faster: disjoint ranges, and values beyond the noise."""
         return range_of(fast)[0] > range_of(slow)[1] and self.exceeded_by(fast.value / slow.value)
 
-    def unresolved(self, found: Ratio) -> "Unresolved":
-        """Why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
+    def unresolved(self, found: Ratio) -> Unresolved:
+        """Explain why a ratio is not resolved; an interval shrinks with the square root of the number of blocks."""
         width = half_width(found)
-        needed = round(found.blocks * (width / (0.5 * SAME)) ** 2)
-        drift, own = math.expm1(found.drift), (self.itself.low, self.itself.high)
-        away = abs(found.value - 1)
-        return Unresolved(self._cause(found), found.blocks, away, self.effect, width, needed, drift, own, found.taken)
+        return Unresolved(
+            self._cause(found), found.blocks, abs(found.value - 1), self.effect, width,
+            needed_blocks=round(found.blocks * (width / (0.5 * SAME)) ** 2),
+            drift=math.expm1(found.drift),
+            itself=(self.itself.low, self.itself.high),
+            taken=found.taken,
+        )  # fmt: skip
 
     def _cause(self, found: Ratio) -> Cause:
-        if found.taken:
-            return "busy machine"
-        if not found.bounded:
-            return "few blocks"
+        if found.doubt in ("busy machine", "few blocks"):
+            return found.doubt
         if vague(found) or found.low <= 1 <= found.high:
-            return "baseline drifted" if found.drift else "wide interval"
+            return found.doubt or "wide interval"
         return "below the effect" if max(found.value, 1 / found.value) < 1 + self.effect else "baseline not itself"
 
 
 def range_of(found: Ratio) -> tuple[float, float]:
-    """Where the ratio lies: its interval; anywhere by too few blocks.
+    """Return where the ratio lies: in its interval; anywhere with too few blocks.
 
-    What others took may have fallen upon one side alone, which without it takes that share less of its time.
+    Other programs may have slowed one side alone, which without them takes that share less of its time.
     """
-    if not found.has_ends or found.taken >= 1:
+    if found.doubt == "few blocks" or found.taken >= 1:
         return 0.0, math.inf
     return found.low * (1 - found.taken), found.high / (1 - found.taken)
 
 
 def vague(found: Ratio) -> bool:
-    """Whether the interval hardly says more of the factor than that it isn't 1: wide, and as wide as it is far from 1.
+    """Return whether the interval says hardly more than that the factor isn't 1: wide, and as wide as it is far from 1.
 
-    A ratio of 1.4 to 7.7 is that; one of 3.4 to 10 is not.
+    A ratio of 1.4 to 7.7 is vague; one of 3.4 to 10 is not.
     """
     wide = found.high / found.low
     return wide > VAGUE and wide > max(found.low, 1 / found.high)
 
 
-@dataclass(frozen=True)
-class Unresolved:
-    """Why a ratio is not resolved, and the figures that say what would resolve it."""
-
-    cause: Cause
-    blocks: int
-    difference: float  # of the ratio from 1
-    effect: float  # the minimum detectable one
-    half_width: float  # of the interval, relative to the value
-    needed_blocks: int  # for an interval of ± SAME / 2
-    drift: float = 0.0  # of the baseline, as a share, that widened the interval
-    itself: tuple[float, float] = (1.0, 1.0)  # the interval of the baseline against itself
-    taken: float = 0.0  # share of the run's processors that other programs took
-
-
 def minimum_detectable_effect(aa_pairs: Sequence[Pair]) -> float:
-    """The smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A), one sample per trial.
+    """Return the smallest relative difference that a run may claim: max(1 %, 2.57 × rms of ln A/A).
 
     With fewer than five pairs it is itself a rough estimate.
     """
     centres = [float(np.median(log_ratios(pair))) for pair in aa_pairs if pair.blocks]
-    return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(sum(part**2 for part in centres) / max(len(centres), 1)))
+    mean_square = sum(centre**2 for centre in centres) / max(len(centres), 1)
+    return max(LEAST_EFFECT, EFFECT_FACTOR * math.sqrt(mean_square))
 
 
 def of_both(one: Noise, other: Noise) -> Noise:
-    """The noise of a ratio that is made of one from either, each with trials of its own.
-
-    What each baseline is from itself adds up.
-    """
+    """Return the noise of a ratio composed of two independently measured ones; the baselines' distances add up."""
     reach = one.reach + other.reach
     own = Ratio(1.0, math.exp(-reach), math.exp(reach), max(one.itself.blocks, other.itself.blocks))
     spread = math.sqrt(2) * max(one.spread, other.spread)

@@ -1,4 +1,4 @@
-"""What a reader must know about a measurement: each warning with its figures and its remedy, from raw samples."""
+"""Warnings about a measurement, each with its figures and its remedy, from raw samples."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -9,73 +9,69 @@ from pipeline.records.data_words import Words, words_for
 from pipeline.records.machine import Environment
 from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair, WarmUp
-from pipeline.stats.drift import drifts_of, is_unfair
-from pipeline.stats.intervals import Side, outliers, ratio, samples_of
-from pipeline.stats.lasting_pace import slower_at_full_load, slower_in_a_loop
+from pipeline.stats.intervals import Side, drifts_of, is_unfair, outliers, ratio, samples_of, seconds_per_call
 
+SIDES: tuple[Side, Side] = ("baseline", "stage")
 CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may differ, whichever is more
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS = 0.02
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
+SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
 POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
 ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
+FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at steady state than in interleaved samples
+LOOP_SHARE = 0.02  # by which it may be slower in a loop than in samples at steady state: what its headline promises
 
 
 def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
-    """What the stage's record holds, and what its figures show.
+    """Return the warnings on a stage's record, and those that its figures give.
 
     Args:
         stage: its record.
         batch_size: images per call; None leaves out what is computed per call from counts of images.
     """
-    found = [
+    computed = [
+        *sample_warnings(stage.pairs),
         unsteady(stage.warm_up) if stage.warm_up else None,
         slower_at_full_load(stage, batch_size) if batch_size else None,
         slower_in_a_loop(stage, batch_size) if batch_size else None,
         alternated(stage.pairs),
     ]
-    computed = [*sample_warnings(stage.pairs), *(part for part in found if part)]
-    return [*something_else(stage), *stage.warnings, *computed]
+    return [*something_else(stage), *stage.warnings, *(warning for warning in computed if warning)]
+
+
+def run_warnings(run: RunRecord) -> list[RunWarning]:
+    """Return the warnings on the run's record, and those that its figures give of the run as a whole."""
+    computed = [
+        reference_in_doubt(run.reference) if run.reference else None,
+        drifted(run.drift) if run.drift is not None else None,
+        shared_device(run.environment) if run.environment else None,
+        *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
+    ]
+    return [*run.warnings, *(warning for warning in computed if warning)]
+
+
+def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
+    """Return all warnings that the samples of one stage give."""
+    if not any(pair.blocks for pair in pairs):
+        return []
+    checks = (clocks_disagree, not_at_rest, throttled, clocks_differ, outlying)
+    found = [*(check(pairs) for check in checks), *(drifted(change) for change in drifts_of(pairs))]
+    return [warning for warning in found if warning is not None]
 
 
 def something_else(stage: StageRecord) -> list[RunWarning]:
-    """A stage that ran something else than its name promises, by its own word."""
+    """Warn of a stage that declares to have run something other than its name promises."""
     if stage.execution is None or not stage.execution.instead:
         return []
     remedy = "take it for what ran: its figures are of that, not of what it is named after"
     return [RunWarning("something else ran", f"{stage.name} is {stage.execution.instead}", remedy)]
 
 
-def run_warnings(run: RunRecord) -> list[RunWarning]:
-    """What the run's record holds, and what its figures show of the run as a whole."""
-    found = [
-        reference_in_doubt(run.reference) if run.reference else None,
-        drifted(run.drift) if run.drift is not None else None,
-        shared_device(run.environment) if run.environment else None,
-        *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
-    ]
-    return [*run.warnings, *(part for part in found if part)]
-
-
-def sample_warnings(pairs: Sequence[Pair]) -> list[RunWarning]:
-    """All that the samples of one stage show."""
-    if not any(pair.blocks for pair in pairs):
-        return []
-    found = [
-        clocks_disagree(pairs),
-        not_at_rest(pairs),
-        throttled(pairs),
-        clocks_differ(pairs),
-        outlying(pairs),
-        *(drifted(change) for change in drifts_of(pairs)),
-    ]
-    return [warning for warning in found if warning is not None]
-
-
 def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning | None:
-    """The stage's wall time and its CUDA events differ by more than 2 % and 20 µs in the median sample.
+    """Warn if wall time and CUDA events differ by more than 2 % and 20 µs in the median sample.
 
     Work on another stream, or a call that returns before its work is queued, escapes the events but not the
     device-wide synchronisation.
@@ -94,8 +90,8 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning |
 
 
 def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
-    """More than 5 % of the stage's samples are outliers; they are marked, and kept in every statistic."""
-    marked = outliers([part.per_call for part in samples_of(pairs, "stage")])
+    """Warn if more than 5 % of the stage's samples are outliers; they are marked, and kept in every statistic."""
+    marked = outliers([sample.per_call for sample in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
     text = f"{sum(marked)} of {len(marked)} samples lie far out (more than 14.8 median deviations from the median)"
@@ -103,31 +99,30 @@ def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
 
 
 def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
-    """Samples were kept although something compiled or allocated in them."""
-    taken = samples_of(pairs, "stage")
-    kept = [part for part in taken if part.disturbed]
-    if not kept:
+    """Warn if samples were kept although something compiled or allocated in them."""
+    samples = samples_of(pairs, "stage")
+    disturbed = [sample for sample in samples if sample.disturbed]
+    if not disturbed:
         return None
-    retries = max(part.retries for part in kept)
+    retries = max(sample.retries for sample in disturbed)
     return RunWarning(
         "not at rest",
-        f"{len(kept)} of {len(taken)} samples still contained a compilation or an allocation after {retries} retries",
+        f"{len(disturbed)} of {len(samples)} samples still contained a compilation or an allocation after {retries} "
+        "retries",
         "give the stage one input shape, or raise measure.warmup_min_seconds",
     )
 
 
 def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
-    """The device lowered its own clocks; in what share of each side's samples."""
-    sides: tuple[Side, Side] = ("baseline", "stage")
-    baseline, stage = (samples_of(pairs, side) for side in sides)
+    """Warn if the device lowered its own clocks, with the share of each side's samples."""
+    sides = [samples_of(pairs, side) for side in SIDES]
     loaded = any(pair.sustained for pair in pairs)
-    expected = {POWER} if loaded else set()  # full load is where the power cap holds
-    reasons = sorted({reason for part in [*baseline, *stage] for reason in part.throttle_reasons} - expected)
+    expected = {POWER} if loaded else set()  # the power cap holds at steady state
+    reasons = sorted({reason for side in sides for sample in side for reason in sample.throttle_reasons} - expected)
     if not reasons:
         return None
     shares = [
-        per_cent(sum(bool(set(part.throttle_reasons) - expected) for part in side) / len(side))
-        for side in (baseline, stage)
+        per_cent(sum(bool(set(sample.throttle_reasons) - expected) for sample in side) / len(side)) for side in sides
     ]
     holds = "it is so at full load, on which the ratio is" if loaded else "the ratio holds, as samples were interleaved"
     return RunWarning(
@@ -138,33 +133,29 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
 
 
 def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
-    """The SM clocks of A and B differ by more than 2 %; the warning gives the ratio in cycles as well."""
-    clocks = []
-    sides: tuple[Side, Side] = ("baseline", "stage")
-    for side in sides:
-        seen = [part.clock_mhz for part in samples_of(pairs, side) if part.clock_mhz]
-        if not seen:
-            return None
-        clocks.append(median(seen))
-    if abs(clocks[0] / clocks[1] - 1) <= CLOCK_SHARE:
+    """Warn if the SM clocks of A and B differ by more than 2 %, with the ratio in cycles."""
+    seen = [[sample.clock_mhz for sample in samples_of(pairs, side) if sample.clock_mhz] for side in SIDES]
+    if not all(seen):
         return None
-    cycles = ratio(pairs).value * clocks[0] / clocks[1]
-    seen_text = f"the baseline ran at {clocks[0]:.0f} MHz and the stage at {clocks[1]:.0f} MHz"
+    baseline, stage = (median(clocks) for clocks in seen)
+    if abs(baseline / stage - 1) <= CLOCK_SHARE:
+        return None
+    cycles = ratio(pairs).value * baseline / stage
     return RunWarning(
         "clocks differ",
-        f"{seen_text}; in cycles the ratio is {cycles:.3f}",
+        f"the baseline ran at {baseline:.0f} MHz and the stage at {stage:.0f} MHz; in cycles the ratio is {cycles:.3f}",
         "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
     )
 
 
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
-    """A baseline on a GPU that takes longer for an image in a larger batch, or spends its time in FFTs.
+    """Warn of a baseline on a GPU that takes longer for an image in a larger batch, or spends its time in FFTs.
 
     cuDNN's heuristics choose FFT algorithms for some fp32 convolutions; ratios to such a baseline flatter every stage.
     """
     if run.environment is None or not is_cuda(run.environment.device) or run.settings.data.batch_size is None:
         return None
-    found = [part for part in (_grows(stage, run.settings.data.batch_size, run.words), _transforms(stage)) if part]
+    found = [text for text in (_grows(stage, run.settings.data.batch_size, run.words), _transforms(stage)) if text]
     if not found:
         return None
     remedy = "compare with autocast, or try torch.backends.cudnn.benchmark=True, which times the algorithms"
@@ -172,7 +163,7 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
 
 
 def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
-    """Where an image takes more than 10 % longer in the run's batch than in the smaller one where it takes least."""
+    """Say that an image takes over 10 % longer in the run's batch than in the smaller one where it takes least."""
     growth = stage.diagnostics.growth if stage.diagnostics else None
     each = {size: taken / size for size, taken in zip(growth.images, growth.seconds, strict=True)} if growth else {}
     least = min((size for size in each if size < batch_size), key=lambda size: each[size], default=None)
@@ -185,7 +176,7 @@ def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
 
 
 def _transforms(stage: StageRecord) -> str:
-    """Where kernels named fft take more than 10 % of the time of all."""
+    """Say that kernels named fft take more than 10 % of the time of all."""
     kernels = stage.profile.kernels if stage.profile else []
     total = sum(row.seconds_per_call for row in kernels)
     taken = sum(row.seconds_per_call for row in kernels if "fft" in row.name.lower())
@@ -193,7 +184,7 @@ def _transforms(stage: StageRecord) -> str:
 
 
 def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
-    """The stage and the baseline weren't interleaved, as they don't fit in memory together."""
+    """Warn if the stage and the baseline weren't interleaved, as they don't fit in memory together."""
     if not any(pair.alternated for pair in pairs):
         return None
     return RunWarning(
@@ -204,9 +195,9 @@ def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
 
 
 def reference_in_doubt(reference: Reference) -> RunWarning | None:
-    """The fp32 net's answer is far from the fp64 one, or depends on how many images are in a batch.
+    """Warn if the fp32 network's answer is far from the fp64 one, or depends on the size of the batch.
 
-    Healthy nets stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
+    Healthy networks stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
     than 100 GiB (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
     """
     seen = {
@@ -224,24 +215,19 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
 
 
 def drifted(change: float) -> RunWarning | None:
-    """The baseline drifted by at least 2 %; from 10 % on, absolute times taken at different moments mislead."""
+    """Warn of a baseline that drifted by at least 2 %; from 10 % on, times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
-    how = "slower" if change > 0 else "faster"
-    text = f"the baseline was {per_cent(abs(change), 1)} {how} at the end than at the start"
+    text = f"the baseline was {per_cent(abs(change), 1)} {'slower' if change > 0 else 'faster'} at the end than at the"
     if is_unfair(change):
-        return RunWarning(
-            "unfair",
-            text,
-            "trust no time; a drift within a ratio's own samples widens its interval; run again on a quiet machine",
-        )
-    return RunWarning(
-        "drift", text, "the ratios hold, as they come from interleaved samples; absolute times carry this error"
-    )
+        remedy = "trust no time; a drift within a ratio's own samples widens its interval; run again on a quiet machine"
+        return RunWarning("unfair", f"{text} start", remedy)
+    remedy = "the ratios hold, as they come from interleaved samples; absolute times carry this error"
+    return RunWarning("drift", f"{text} start", remedy)
 
 
 def unsteady(warm_up: WarmUp) -> RunWarning | None:
-    """The stage was measured although its times had not settled during warm-up."""
+    """Warn if the stage was measured although its times had not settled during warm-up."""
     if warm_up.steady:
         return None
     return RunWarning(
@@ -251,15 +237,63 @@ def unsteady(warm_up: WarmUp) -> RunWarning | None:
     )
 
 
+def loop_seconds_per_call(stage: StageRecord, batch_size: int) -> float | None:
+    """Return seconds per call of the loop in which the energy was measured; None if it wasn't."""
+    energy = stage.energy
+    return energy.seconds / energy.images * batch_size if energy and energy.images else None
+
+
+def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | None:
+    """Warn if a call takes over 3 % longer back to back than in interleaved samples.
+
+    Interleaved, the device cools a little while the slower baseline runs. A stage that draws all the power that the
+    device allows is then faster than it can be for long.
+    """
+    loop = loop_seconds_per_call(stage, batch_size)
+    if loop is None or not any(pair.blocks and not pair.sustained for pair in stage.pairs):
+        return None
+    more = loop / seconds_per_call(stage.pairs).value - 1
+    if more <= FULL_LOAD_SHARE:
+        return None
+    return RunWarning(
+        SLOWER_AT_FULL_LOAD,
+        f"at sustained full load a call takes {loop * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
+        "plan a service at full load with the longer time; throughput and cost in this report do",
+    )
+
+
+def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
+    """Warn if the loop in which its energy is measured takes over 2 % longer than its samples at steady state.
+
+    The GPU's clock hadn't settled in their run-in, or a sample saw a part of a swing of its pace: an H100's stages were
+    1.1 to 2.3 % faster in samples of half a second than in such a loop (docs/h100). Or the stage is CPU-bound, and the
+    host was busier then.
+    """
+    loop = loop_seconds_per_call(stage, batch_size)
+    loaded = [pair for pair in stage.pairs if pair.blocks and pair.sustained]
+    if loop is None or stage.energy is None or not loaded:
+        return None
+    more = loop / seconds_per_call(loaded).value - 1
+    if more <= LOOP_SHARE:
+        return None
+    took = f"in a loop of {stage.energy.seconds:.2g} s a call takes {loop * 1e3:.3g} ms"
+    return RunWarning(
+        SLOWER_AT_FULL_LOAD,
+        f"{took}, {per_cent(more, 1)} more than in its samples",
+        "count on the longer time; raise measure.gpu_sample_seconds or measure.gpu_rested_run_in_seconds, or end what "
+        "else keeps the host busy",
+    )
+
+
 def shared_device(environment: Environment) -> RunWarning | None:
-    """Other processes used the device when the run started."""
+    """Warn if other processes used the device when the run started."""
     if not environment.others_on_device:
         return None
     return RunWarning("shared device", "; ".join(environment.others_on_device), "end them, or choose another device")
 
 
 def busy_processor(load: float, processors: int) -> RunWarning | None:
-    """The processor was busy before the run began: `load` is the system's one-minute average."""
+    """Warn if the processor was busy before the run began: `load` is the system's one-minute average."""
     if load <= 0.5 * processors:
         return None
     return RunWarning(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.analysis.roofline import Roofline
-from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.diagnostics import (
     BatchGrowth,
     Diagnostics,

@@ -11,12 +11,12 @@ from pipeline.analysis.bottleneck import (
     IDLE_MOST,
     MOST_OF_THE_TIME,
     Evidence,
+    TimeShares,
     decide,
     growth_slope,
     of_layer,
 )
-from pipeline.analysis.layer_figures import LayerFigures
-from pipeline.analysis.time_shares import TimeShares
+from pipeline.analysis.roofline import LayerFigures
 from pipeline.records.diagnostics import (
     BatchGrowth,
     Fusion,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.objectives import equal_within, to_be_least
+from pipeline.analysis.objectives import equal_within
 from pipeline.analysis.rejudged import rejudged
 from pipeline.analysis.run_comparison import compare, differences
-from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.summary import RunSummary, summarize, to_be_least
 from pipeline.config.goal_request import read_goal
 from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits, Goal

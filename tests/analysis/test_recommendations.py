@@ -16,7 +16,7 @@ from pipeline.analysis.recommendations import rules
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.recommendation import Code, Recommendation
 from pipeline.analysis.recommendations.rules import recommendations
-from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, recommendation_texts, worded

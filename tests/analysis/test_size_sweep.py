@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.size_sweep import Line, Point, extra, lines
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweep_jobs import read_jobs
+from pipeline.analysis.sweeps import Line, Point, lines, padding, read_jobs
 from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, SearchAsked, SearchCount
 from pipeline.records.run_record import CompileFacts, StageRecord
@@ -63,7 +62,7 @@ def test_all_sizes_to_the_largest() -> None:
     """Two set-ups of 10 and 20 s are saved; over three sizes alike, a call costs (3 + 2 + 0) / 3 ms more."""
     small = [point(1, 10.0, 0.001), point(2, 20.0, 0.002)]
     largest = point(3, 30.0, 0.004)
-    assert extra(small, largest).value == pytest.approx(0.005 / 3)
+    assert padding(small, largest).extra.value == pytest.approx(0.005 / 3)
     texts = padding_texts(Line("compile", [*small, largest]))
     assert len(texts) == 3
     assert "padding all 3 sizes to 3 saves 30.0 s" in texts[-1]
@@ -88,7 +87,7 @@ def test_a_cost_is_paid_for_as_many_calls_as_its_interval_leaves() -> None:
 def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_cost() -> None:
     """They counted as nothing in the mean over all sizes."""
     small = [point(1, 10.0, 0.0099, 0.0002), point(2, 10.0, 0.0098, 0.0002)]
-    found = extra(small, point(3, 9.0, 0.0100, 0.0002))
+    found = padding(small, point(3, 9.0, 0.0100, 0.0002)).extra
     assert (found.low, found.value, found.high) == pytest.approx((-0.0005 / 3, 0.0003 / 3, 0.0011 / 3))
 
 

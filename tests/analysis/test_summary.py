@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
-from pipeline.analysis import headline, run_comparison, sweep_jobs
+from pipeline.analysis import run_comparison, stage_summary, sweeps
 from pipeline.analysis.summary import summarize
 from pipeline.records import codec
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
 from pipeline.report.comparison import main as compare
 from pipeline.report.redraw_command import main
 from pipeline.report.write import write_report
-from pipeline.stats import drift
+from pipeline.stats import intervals
 from tests.report import made_up_run as made_up
 
 STAGES = made_up.run().stages
@@ -32,7 +32,7 @@ def bootstrapped(record: RunRecord) -> int:
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
     """Each stage is bootstrapped against eager once, for HTML, Markdown and CSV together."""
-    with patch.object(headline, "steady_composed", wraps=drift.steady_composed) as composed:
+    with patch.object(stage_summary, "steady_composed", wraps=intervals.steady_composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
 
@@ -42,7 +42,7 @@ def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> N
     for number, size in enumerate((256, 512)):
         (tmp_path / str(number)).mkdir()
         codec.save(made_up.with_settings(small, data={"image_size": size}), tmp_path / str(number))
-    with patch.object(sweep_jobs, "summarize", wraps=summarize) as computed:
+    with patch.object(sweeps, "summarize", wraps=summarize) as computed:
         assert main([str(tmp_path)]) == 0
     assert computed.call_count == 2
 
@@ -51,8 +51,8 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
     """One ratio of ratios for each stage of both runs; neither run is compared with eager."""
     codec.save(small, tmp_path)
     with (
-        patch.object(run_comparison, "steady_composed", wraps=drift.steady_composed) as changes,
-        patch.object(headline, "steady_composed", wraps=drift.steady_composed) as composed,
+        patch.object(run_comparison, "steady_composed", wraps=intervals.steady_composed) as changes,
+        patch.object(stage_summary, "steady_composed", wraps=intervals.steady_composed) as composed,
     ):
         assert compare([str(tmp_path), str(tmp_path)]) == 0
     assert (changes.call_count, composed.call_count) == (3, 0)

@@ -7,7 +7,8 @@ import pytest
 
 from pipeline.analysis.recommendations import bound_rules, rules
 from pipeline.analysis.recommendations.rules import recommendations
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import INDUCTOR, Execution, RunRecord
 from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound
 from tests.report import made_up_run as made_up

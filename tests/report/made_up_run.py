@@ -12,6 +12,7 @@ from pipeline.records.run_record import Artefact, Execution, Reference, RunRecor
 from pipeline.records.run_settings import DataSettings, MeasureSettings, ModelSettings, ReportSettings, RunSettings
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
+from pipeline.stats.intervals import seconds_per_call
 from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagnostics_of, explained, layers, profile
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Once",
     "accuracy",
     "as_markdown",
+    "beside_autocast",
     "environment",
     "execution",
     "explained",
@@ -274,6 +276,20 @@ def standard() -> RunRecord:
         finished=True,
         warnings=[RunWarning("baseline restarted", "its worker ended during hung", "see reference/log.txt")],
     )
+
+
+@cache
+def beside_autocast() -> RunRecord:
+    """The whole ladder as a GPU measures it today: interleaved with autocast."""
+    whole = standard()
+    autocast = BASELINE_SECONDS / {name: ratio for name, ratio, *_ in LADDER}["amp"]
+
+    def interleaved(found: StageRecord) -> StageRecord:
+        own = [pair("amp", each.stage, (autocast, seconds_per_call(each).value)) for each in found.pairs]
+        return replace(found, pairs=own)
+
+    controls = [pair("amp", each.stage, (autocast, autocast)) for each in whole.aa_pairs]
+    return replace(whole, baseline="amp", aa_pairs=controls, stages=[*map(interleaved, whole.stages)])
 
 
 class Once:

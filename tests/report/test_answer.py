@@ -41,6 +41,7 @@ def untrained() -> RunRecord:
 @pytest.mark.parametrize(
     ("run", "headline"),
     [
+        (made_up.beside_autocast(), "Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"),
         (RUN, "Use compile: 11 × as fast as eager, 0.0040 % of pixels change"),
         (untrained(), "Use compile: 11 × as fast as eager; masks not judged (random weights)"),
         (

@@ -51,7 +51,7 @@ def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() 
     """Its milliseconds may be of a slower moment than another's."""
     late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
     assert "the fastest with more is half, " in bits_section.sentences(replace(FOUND, stages=late))[0]
-    busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, bounded=False))
+    busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))
     (said,) = bits_section.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
     assert said.startswith("0.040 % of int8's pixels change class.")
 

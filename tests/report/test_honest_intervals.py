@@ -14,7 +14,7 @@ from pipeline.report.comparison import conclusion, main
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as made_up
 
-ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, bounded=False)
+ONE_BLOCK = Ratio(113.193, 113.193, 113.193, 1, 1, doubt="few blocks")
 
 
 def few_blocks() -> RunRecord:
@@ -42,7 +42,7 @@ def test_report_of_few_blocks_says_so(drawn: object) -> None:
 
 def test_chart_draws_error_bars_only_of_intervals() -> None:
     """An unbounded ratio is a bar without caps."""
-    bounded = charts.ladder([("half", replace(ONE_BLOCK, bounded=True, low=100.0), "winner")], [], "eager")
+    bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], [], "eager")
     bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], [], "eager")
     assert "whisker" in bounded
     assert "whisker" not in bare
@@ -87,7 +87,7 @@ def test_a_wide_interval_is_said_in_place_of_its_middle() -> None:
     """Such as where the baseline is bound by a busy host: 6.8 would claim a digit that nobody measured."""
     assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 6), 2) == "3.4 to 10 ×"
     assert formatting.times_as_fast(Ratio(8.98, 8.9, 9.6, 6), 3) == "8.98 ×"
-    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, bounded=False), 2) == "6.8 ×"
+    assert formatting.times_as_fast(Ratio(6.75, 3.38, 10.2, 2, doubt="few blocks"), 2) == "6.8 ×"
 
 
 def test_a_stage_of_one_run_alone_is_no_difference_of_settings() -> None:

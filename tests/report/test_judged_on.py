@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.run_record import RunRecord, Tolerance
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text

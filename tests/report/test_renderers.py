@@ -25,12 +25,13 @@ from pipeline.stats.outcomes import Noise
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
+GPU = made_up.beside_autocast()
 
 
 def printed(terminal: bool = False, width: int = 80) -> str:
     """The first screen as a console prints it."""
     console = Console(width=width, file=io.StringIO(), force_terminal=terminal)
-    console.print(first_screen(made_up.summary(RUN)), crop=False)
+    console.print(first_screen(made_up.summary(GPU)), crop=False)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -56,7 +57,7 @@ def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
 def test_the_first_screen_answers_first() -> None:
     """The winner, then the ladder, then what isn't ranked; all of it in 40 lines."""
     text = " ".join(printed().split())
-    assert text.index("Use compile: 11 × as fast as eager") < text.index("▸ compile") < text.index("absent skipped")
+    assert text.index("Use compile: 1.6 × as fast as autocast") < text.index("▸ compile") < text.index("absent skipped")
     assert len(printed().splitlines()) <= 39
     assert "To use it: compile/model.onnx" in text
 
@@ -262,10 +263,10 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     ("ratio", "said"),
     [
         (
-            Ratio(1.0, 0.9, 1.1, 4, bounded=False),
+            Ratio(1.0, 0.9, 1.1, 4, doubt="few blocks"),
             "4 blocks are too few for an interval, which takes 6: preset=smoke asks for fewer, measure=quick for",
         ),
-        (Ratio(1.0, 0.9, 1.1, 1, bounded=False), "1 block is too few for an interval"),
+        (Ratio(1.0, 0.9, 1.1, 1, doubt="few blocks"), "1 block is too few for an interval"),
         (Ratio(1.02, 1.015, 1.025, 30), "is below the minimum detectable effect of 3.0 %: measure.trials=3 averages"),
         (Ratio(1.0, 0.98, 1.02, 30), "about 480 blocks (now 30)"),
     ],
@@ -286,9 +287,9 @@ def test_markdown_notifies_nobody_and_links_nowhere() -> None:
 
 def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
     """What a person pastes into a pull request; all else is folded, and every fold is closed."""
-    text = made_up.as_markdown(RUN)
+    text = made_up.as_markdown(GPU)
     lines = text.splitlines()
-    assert lines[0] == "# Use compile: 11 × as fast as eager, 0.0040 % of pixels change"
+    assert lines[0] == "# Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"
     head = next(line for line in lines if line.startswith("| stage"))
     assert head.count("|") == 7
     assert lines.index(head) < lines.index("<details>")

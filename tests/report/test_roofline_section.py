@@ -5,15 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.layer_figures import (
+from pipeline.analysis.bottleneck import matrix_floors
+from pipeline.analysis.roofline import (
     LayerFigures,
+    ReachedPeak,
+    Roofline,
+    datasheet,
     layers_of,
     levels_of,
+    reached_peaks,
+    roofline_of,
     seconds_above_by_level,
     seconds_below,
 )
-from pipeline.analysis.roofline import ReachedPeak, Roofline, datasheet, reached_peaks, roofline_of
-from pipeline.analysis.time_shares import arithmetic_seconds
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord, StageRecord
@@ -46,7 +50,7 @@ def test_images_count_by_the_batch_and_weights_once() -> None:
 
 def test_the_roofline_is_that_of_what_ran() -> None:
     """Rates per second and seconds, from the run's measured peaks."""
-    found = roofline_of(RUN, HALF)
+    found = roofline_of(RUN, HALF, reached_peaks(RUN))
     assert found is not None
     assert replace(found, reached_peaks={}) == BOUNDS
 
@@ -69,7 +73,7 @@ def in_fp8(stage: StageRecord, *others: StageRecord, seconds: float = 1e-6) -> R
 def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
     """And moves bytes of its own: what it writes is of the type that the next one reads, logits are never fp8."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roofline_of(run, run.stages[0])
+    roofline = roofline_of(run, run.stages[0], reached_peaks(run))
     assert roofline is not None
     first, middle, last = layers_of(run, run.stages[0], roofline)
     assert [part.precision for part in (first, middle, last)] == ["fp8", "fp8", "fp16"]
@@ -85,11 +89,11 @@ def test_every_layer_is_under_the_roof_of_its_own_precision() -> None:
 def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None:
     """A layer in fp16 has a longer way to go than in fp8."""
     run = in_fp8(mixed_precision(), seconds=2e-3)
-    roofline = roofline_of(run, run.stages[0])
+    roofline = roofline_of(run, run.stages[0], reached_peaks(run))
     assert roofline is not None
     layers = layers_of(run, run.stages[0], roofline)
     whole = replace(run, reference=replace(run.reference, flops_per_image=307))  # type: ignore[type-var]
-    seconds = arithmetic_seconds(whole, run.stages[0], layers, roofline)
+    seconds = sum(compute for compute, _ in matrix_floors(whole, run.stages[0], layers, roofline))
     assert seconds == pytest.approx(1600 / 1600e3 + 856 / 800e3)
 
 
@@ -106,7 +110,7 @@ def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     assert reached_peaks(unbelievable)["fp16"] == ReachedPeak(800e3)
     wrong = replace(fast, stages=[replace(fast.stages[0], status="inaccurate")])
     assert reached_peaks(wrong)["fp16"] == ReachedPeak(800e3)
-    roofline = roofline_of(fast, fast.stages[0])
+    roofline = roofline_of(fast, fast.stages[0], reached_peaks(fast))
     assert roofline is not None
     assert reached_peak_text(roofline) == "the most that anything reached here in fp16 (last in half)"
     assert all((part.seconds_above or 0.0) > -1e-9 for part in layers_of(fast, fast.stages[0], roofline))

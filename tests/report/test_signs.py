@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pipeline.analysis import run_comparison
 from pipeline.analysis.summary import summarize
-from pipeline.analysis.sweep_jobs import Job
+from pipeline.analysis.sweeps import Job
 from pipeline.cli.progress import Progress, print_error
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord

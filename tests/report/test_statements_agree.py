@@ -110,9 +110,9 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
 
 def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:
     """Extremes of few blocks, and what a busy machine leaves of an interval."""
-    extremes = Ratio(2.0, 1.0, 4.0, 3, bounded=False)
+    extremes = Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks")
     assert (low(extremes), high(extremes)) == (None, None)
-    assert (low(replace(extremes, bounded=True)), high(replace(extremes, bounded=True))) == (1.0, 4.0)
+    assert (low(replace(extremes, doubt=None)), high(replace(extremes, doubt=None))) == (1.0, 4.0)
     few = made_up.stage("half", 2.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.1, 0.05), blocks=2)])
     (row,) = csv.DictReader(csv_text(made_up.summary(replace(RUN, stages=[few]))).splitlines())
     assert (row["ratio_low"], row["ratio_high"], row["ratio"] != "") == ("", "", True)

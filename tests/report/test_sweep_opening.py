@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.analysis.summary import summarize
-from pipeline.analysis.sweep_jobs import Curve, Job
-from pipeline.analysis.sweep_lead import Lead, Rate
+from pipeline.analysis.sweeps import Curve, Job, Lead, Rate
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Block, Pair

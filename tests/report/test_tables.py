@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.summary import StageSummary
+from pipeline.analysis.stage_summary import StageSummary
 from pipeline.report.formatting import significant
 from pipeline.report.sections.ladder_section import Headings, ladder, shown_in, stage_columns
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of

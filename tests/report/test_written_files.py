@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.earlier_runs import since
-from pipeline.analysis.sweep_jobs import curves, read_jobs
+from pipeline.analysis.run_comparison import since
+from pipeline.analysis.sweeps import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord, RunWarning

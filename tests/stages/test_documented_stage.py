@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from models.unet import UNet
 from pipeline.analysis.recommendations import rules
-from pipeline.analysis.roofline import roofline_of
+from pipeline.analysis.roofline import reached_peaks, roofline_of
 from pipeline.analysis.summary import summarize
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.profiling.observed_execution import complete, tf32_allowed
@@ -85,7 +85,7 @@ def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> No
     """Of the precision that was seen."""
     run = run_of(complete(shown, work, CALLED)[0])
     stage = next(stage for stage in summarize(run).stages if stage.name == "mine")
-    bounds = roofline_of(run, stage.stage)
+    bounds = roofline_of(run, stage.stage, reached_peaks(run))
     assert bounds is not None
     assert bounds.precision == "bf16"
     assert stage.bottleneck.kind != "unknown"

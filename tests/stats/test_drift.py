@@ -12,8 +12,7 @@ from pipeline.report import answer
 from pipeline.report.formatting import remedy
 from pipeline.report.sections.ladder_chart import ladder_chart
 from pipeline.report.terminal import first_screen, outcome_line
-from pipeline.stats.drift import steady_composed, steady_ratio
-from pipeline.stats.intervals import composed, ratio
+from pipeline.stats.intervals import composed, ratio, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Noise
 from pipeline.stats.ranking import contenders, ranking
 from tests.fake_machine import pair_of

@@ -20,14 +20,11 @@ from pipeline.report import answer
 from pipeline.report.comparison import conclusion
 from pipeline.report.formatting import interval, remedy, way_to_resolve
 from pipeline.report.sections.recommendation_section import recommendation_texts
-from pipeline.stats.drift import CROWDED, allowing, steady_composed, steady_ratio
-from pipeline.stats.intervals import ITSELF, Ratio
+from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
-from pipeline.stats.ranking import contenders, noise_of, ranking
+from pipeline.stats.ranking import contenders, noise_and_ratios, ranking
 from tests.fake_machine import Machine, run_record, sampling, stage_record, steady_pair, wide_pair
 from tests.report import made_up_run as made_up
-
-ON_GPU = made_up.run().environment
 
 
 def ladder(baseline: Pair, **speedups: float) -> RunRecord:
@@ -77,7 +74,7 @@ def test_two_runs_differ_by_no_less_than_their_baselines_differ_from_themselves(
 
 
 def test_the_noise_of_two_runs_adds_up() -> None:
-    one, other = (noise_of(ladder(wide_pair(1.0))) for _ in range(2))
+    one, other = (noise_and_ratios(ladder(wide_pair(1.0)))[0] for _ in range(2))
     both = of_both(one, other)
     assert both.reach == pytest.approx(2 * one.reach)
     assert not both.exceeded_by(8.0)
@@ -199,7 +196,7 @@ def test_where_a_ratio_lies() -> None:
     quiet = Ratio(2.0, 1.9, 2.1, 12)
     assert range_of(quiet) == (1.9, 2.1)
     assert range_of(allowing(quiet, 0.0, 0.5)) == pytest.approx((0.95, 4.2))
-    few = replace(quiet, blocks=4, bounded=False)
+    few = replace(quiet, blocks=4, doubt="few blocks")
     for unknown_ends in (few, allowing(few, 0.0, 0.5), allowing(quiet, 0.0, 1.0)):
         assert range_of(unknown_ends) == (0.0, math.inf)
 
@@ -210,7 +207,7 @@ def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself
     for itself in (quiet, allowing(quiet, 0.0, 0.3)):
         assert Noise(0.01, itself).reach == pytest.approx(math.log(1.25))
         assert Noise(0.01, itself).outcome(stage) == "not resolved"
-    few = replace(quiet, blocks=4, bounded=False)
+    few = replace(quiet, blocks=4, doubt="few blocks")
     for silent in (ITSELF, few, allowing(few, 0.0, 0.3)):
         assert Noise(0.01, silent).reach == 0
         assert Noise(0.01, silent).outcome(stage) == "faster"

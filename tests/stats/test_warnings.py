@@ -11,8 +11,8 @@ from pipeline.records.plan import Plan
 from pipeline.records.run_record import Execution, Reference, RunRecord, RunWarning
 from pipeline.records.samples import Block, Energy, Pair, Sample, WarmUp
 from pipeline.stats import warnings
-from pipeline.stats.drift import drift
-from pipeline.stats.lasting_pace import slower_at_full_load, slower_in_a_loop
+from pipeline.stats.intervals import drift
+from pipeline.stats.warnings import slower_at_full_load, slower_in_a_loop
 from tests.fake_machine import FakeClock, pair_of, run_record, stage_record, steady_pair
 from tests.report import made_up_run as made_up
 

@@ -1,10 +1,11 @@
 """What to try against the bottleneck that a run found: fewer bytes, a smaller type, a kernel for the first layer."""
 
 from pipeline.analysis.bottleneck import FAR_BELOW
-from pipeline.analysis.layer_figures import LayerFigures
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.roofline import LayerFigures
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.config.data_request import TENSORS, VOLUME
 
 NEAR_FULL = 0.6  # of the peak: from there a faster type gains more than better kernels

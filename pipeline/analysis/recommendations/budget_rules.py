@@ -2,7 +2,8 @@
 
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pipeline.analysis.recommendations.bound_rules import LAYER_SHARE
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import LayerWork
 
 # Channels that fill 16 bytes, the unit of tensor cores (NVIDIA, Deep Learning Performance: Convolutional Layers).

@@ -14,7 +14,8 @@ from pipeline.analysis.recommendations.budget_rules import lower_the_budget, spe
 from pipeline.analysis.recommendations.channel_rules import even_the_channels
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.recommendations.recommendation import Figure, Recommendation
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.config.data_request import TENSORS
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records.data_words import VOLUMES

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.precision_text import fault_text

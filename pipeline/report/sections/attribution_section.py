@@ -12,7 +12,8 @@ from pipeline.analysis.attribution import (
     steps,
     traffic_of,
 )
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.charts.canvas import CLASSES
 from pipeline.report.figure import Figure, drawn

@@ -1,6 +1,7 @@
 """Fewer bits: the stages with 8 bits a value beside those with more, in error, Dice, time and bytes."""
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import moved
 from pipeline.records.run_record import EAGER, Precision
 from pipeline.report.formatting import (

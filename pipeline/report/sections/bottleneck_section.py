@@ -3,10 +3,20 @@
 from collections import defaultdict
 from collections.abc import Callable
 
-from pipeline.analysis.bottleneck import FEW_LAUNCHES, FLAT_SLOPE, MOST_OF_THE_TIME, Bottleneck, Evidence, Reason
+from pipeline.analysis.bottleneck import (
+    FEW_LAUNCHES,
+    FLAT_SLOPE,
+    MOST_OF_THE_TIME,
+    NEAR_ARITHMETIC,
+    NEAR_BANDWIDTH,
+    Bottleneck,
+    Evidence,
+    Reason,
+    TimeShares,
+)
 from pipeline.analysis.roofline import Gap
-from pipeline.analysis.summary import RunSummary, StageSummary
-from pipeline.analysis.time_shares import NEAR_ARITHMETIC, NEAR_BANDWIDTH, TimeShares
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord

@@ -1,6 +1,7 @@
 """What speed costs in accuracy and in memory, of the ranked stages."""
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report.charts.scatter import front
 from pipeline.report.figure import Figure, drawn
 from pipeline.report.formatting import clean, spoken

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pipeline.analysis import fusion as figures
 from pipeline.analysis.attribution import hides_all
 from pipeline.analysis.fusion import FusionFigures, FusionStep, fusions, kernel_seconds
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS, Moved, Source
 from pipeline.errors import plural
 from pipeline.records.diagnostics import FusedKernel

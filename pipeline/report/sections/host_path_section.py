@@ -3,7 +3,8 @@
 from functools import partial
 
 from pipeline.analysis.path_shares import Move, moves, net_share
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.tables import Column, Table, figure, names, table_of
 from pipeline.stats.intervals import seconds_per_call

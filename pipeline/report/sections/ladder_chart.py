@@ -1,6 +1,7 @@
 """The ladder as bars: how much faster every stage is than the headline's baseline."""
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.formatting import clean, spoken
 

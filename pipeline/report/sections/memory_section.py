@@ -15,7 +15,8 @@ from pipeline.analysis.memory import (
     timeline_of,
     with_workspace,
 )
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.canvas import CLASSES

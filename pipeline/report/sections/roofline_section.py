@@ -3,9 +3,20 @@
 from dataclasses import dataclass, replace
 
 from pipeline.analysis.bottleneck import of_layer
-from pipeline.analysis.layer_figures import LayerFigures, levels_of, seconds_above_by_level, seconds_below
-from pipeline.analysis.roofline import BELIEVED, Peak, ReachedPeak, Roofline, datasheet, peaks_of
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.roofline import (
+    BELIEVED,
+    LayerFigures,
+    Peak,
+    ReachedPeak,
+    Roofline,
+    datasheet,
+    levels_of,
+    peaks_of,
+    seconds_above_by_level,
+    seconds_below,
+)
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.scatter import roofline as roofline_chart

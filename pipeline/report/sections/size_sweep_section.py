@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.analysis.size_sweep import (
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.sweeps import (
     LEAST_COLD_SECONDS,
     Line,
     Padding,
@@ -15,7 +16,6 @@ from pipeline.analysis.size_sweep import (
     usable,
     worth_padding,
 )
-from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import Searcher
 from pipeline.report.formatting import clean, listed, milliseconds, seconds, significant

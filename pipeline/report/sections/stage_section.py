@@ -3,7 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from pipeline.analysis.summary import RunSummary, StageSummary
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.report import detail_lines, objective_text, run_text

@@ -1,0 +1,215 @@
+"""One stage with every figure that its record gives, computed once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
+from pipeline.analysis.payback import Doubt, Line, break_even
+from pipeline.analysis.roofline import LayerFigures, ReachedPeak, Roofline, layers_of, roofline_of
+from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.run_record import EAGER, Precision, RunRecord, RunWarning, StageRecord
+from pipeline.records.tasks import SEGMENTATION, Task
+from pipeline.stats.intervals import (
+    ITSELF,
+    Estimate,
+    Latency,
+    Ratio,
+    drifts_of,
+    is_unfair,
+    latency,
+    seconds_per_call,
+    steady_composed,
+    steady_ratio,
+)
+from pipeline.stats.outcomes import Outcome, Unresolved
+from pipeline.stats.ranking import Ranking, rankable
+from pipeline.stats.warnings import loop_seconds_per_call, stage_warnings
+
+Place = Literal["winner", "tie", ""]
+Given = TypeVar("Given")
+Taken = TypeVar("Taken")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A stage against the baselines; None where there is nothing to compare."""
+
+    ratio: Ratio | None = None  # to the baseline
+    outcome: Outcome | None = None  # of a ranked stage, against the baseline
+    eager_ratio: Ratio | None = None
+    unresolved: Unresolved | None = None  # why the ratio is not resolved
+
+
+@dataclass(frozen=True)
+class StageSummary:
+    """One stage and all figures that its record gives; None where it gives none."""
+
+    stage: StageRecord
+    compared: Compared
+    seconds: Estimate | None  # per call, interleaved with the baseline
+    sustained_seconds: float | None  # per call at steady state on a GPU; None where nothing was measured so
+    images_per_second: float | None  # at steady state
+    latency: Latency | None
+    host_latency: Latency | None
+    joules_per_image: float | None
+    setup_seconds: float | None
+    break_even: float | None  # images; None for never, where it isn't ranked, and in doubt
+    ranked: bool
+    place: Place
+    roofline: Roofline | None
+    bottleneck: Bottleneck
+    layers: list[LayerFigures] = field(default_factory=list)  # none where its profile doesn't show them
+    warnings: list[RunWarning] = field(default_factory=list)
+    masks_judged: bool = True  # False with random weights, whose masks mean nothing, and of a network without masks
+    task: Task = SEGMENTATION
+    host_ratio: float | None = None  # host to host: the baseline's p50 over this stage's; None where that drifted
+    break_even_doubt: Doubt | None = None  # why the record can't say when its set-up has paid for itself
+    words: Words = IMAGES  # for the run's data
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+    def __repr__(self) -> str:
+        return f"StageSummary({self.name!r}: {self.stage.status})"
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """The ratio to the baseline: autocast on a GPU, eager on a CPU."""
+        return self.compared.ratio
+
+    @property
+    def eager_ratio(self) -> Ratio | None:
+        """The ratio to eager fp32."""
+        return self.compared.eager_ratio
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds per call at steady state where that was measured, otherwise interleaved with the baseline."""
+        return self.sustained_seconds or (self.seconds.value if self.seconds else None)
+
+    @property
+    def status(self) -> str:
+        """The stage's status; "not ranked" or "not measured" of one that is ok and not ranked."""
+        unranked = self.stage.status == "ok" and not self.ranked
+        return ("not ranked" if self.stage.pairs else "not measured") if unranked else self.stage.status
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Memory of the process: on the GPU, or the resident peak on a CPU; None where it is unknown."""
+        memory = self.stage.memory
+        if memory is None:
+            return None
+        return memory.host_peak_bytes if memory.allocated_peak_bytes is None else memory.process_bytes
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """Figures of the whole run from which each stage's are computed."""
+
+    run: RunRecord
+    order: Ranking
+    lines: Mapping[str, Line]  # set-up and seconds per image, of each ranked stage and the baseline
+    peaks: Mapping[Precision, ReachedPeak]
+
+    def stage(self, name: str) -> StageRecord | None:
+        """Return the stage called `name`."""
+        return next((stage for stage in self.run.stages if stage.name == name), None)
+
+
+def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
+    """Compute all figures of one stage; its place is set when the winner is known."""
+    run = of.run
+    comparison, ranked = compared(of, stage), is_ranked(stage, of.order)
+    interleaved = seconds_per_call(stage.pairs) if stage.pairs else None
+    sustained = sustained_seconds(run, stage)
+    pace = sustained or (interleaved.value if interleaved else None)
+    roofline = roofline_of(run, stage, of.peaks)
+    layers = layers_of(run, stage, roofline) if roofline else []
+    doubt = _doubt(run, stage, comparison)
+    return StageSummary(
+        stage=stage,
+        compared=comparison,
+        seconds=interleaved,
+        sustained_seconds=sustained,
+        images_per_second=run.batch_size / pace if pace else None,
+        latency=known(latency, stage.latencies),
+        host_latency=known(latency, stage.host_latencies),
+        joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
+        setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
+        break_even=_break_even(of, stage, comparison) if ranked and doubt is None else None,
+        ranked=ranked,
+        place="",
+        roofline=roofline,
+        bottleneck=bottleneck_of(run, stage, roofline, layers, interleaved.value if interleaved else None, pace),
+        layers=layers,
+        warnings=stage_warnings(stage, run.settings.data.batch_size),
+        masks_judged=run.settings.model.trained and run.settings.task.has_masks,
+        task=run.settings.task,
+        host_ratio=None if doubt == "baseline drifted" else _host_ratio(of, stage),
+        break_even_doubt=doubt if ranked else None,
+        words=run.words,
+    )
+
+
+def known(compute: Callable[[Sequence[Given]], Taken], values: Sequence[Given]) -> Taken | None:
+    """Apply `compute` to the values; None where there are none."""
+    return compute(values) if values else None
+
+
+def is_ranked(stage: StageRecord, order: Ranking) -> bool:
+    """Return whether the ranking holds this stage."""
+    return stage.name in order.ratios and rankable(stage)
+
+
+def compared(of: RunFigures, stage: StageRecord) -> Compared:
+    """Return the stage's ratios; only ranked stages have an outcome."""
+    if not any(pair.blocks for pair in stage.pairs):
+        return Compared()
+    order = of.order
+    if not is_ranked(stage, order):
+        ratio = steady_ratio(stage.pairs, order.noise.spread)
+        return Compared(ratio, None, _to_eager(of, stage, ratio))
+    ratio, outcome = order.ratios[stage.name], order.outcomes[stage.name]
+    why = order.noise.unresolved(ratio) if outcome == "not resolved" else None
+    return Compared(ratio, outcome, _to_eager(of, stage, ratio), why)
+
+
+def _to_eager(of: RunFigures, stage: StageRecord, ratio: Ratio) -> Ratio | None:
+    """Return the ratio to eager: the ratio itself, or composed through the pairs of both with the baseline."""
+    if of.run.baseline == EAGER:
+        return ratio
+    if stage.name == EAGER:
+        return ITSELF
+    eager = of.stage(EAGER)
+    return steady_composed(stage.pairs, eager.pairs, of.order.noise.spread) if eager and rankable(eager) else None
+
+
+def sustained_seconds(run: RunRecord, stage: StageRecord) -> float | None:
+    """Return seconds per call at steady state: of samples taken so, else of the loop that measured the energy."""
+    sampled = [pair for pair in stage.pairs if pair.blocks]
+    if sampled and all(pair.sustained for pair in sampled):
+        return seconds_per_call(stage.pairs).value
+    return loop_seconds_per_call(stage, run.batch_size)
+
+
+def _host_ratio(of: RunFigures, stage: StageRecord) -> float | None:
+    """Return the baseline's median from host to host over the stage's; None where one of them wasn't measured."""
+    baseline = of.stage(of.run.baseline)
+    first = baseline.host_latencies if baseline else of.run.baseline_host_latencies
+    return latency(first).p50 / latency(stage.host_latencies).p50 if first and stage.host_latencies else None
+
+
+def _doubt(run: RunRecord, stage: StageRecord, comparison: Compared) -> Doubt | None:
+    if any(is_unfair(drift) for drift in (run.drift, *drifts_of(stage.pairs))):
+        return "baseline drifted"
+    return "not resolved" if comparison.outcome == "not resolved" and stage.name != run.baseline else None
+
+
+def _break_even(of: RunFigures, stage: StageRecord, comparison: Compared) -> float | None:
+    baseline = of.lines.get(of.run.baseline)
+    if baseline is None or stage.name not in of.lines:
+        return None
+    return break_even(of.lines[stage.name], baseline, comparison.outcome == "same" or stage.name == baseline.name)

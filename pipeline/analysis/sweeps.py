@@ -1,0 +1,364 @@
+"""The jobs of a sweep: speed and latency over batch and size, the fastest job, and the cost of a new size.
+
+Within a job the ranking tells, from interleaved samples. Jobs are runs of their own, minutes apart: their rates are
+compared by intervals, which a baseline that drifted widens, and by the minimum detectable effect.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records import codec
+from pipeline.records.diagnostics import SearchCount, Searcher
+from pipeline.records.error_line import typed_line
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.stats.intervals import Estimate, log_of_unfair
+from pipeline.stats.outcomes import Unresolved
+from pipeline.stats.ranking import Ranking, baseline_seconds, leaders, ranking
+
+KNEE_SHARE = 0.90  # of the best throughput: the least batch that reaches it is the knee
+LEAST_COLD_SECONDS = 1.0  # moving the weights and loading a library take as long: less is no build
+SHAPE_KEYS = ("data.size", "data.batch_size")
+
+Axis = Literal["batch", "size"]
+Measure = Literal["throughput", "latency"]
+Points = list[tuple[float, Estimate]]
+Outcome = Literal["gains nothing", "not resolved", "faster", "costs"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a sweep.
+
+    Attributes:
+        folder: its own.
+        run: its record; None where it left none that can be read.
+        summary: of its record; None also where the request was refused.
+        reason: why there is no summary.
+    """
+
+    folder: Path
+    run: RunRecord | None
+    summary: RunSummary | None
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The job's number."""
+        return self.folder.name
+
+
+def job_folders(folder: Path) -> list[Path]:
+    """Return the folders of a sweep's jobs, by number."""
+    numbered = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()] if folder.is_dir() else []
+    return sorted(numbered, key=lambda path: int(path.name))
+
+
+def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = lambda run: run) -> list[Job]:
+    """Return all jobs, each summarized once, after `revise`; one that left no record says so."""
+    return [_read(path, revise) for path in job_folders(folder)]
+
+
+def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
+    if not (path / codec.FILE).exists():
+        return Job(path, None, None, "it left no record")
+    try:
+        run = revise(codec.load(path))
+    except codec.RecordError as error:
+        return Job(path, None, None, str(error).replace(str(path.parent), "."))
+    refused = next((warning.text for warning in run.warnings if warning.code == "refused"), "")
+    try:
+        return Job(path, run, None if refused else summarize(run), refused)
+    except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
+        return Job(path, None, None, f"its record can't be summarized ({typed_line(error)})")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One ranked stage over an axis of the sweep; an estimate without an interval is its value alone."""
+
+    stage: str
+    other: int | None  # the value of the other axis
+    points: Points
+
+    @property
+    def knee(self) -> tuple[float, Estimate]:
+        """The least x that gives 90 % of the most."""
+        most = max(y.value for _, y in self.points)
+        return next(point for point in self.points if point[1].value >= KNEE_SHARE * most)
+
+    @property
+    def knee_is_resolved(self) -> bool:
+        """Whether the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
+        best = max((y for _, y in self.points), key=lambda y: y.value)
+        at, knee = self.knee
+        enough = knee is best or knee.low >= KNEE_SHARE * best.high
+        return enough and all(y.high < KNEE_SHARE * best.low for x, y in self.points if x < at)
+
+
+def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
+    """Return every ranked stage over batch or size; jobs that differ in the other axis have curves of their own."""
+    lines: dict[tuple[str, int | None], Points] = {}
+    for summary in [job.summary for job in jobs if job.summary]:
+        for stage in summary.ranked:
+            batch, size = summary.run.batch_size, summary.run.settings.data.image_size
+            x, other = (batch, size) if axis == "batch" else (size, batch)
+            y = _value(summary, stage, measure)
+            if x is not None and y is not None:
+                lines.setdefault((stage.name, other), []).append((float(x), y))
+    rising = {key: sorted(points, key=lambda point: point[0]) for key, points in lines.items()}
+    return [Curve(name, other, points) for (name, other), points in rising.items() if points[0][0] < points[-1][0]]
+
+
+def _value(summary: RunSummary, stage: StageSummary, measure: Measure) -> Estimate | None:
+    """Return samples per second, or the p50 in milliseconds."""
+    if measure == "throughput":
+        return rate_of(summary, stage.name, summary.ranking)
+    if stage.latency is None:
+        return None
+    p50 = 1e3 * stage.latency.p50
+    return Estimate(p50, p50, p50)
+
+
+def rate_of(summary: RunSummary, name: str, order: Ranking) -> Estimate | None:
+    """Return samples per second of a stage in `order`, the baseline included; None where it has no times.
+
+    A baseline that drifted widens the interval by as much; without enough blocks it has no ends.
+    """
+    stage, ratio = summary.stage(name), order.ratios[name]
+    each = stage.seconds if stage else None
+    if each is None and name == summary.baseline:  # whose own stage may have failed, or have no samples beside itself
+        each = baseline_seconds(summary.run)
+    if each is None:
+        return None
+    middle = summary.run.batch_size / (stage.pace if stage and stage.pace else each.value)
+    if not ratio.bounded:
+        return Estimate(middle, 0.0, math.inf)
+    wider = math.exp(max(ratio.drift, log_of_unfair(summary.run.drift)))
+    return Estimate(middle, middle * each.value / each.high / wider, middle * each.value / each.low * wider)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A stage of a job, the baseline included, with its samples per second at steady state."""
+
+    job: str
+    stage: str
+    batch: int
+    found: Estimate
+    effect: float  # the job's minimum detectable one
+
+    def beats(self, other: "Rate") -> bool:
+        """Return whether this is shown to be the higher rate: disjoint intervals, and the effect is reached."""
+        enough = other.found.value * (1 + max(self.effect, other.effect))
+        return self.found.low > other.found.high and self.found.value >= enough
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The highest rate measured, and whether it is shown to be that.
+
+    Attributes:
+        first: the highest.
+        contenders: those that aren't shown to be lower; where there is one, nothing is resolved.
+        cause: why the first one's own job names no winner, and so nothing is resolved; None where it names one.
+        measure_again: the user's command, to measure longer.
+    """
+
+    first: Rate
+    contenders: list[Rate]
+    cause: Unresolved | None
+    measure_again: str
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the first may be named."""
+        return not self.contenders and self.cause is None
+
+
+def lead_of(jobs: Sequence[Job]) -> Lead | None:
+    """Return the lead over all jobs; None where nothing is ranked."""
+    leads = [lead for job in jobs if job.summary and (lead := _lead_within(job.name, job.summary))]
+    if not leads:
+        return None
+    best = max(leads, key=lambda lead: lead.first.found.value)
+    rates = [rate for lead in leads if lead is not best for rate in (lead.first, *lead.contenders)]
+    others = [rate for rate in rates if not best.first.beats(rate)]
+    return Lead(best.first, [*best.contenders, *others], best.cause, best.measure_again)
+
+
+def _lead_within(job: str, summary: RunSummary) -> Lead | None:
+    """Return the stages of one job that none is shown to beat, by speed, whatever the winner was chosen by."""
+    order, batch = ranking(summary.run), summary.run.batch_size
+    estimates = {name: rate_of(summary, name, order) for name in leaders(order)}
+    rates = [Rate(job, name, batch, rate, order.noise.least) for name, rate in estimates.items() if rate]
+    return Lead(rates[0], rates[1:], order.unresolved, summary.measure_again) if rates else None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search for the fastest algorithm: by whom, and its count, or that it was only asked for."""
+
+    searcher: Searcher
+    counted: SearchCount | None
+    method: str | None = None  # that was asked for
+    candidates: int | None = None  # that were timed, from the stage's compilation
+
+
+@dataclass(frozen=True)
+class Point:
+    """One stage at one size; `warm` is seconds per call, None where the stage isn't ranked."""
+
+    size: int
+    batch: int
+    cold_seconds: float | None
+    warm: Estimate | None
+    recompiles: int | None
+    searches: tuple[Search, ...]
+    status: str
+    steady: bool = True  # its times had settled before it was measured
+
+
+@dataclass(frozen=True)
+class Line:
+    """One stage in one setting over the sizes of the sweep, rising."""
+
+    name: str
+    points: list[Point]
+    apart: tuple[tuple[str, str], ...] = ()  # what sets it apart from other lines of the same stage
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The effect of padding the small sizes to the larger one."""
+
+    small: list[Point]
+    bucket: Point
+    saved_seconds: float  # of set-up
+    extra: Estimate  # seconds per call; below 0 where the larger size is the faster one
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether set-up is saved, and what a call then costs."""
+        if self.saved_seconds < LEAST_COLD_SECONDS:
+            return "gains nothing"
+        return "faster" if self.extra.high <= 0 else "costs" if self.extra.low > 0 else "not resolved"
+
+    @property
+    def calls(self) -> float:
+        """Calls until the most that a call may cost has used up what was saved."""
+        return self.saved_seconds / self.extra.high
+
+    @property
+    def unsettled(self) -> list[int]:
+        """Sizes whose times had not settled, so that the figures are rough."""
+        return [point.size for point in [*self.small, self.bucket] if not point.steady]
+
+
+def lines(runs: list[RunSummary]) -> list[Line]:
+    """Return every stage that met two sizes or more; jobs that differ in anything else are lines of their own."""
+    groups: dict[str, dict[int, Point]] = {}
+    settings: dict[str, tuple[str, dict[str, str]]] = {}
+    for summary in runs:
+        size = summary.run.settings.data.image_size
+        for stage in summary.stages if size is not None else []:
+            setting = _setting(summary, stage)
+            key = json.dumps([stage.name, setting], sort_keys=True)
+            settings[key] = (stage.name, setting)
+            groups.setdefault(key, {}).setdefault(size or 0, _point(summary, stage, size or 0))
+    kept = [key for key, points in groups.items() if len(points) > 1]
+    every = [settings[key] for key in kept]
+    return [
+        Line(settings[key][0], [groups[key][size] for size in sorted(groups[key])], _apart(settings[key], every))
+        for key in kept
+    ]
+
+
+def _setting(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
+    """Return all that was asked for but the size, and the machine."""
+    asked = {key: part for key, part in summary.run.config.items() if key != "stage"}
+    flat = {key: text for key, text in _flat(asked, "") if key not in SHAPE_KEYS}
+    machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
+    return {**flat, **dict(_flat(stage.stage.options, "")), "batch": str(summary.run.batch_size), "machine": machine}
+
+
+def _flat(value: Mapping[str, object], prefix: str) -> Iterable[tuple[str, str]]:
+    for key, part in value.items():
+        if isinstance(part, dict):
+            yield from _flat(part, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(part)
+
+
+def _apart(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, str]]]) -> tuple[tuple[str, str], ...]:
+    """Return what sets a setting apart from others of the same stage."""
+    name, setting = own
+    same = [other for stage, other in others if stage == name]
+    return tuple((key, value) for key, value in setting.items() if any(other.get(key) != value for other in same))
+
+
+def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
+    facts, warm_up = stage.stage.compile_facts, stage.stage.warm_up
+    return Point(
+        size=size,
+        batch=summary.run.batch_size,
+        cold_seconds=stage.setup_seconds,
+        warm=stage.seconds if stage.ranked else None,
+        recompiles=facts.recompiles if facts else None,
+        searches=tuple(searches_of(stage.stage)),
+        status=stage.status,
+        steady=warm_up is None or warm_up.steady,
+    )
+
+
+def searches_of(stage: StageRecord) -> list[Search]:
+    """Return the searches for this size: each that was counted, then those that were asked for and have no count."""
+    counts = stage.diagnostics.searches if stage.diagnostics else []
+    tiles = stage.compile_facts.candidates_measured if stage.compile_facts else None
+    asked = [Search("own kernels", None, candidates=tiles)] if tiles is not None else []
+    asked += [Search(each.searcher, None, each.method) for each in stage.searches_asked]
+    counted = {each.searcher for each in counts}
+    return [
+        *(Search(each.searcher, each) for each in counts),
+        *(each for each in asked if each.searcher not in counted),
+    ]
+
+
+def usable(line: Line) -> list[Point]:
+    """Return the points with a set-up and a time."""
+    return [point for point in line.points if point.warm and point.cold_seconds is not None]
+
+
+def worth_padding(points: list[Point]) -> bool:
+    """Return whether any size but the largest takes long enough to set up."""
+    return max(point.cold_seconds or 0.0 for point in points[:-1]) >= LEAST_COLD_SECONDS
+
+
+def paddings(points: list[Point]) -> list[Padding]:
+    """Return each size padded to the next larger one, and at last all sizes padded to the largest."""
+    found = [padding([small], large) for small, large in pairwise(points)]
+    *rest, largest = points
+    return [*found, padding(rest, largest)] if len(points) > 2 else found
+
+
+def padding(small: list[Point], bucket: Point) -> Padding:
+    """Return the effect of padding these sizes to one that is set up anyway.
+
+    A call of one size costs more; where several share the bucket, the mean over all. Below 0, the larger size is the
+    faster one. The interval reaches from the least to the most that the sizes' own intervals leave room for.
+    """
+    assert bucket.warm
+    large, each = bucket.warm, [point.warm for point in small if point.warm]
+    calls = 1 if len(small) == 1 else len(small) + 1
+    extra = Estimate(
+        sum(large.value - one.value for one in each) / calls,
+        sum(large.low - one.high for one in each) / calls,
+        sum(large.high - one.low for one in each) / calls,
+    )
+    return Padding(small, bucket, sum(point.cold_seconds or 0.0 for point in small), extra)
