@@ -1,15 +1,21 @@
 """Makes the net that the user named, in fp32, ready to answer."""
 
+import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import nn
 
 from models.checkpoint import load_into, without_plain_values
 from models.model_output import with_output
-from models.named_code import maker_of_net, with_classes
 from pipeline.errors import ModelError
+from pipeline.inputs.targets import imported_as, refusal
+
+CLASS = "_class_"  # the only key of an option's value that stands for a class
 
 
 def build_model(
@@ -25,8 +31,7 @@ def build_model(
         output: which part of the net's answer holds the logits; None where the answer is they.
 
     Raises:
-        ModelError: `target` names nothing that makes a net, it doesn't take these options, or takes more memory than
-            there is.
+        ModelError: `target` names nothing that makes a net, or it doesn't take these options.
         CheckpointError: the file isn't weights of this net.
     """
     maker = maker_of_net(target)
@@ -39,8 +44,8 @@ def build_model(
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
-    except (RuntimeError, ArithmeticError, LookupError) as error:  # torch's, of a size that is none, or the net's own
-        if "out of memory" in str(error) or "allocate memory" in str(error) or not options:
+    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:  # torch's, of sizes, or the net's own
+        if not options:
             raise
         said = ", ".join(f"{key}={part}" for key, part in options.items())
         why = (str(error).splitlines() or [""])[0]
@@ -52,6 +57,69 @@ def build_model(
     if checkpoint:
         load_into(model, checkpoint)
     return with_output(answering(model), output)
+
+
+def maker_of_net(target: str) -> Callable[..., nn.Module]:
+    """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet".
+
+    Raises:
+        ModelError: there is no such module, class or function, or it is neither.
+    """
+    module_name, _, name = target.rpartition(".")
+    if why := refusal(target) if module_name else "it has no package":
+        raise ModelError(f"model.target={target}: no network's class, as {why}; name yours as my_package.MyNet")
+    module = _imported("model.target", target, module_name)
+    maker: Callable[..., nn.Module] | None = getattr(module, name, None)
+    if maker is None or not (inspect.isfunction(maker) or _is_layer(maker)):
+        raise ModelError(f"model.target={target}: no class of a network in {module_name}{_nearest(module, name)}")
+    return maker
+
+
+def with_classes(value: object, key: str) -> Any:
+    """Return an option's value with the class itself wherever it has {_class_: "torch.nn.InstanceNorm2d"}.
+
+    Raises:
+        ModelError: one is no class of a layer or network; the line names the key.
+    """
+    if isinstance(value, Mapping):
+        if CLASS in value:
+            return class_of(value[CLASS] if len(value) == 1 else None, key)
+        return {name: with_classes(part, f"{key}.{name}") for name, part in value.items()}
+    return [with_classes(part, key) for part in value] if isinstance(value, list) else value
+
+
+def class_of(target: Any, key: str) -> type[nn.Module]:
+    """Import the class of a layer or network of a dotted name.
+
+    Raises:
+        ModelError: it is none; the line names the key.
+    """
+    if not isinstance(target, str) or "." not in target or refusal(target):
+        raise ModelError(f"{key}: {target} is no class of a layer; name one as torch.nn.InstanceNorm2d")
+    module_name, _, name = target.rpartition(".")
+    module = _imported(key, target, module_name)
+    layer: type[nn.Module] | None = getattr(module, name, None)
+    if layer is None or not _is_layer(layer):
+        raise ModelError(f"{key}: no class of a layer called {name} in {module_name}{_nearest(module, name)}")
+    return layer
+
+
+def _imported(key: str, target: str, module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(imported_as(module_name))
+    except ImportError as error:
+        raise ModelError(f"{key}={target}: {module_name} can't be imported ({error})") from None
+
+
+def _is_layer(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, nn.Module)
+
+
+def _nearest(module: ModuleType, name: str) -> str:
+    """A clause that names the nets of the module that are most like `name`."""
+    nets = [key for key, part in vars(module).items() if _is_layer(part)]
+    close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def answering(model: nn.Module) -> nn.Module:

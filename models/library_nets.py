@@ -113,17 +113,16 @@ def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
     Raises:
         ModelError: diffusers isn't installed, or the class takes other options.
     """
-    cls = imported("diffusers", "diffusers", "diffusers").UNet2DModel
-    net = made(cls, {key: part for key, part in options.items() if part is not None})
+    library = imported("diffusers", "diffusers", "diffusers")
 
-    def forward(self: nn.Module, latents: Tensor) -> Tensor:
-        # Filled on the device: a scalar that is copied there would end the capture of a CUDA graph.
-        step = torch.full((1,), timestep, dtype=torch.int64, device=latents.device)
-        noise: Tensor = cls.forward(self, latents, step, return_dict=False)[0]
-        return noise
+    class UNet2DModel(library.UNet2DModel):  # type: ignore[misc, name-defined]  # its weights keep their names
+        def forward(self, latents: Tensor) -> Tensor:
+            # Filled on the device: a scalar that is copied there would end the capture of a CUDA graph.
+            step = torch.full((1,), timestep, dtype=torch.int64, device=latents.device)
+            noise: Tensor = super().forward(latents, step, return_dict=False)[0]
+            return noise
 
-    net.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
-    return net
+    return made(UNet2DModel, {key: part for key, part in options.items() if part is not None})
 
 
 def imported(module: str, package: str, preset: str) -> ModuleType:

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from models.build import class_of
 from models.library_nets import imported, made, nearest, net_named
-from models.named_code import class_of
 from pipeline.errors import ModelError
 
 ARCHITECTURES = "dynamic_network_architectures.architectures.unet"

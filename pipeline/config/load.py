@@ -17,7 +17,7 @@ from pipeline.config.stage_options import BUILD, Signature, lacks, signature_of,
 from pipeline.config.task_request import read_task
 from pipeline.config.threads_request import check_threads
 from pipeline.devices.kinds import is_cuda
-from pipeline.inputs.targets import CLASS, classes_named_in, refusal, refusal_of_class
+from pipeline.inputs.targets import refusal
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.plan import BY_DEVICE, Plan
@@ -179,10 +179,6 @@ def read_model(value: Mapping[str, object]) -> ModelSpec:
     empty = ("checkpoint", "output", "trained")
     given = {key: None if key in empty and part == "" else part for key, part in value.items()}
     model = read_group(ModelSpec, "model", given)
-    for named in classes_named_in(model.options):
-        if why := refusal_of_class(named):
-            key = f"model.options: {{{CLASS}: {shown(named)}}}"
-            raise RequestError(f"{key}: {why}; name a class of layers, such as {{{CLASS}: torch.nn.InstanceNorm2d}}")
     options = checked_against(signature_of_net(model.target), model.options, "model.options", model.target)
     return replace(model, options=options)
 
@@ -207,10 +203,10 @@ def model_of_file(value: Mapping[str, object]) -> ModelSpec:
 
 
 def check_target(key: str, target: object, example: str) -> None:
-    """Refuse a name that may not be imported, before anything is.
+    """Raise if a target is no dotted name.
 
     Raises:
-        RequestError: as `pipeline.inputs.targets.refusal` says.
+        RequestError: it isn't.
     """
     if isinstance(target, str) and (why := refusal(target)):
         raise RequestError(f"{key}={target}: {why}; name {example}")

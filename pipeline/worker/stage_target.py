@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 
-from pipeline.inputs.targets import borrowed, imported_as, refusal
+from pipeline.inputs.targets import imported_as, refusal
 from pipeline.records.request import StageSpec
 from pipeline.stages.api import Runner, StageError
 
@@ -12,7 +12,7 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
     """The `build` of a stage's module.
 
     Raises:
-        StageError: the module may not be imported (`pipeline.inputs.targets`), or has no `build` of its own.
+        StageError: there is no such module, or it has no `build`.
     """
     if why := refusal(spec.target):
         raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
@@ -20,6 +20,4 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
         build: Callable[..., Runner] = importlib.import_module(imported_as(spec.target)).build
     except (ImportError, AttributeError) as error:
         raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
-    if why := borrowed(build):
-        raise StageError(f"stage {spec.name}: the build of {spec.target} is none of its own: {why}")
     return build

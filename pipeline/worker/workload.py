@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.allocation_limit import AllocationLimit
 from models.build import build_model
 from models.image_batches import to_batch
 from models.model_output import with_output
@@ -124,8 +123,7 @@ def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
 
         return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
     before = process_state()
-    with AllocationLimit(asked.target, memory_bytes()):
-        model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
+    model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
     for name, (was, now) in changes(before, process_state()).items():
         raise ModelError(
             f"model.target: {asked.target} changes the process where it is imported or made: {name} was {was}, is "

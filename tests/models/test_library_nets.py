@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from models import checkpoint
-from models.build import build_model
+from models.build import build_model, maker_of_net
 from models.library_nets import imported, made, monai_net, nearest, smp_net
-from models.named_code import maker_of_net
 from pipeline.errors import ModelError
 from tests.config.test_load import asked, composed
 

@@ -117,7 +117,6 @@ IMAGES = torch.ones(2, 3, 8, 8)
     ("net", "given", "reason"),
     [
         (type("Here", (Twice,), {"__module__": "__main__"})(), {}, "put it into a file such as nets.py"),
-        (type("Here", (Twice,), {"__module__": "os"})(), {}, "os is Python's own library"),
         (UNet(**OPTIONS), {"net_options": {**OPTIONS, "classes": 2}}, "make another net than this one"),
         (UNet(**OPTIONS), {"net_options": {"bse": 4}}, "net_options of UNet: in_channels, classes, base"),
         (Twice(2.0), {}, "a net that answers otherwise than this one"),
