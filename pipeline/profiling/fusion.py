@@ -15,7 +15,7 @@ from pipeline.records.chrome_trace import TraceEvent, of
 from pipeline.records.diagnostics import BytesSource, FusedKernel, Fusion, LayoutChange, PlaceKind
 from pipeline.records.error_line import first_line, shortened
 from pipeline.stages.api import Runner, Traffic
-from pipeline.stages.common.inductor_files import KEPT, graphs, programs
+from pipeline.stages.common.inductor import KEPT, graphs, programs
 
 UNSEEN = "its operators don't pass torch's dispatcher"
 

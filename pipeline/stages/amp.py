@@ -24,7 +24,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     half, device = half_dtype(dtype, workload.device), workload.device.type
     allow_tf32(is_cuda(device))
     torch.backends.cudnn.benchmark = cudnn_benchmark
-    layout = workload.layout
+    layout = workload.layout_choice.take()
     model = net_laid_out(copy.deepcopy(workload.model), layout)
 
     def run(*inputs: Tensor) -> Tensor:

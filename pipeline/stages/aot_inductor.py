@@ -51,6 +51,7 @@ def build(
     check_possible(device := workload.device)
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
     allow_tf32(is_cuda(device.type))
+    layout = workload.layout_choice.take()
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
     frozen = freezing if freezing is not None else not is_cuda(device.type)
     made = cold or not path.exists()
@@ -60,8 +61,8 @@ def build(
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
-        description=description(precision, frozen, max_autotune, workload.layout) + casts_of(path),
-        execution=replace(execution(precision, dtype == "fp32", device), layout=workload.layout),
+        description=description(precision, frozen, max_autotune, layout) + casts_of(path),
+        execution=replace(execution(precision, dtype == "fp32", device), layout=layout),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: compile_facts(cache),
         save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],

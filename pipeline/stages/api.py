@@ -74,22 +74,22 @@ class CalibrationImages(NamedTuple):
 
 @dataclass
 class LayoutChoice:
-    """The layout of a net.
+    """The layout of a network for stages that choose one.
 
     Attributes:
-        layout: NHWC, or NCHW for a net that doesn't take channels_last.
+        layout: NHWC, or NCHW for a network that doesn't take channels_last.
         why: then what its own code says.
-        asked: whether a stage has asked for the layout.
+        taken: the layout, once a stage has laid the network out; None before.
     """
 
     layout: Order = "NHWC"
     why: str = ""
-    asked: bool = False
+    taken: Order | None = None
 
-    @property
-    def taken(self) -> Order | None:
-        """The layout, where a stage has asked for it."""
-        return self.layout if self.asked else None
+    def take(self) -> Order:
+        """Return the layout for a stage that lays the network out, and note that it does."""
+        self.taken = self.layout
+        return self.layout
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Workload:
         others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
         has_masks: whether the net's answers are classes.
-        layout_choice: the layout of the net for the stages that choose one, which read it as `layout`.
+        layout_choice: the layout of the network for a stage that chooses one, which takes it by `take()`.
         targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
     """
 
@@ -154,12 +154,6 @@ class Workload:
         """The rotation with all inputs: the net is called as `model(*inputs[0])`."""
         names, rows = (self.name, *self.others), zip(self.batches, *self.others.values(), strict=True)
         return [Batch(tensors, names) for tensors in rows]
-
-    @property
-    def layout(self) -> Order:
-        """The layout in which a stage that chooses one is to run the net."""
-        self.layout_choice.asked = True
-        return self.layout_choice.layout
 
     def taken_in(self, layout: Order | None) -> "Workload":
         """The workload for a stage of a finished run, which took the net in this layout; None where it chose none."""

@@ -17,7 +17,7 @@ def build(workload: Workload) -> Runner:
     Raises:
         StageError: the net doesn't take it.
     """
-    if workload.layout == "NCHW":
+    if workload.layout_choice.take() == "NCHW":
         raise StageError(workload.layout_choice.why, "unsupported")
     on_gpu = is_cuda(workload.device.type)
     allow_tf32(on_gpu)

@@ -26,7 +26,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     model = half_net(workload, half)
     ran = f"{model.in_words}, one CUDA graph"
     run = Captured(model, *workload.inputs[0])
-    execution = eager_execution(short(half), workload.layout, captured=True)
+    execution = eager_execution(short(half), model.layout, captured=True)
     execution = replace(execution, casts_own_values=model.casts_own_values)
     details = {"folded_batch_norms": model.folds}
     return Runner(run, ran, execution, details, module=model.net, uncaptured=model)

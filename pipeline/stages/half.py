@@ -37,7 +37,7 @@ def build(
     kept = named_modules(keep_fp32)
     model = half_net(workload, half, kept)
     ran = model.in_words
-    execution = replace(eager_execution(short(half), workload.layout), casts_own_values=model.casts_own_values)
+    execution = replace(eager_execution(short(half), model.layout), casts_own_values=model.casts_own_values)
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:
         ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}

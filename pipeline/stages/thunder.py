@@ -48,11 +48,11 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
             compiled(workload.batches[0])
     except Exception as error:  # Thunder raises many kinds, for an operator that it lacks as well
         raise StageError(f"Thunder can't take the net: {first_line(error)}", "unsupported") from error
-    fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[workload.layout]}{model.and_casts}"
+    fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[model.layout]}{model.and_casts}"
     return Runner(
         compiled,
         description=f"Thunder {thunder.__version__} with {', '.join(executors)}, {said}",
-        execution=Execution(short(half), {}, workload.layout, "Thunder", captured=False, fuses=fuses),
+        execution=Execution(short(half), {}, model.layout, "Thunder", captured=False, fuses=fuses),
         details={"executors": executors, **why_fp32(half)},
         compilations=lambda: int(thunder.cache_misses(compiled)),
     )

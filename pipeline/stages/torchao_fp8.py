@@ -80,11 +80,12 @@ def described(
     and_casts: str = "",
 ) -> Runner:
     """The stage, of whose convolutions these are in fp8."""
+    layout = work.layout_choice.layout
     others: dict[str, Precision] = {name: "bf16" for name in convolutions(work.model) if name not in in_bits}
     return Runner(
         run,
         description=f"Inductor, {len(in_bits)} convolutions in fp8 by torchao, {len(others)} in bf16{and_casts}",
-        execution=Execution("fp8", others, work.layout, "Inductor with torchao", captured=False, fuses=True),
+        execution=Execution("fp8", others, layout, "Inductor with torchao", captured=False, fuses=True),
         details=details,
         calibration=by.calibration,
         left_out=by.left_out,

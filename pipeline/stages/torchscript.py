@@ -2,27 +2,31 @@
 
 A net that torch's optimisation for inference breaks runs without it, and the stage says so.
 torch deprecates torch.jit since 2.15; its warnings are filtered here alone.
+
+A trace keeps the numbers that a network reads of one batch, to decide or compute by: `while features.mean() > 0.1`,
+`image / image.max().item()` and what numpy makes of a tensor are such; sizes are not. Such a network is refused.
 """
 
+import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.compiler.batch import IN_WORDS
+from pipeline.compiler.batch import IN_WORDS, Batch
 from pipeline.compiler.half import Half, short
-from pipeline.compiler.network_calls import DataDetached, allow_tf32
+from pipeline.compiler.network_calls import DataDetached, Function, FunctionMode, allow_tf32
 from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.stages.common.data_dependence import reads_its_data
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net
 
 Method = Literal["trace", "script"]
@@ -71,12 +75,12 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     on_gpu_in_fp32 = fp32 and is_cuda(workload.device.type)
     execution = Execution(
         "tf32" if on_gpu_in_fp32 else short(precision),
-        layout=workload.layout,
+        layout=half.layout,
         provider="TorchScript",
         captured=False,
         instead=loaded.unoptimised,
     )
-    ran = f"{way}, frozen, {short(precision)}, {IN_WORDS[workload.layout]}, loaded from its file{half.and_casts}"
+    ran = f"{way}, frozen, {short(precision)}, {IN_WORDS[half.layout]}, loaded from its file{half.and_casts}"
     without = f"; it is {loaded.unoptimised}" if loaded.unoptimised else ""
     return Runner(loaded.run, f"{ran}{without}", execution, save=save)
 
@@ -159,3 +163,97 @@ def deprecations_filtered() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=r".*torch\.jit.*", category=category)
         warnings.filterwarnings("ignore", category=torch.jit._trace.TracerWarning)
         yield
+
+
+BRIGHTER = 10  # times; much more would overflow in fp16
+READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
+READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__)  # behind which there is no operator
+
+
+class Reads(TorchDispatchMode):
+    """A digest of the numbers that are read of tensors within it, and the line of the net's code that reads each."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.values: list[int] = []
+        self.places: list[str] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """As `pipeline.profiling.operators.Dispatched`'s: nothing is compiled within."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call the operator, and keep what it gives where it reads."""
+        found = func(*args, **(kwargs or {}))
+        if func is READ:
+            self.keep(args[0])
+        return found
+
+    def keep(self, read: Tensor) -> None:
+        """Note what is read, of any shape."""
+        values = (read.detach() + 0).cpu().flatten().contiguous()  # 0 added: -0.0 equals 0.0, as NaN does NaN by bytes
+        self.values.append(hash(values.view(torch.uint8).numpy().tobytes()))
+        self.places.append(_place())
+
+
+class WholeReads(FunctionMode):
+    """Within, `keep` is given each tensor that is read as a whole, such as by numpy()."""
+
+    def __init__(self, keep: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self.keep = keep
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function, and show what it reads."""
+        found = func(*args, **named)
+        if func in READ_WHOLE:
+            assert isinstance(args[0], Tensor)
+            self.keep(args[0])
+        return found
+
+
+def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
+    """Where a net reads numbers that differ from batch to batch, such as "Net.forward, nets.py:60"; else empty.
+
+    Args:
+        model: is called with the first batch; if it reads anything of that one, with the others, and with the first
+            all dark and `BRIGHTER` times as bright.
+        batches: each of inputs of any shape.
+    """
+    first, *others = batches
+    known = _reads(model, first)
+    for batch in (*others, first.mapped(torch.zeros_like), first.mapped(_brighter)) if known.values else ():
+        with suppress(Exception):  # a net may refuse such images
+            found = _reads(model, batch)
+            if found.values != known.values:
+                same = zip(found.values, known.values, strict=False)
+                at = next((number for number, (one, other) in enumerate(same) if one != other), -1)
+                return known.places[at]
+    return ""
+
+
+def _brighter(part: Tensor) -> Tensor:
+    """An input of any shape; whole numbers, as they may be indices, stay."""
+    return part * BRIGHTER if part.is_floating_point() else part
+
+
+def _reads(model: nn.Module, batch: Batch) -> Reads:
+    reads = Reads()
+    # no_grad, as inference mode keeps what is made of other operators from a mode
+    with torch.no_grad(), reads, WholeReads(reads.keep):
+        model(*batch)
+    return reads
+
+
+def _place() -> str:
+    """The innermost call of a module's method that isn't torch's own."""
+    step, torchs = sys._getframe(2), str(Path(torch.__file__).parent)
+    while step.f_back is not None:
+        owner, code = step.f_locals.get("self"), step.f_code
+        if isinstance(owner, nn.Module) and not code.co_filename.startswith(torchs):
+            return f"{type(owner).__name__}.{code.co_name}, {Path(code.co_filename).name}:{step.f_lineno}"
+        step = step.f_back
+    return "its code"

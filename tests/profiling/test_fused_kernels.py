@@ -13,8 +13,7 @@ from pipeline.profiling.fusion import compiled_layout_changes, direction, innerm
 from pipeline.profiling.operators import counted
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
-from pipeline.stages.common.inductor import generated
-from pipeline.stages.common.inductor_files import programs
+from pipeline.stages.common.inductor import generated, programs
 from tests.profiling.traced import event
 
 

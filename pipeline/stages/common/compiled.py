@@ -16,7 +16,8 @@ from pipeline.stages.api import Runner, Traffic, Workload
 def request_of(workload: Workload, tuning_folder: str | None, search: Search, kept: Sequence[str]) -> Request:
     """Return what the compiler is asked for; arguments as of the stages' `build`."""
     tuner = tuner_in(tuning_folder)
-    return Request(workload.model, workload.inputs[0], tuner, search, kept, workload.layout, progress=workload.progress)
+    layout = workload.layout_choice.take()
+    return Request(workload.model, workload.inputs[0], tuner, search, kept, layout, progress=workload.progress)
 
 
 def runner_of(built: Built, workload: Workload) -> Runner:

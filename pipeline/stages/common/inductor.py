@@ -1,4 +1,7 @@
-"""What Inductor writes: its cache, the graphs that it compiles as text, and the programs that hold its kernels."""
+"""What Inductor writes: its cache, the graphs that it compiles as text, and the programs that hold its kernels.
+
+Inductor itself, whose import takes seconds, is imported where a stage compiles.
+"""
 
 import os
 import shutil
@@ -7,29 +10,23 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-import torch._inductor.metrics
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
-from pipeline.compiler import inductor
 from pipeline.compiler.errors import CompileError
 from pipeline.stages.api import Skip, StageError
-from pipeline.stages.common.inductor_files import CACHE, KEPT, graphs, programs
+
+KEPT = "generated"  # the folder of the stage that the files go to
+CACHE = "inductor"  # the folder of the stage's caches that is Inductor's
 
 
-class AsText(CustomGraphPass):
-    """Leaves every graph as text in Inductor's cache, as it stands right before kernels are made of it."""
+def programs(cache: Path) -> list[Path]:
+    """The programs that define and call the kernels."""
+    files = (path for path in cache.rglob("*.py") if path.is_file())
+    return sorted(path for path in files if b"async_compile" in path.read_bytes())
 
-    def __call__(self, graph: torch.fx.Graph) -> None:
-        """Write graph_0.txt, graph_1.txt, ... in the order in which they are compiled."""
-        cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-        module = graph.owning_module
-        assert module is not None
-        text = module.print_readable(print_output=False, include_stride=True)
-        (cache / f"graph_{len(graphs(cache))}.txt").write_text(text, encoding="utf-8")
 
-    def uuid(self) -> str:
-        """What Inductor's cache knows this pass by: it changes nothing."""
-        return "graphs as text"
+def graphs(cache: Path) -> list[Path]:
+    """The graphs as text."""
+    return sorted(cache.glob("graph_*.txt"))
 
 
 def check_possible(device: torch.device) -> None:
@@ -42,6 +39,8 @@ def check_possible(device: torch.device) -> None:
 
 def own_cache(caches: Path, cold: bool = True) -> Path:
     """Inductor's and Triton's caches, in the stage's own folder; empty for a cold build."""
+    import torch._inductor.metrics
+
     cache = (caches / CACHE).resolve()
     if cold:
         shutil.rmtree(cache, ignore_errors=True)
@@ -71,6 +70,8 @@ def check_compiled() -> None:
     Raises:
         StageError: it hasn't.
     """
+    from pipeline.compiler import inductor
+
     try:
         inductor.check_compiled()
     except CompileError as error:
@@ -78,7 +79,24 @@ def check_compiled() -> None:
 
 
 def keep_graphs() -> None:
-    """From now on every graph that is compiled is left as text."""
+    """Leave every graph that is compiled from now on as text."""
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    class AsText(CustomGraphPass):
+        """Leaves every graph as text in Inductor's cache, as it stands right before kernels are made of it."""
+
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            """Write graph_0.txt, graph_1.txt, ... in the order in which they are compiled."""
+            cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+            module = graph.owning_module
+            assert module is not None
+            text = module.print_readable(print_output=False, include_stride=True)
+            (cache / f"graph_{len(graphs(cache))}.txt").write_text(text, encoding="utf-8")
+
+        def uuid(self) -> str:
+            """What Inductor's cache knows this pass by: it changes nothing."""
+            return "graphs as text"
+
     torch._inductor.config.post_grad_custom_post_pass = AsText()
 
 

@@ -45,6 +45,6 @@ def half_net(workload: Workload, dtype: torch.dtype, kept: Sequence[str] = ()) -
         StageError: the network has no module of a name in `kept`.
     """
     try:
-        return half.half_net(workload.model, dtype, workload.inputs[0], kept, workload.layout)
+        return half.half_net(workload.model, dtype, workload.inputs[0], kept, workload.layout_choice.take())
     except CompileError as error:
         raise StageError(str(error)) from error
