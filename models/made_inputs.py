@@ -14,9 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
 from pipeline.errors import InputError, TensorError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 FARTHEST = 2**53  # from 0 that a double holds to the digit; no range goes further
 # By torch's names the least and the most of a range.
@@ -142,6 +146,44 @@ def check_file(out: Path) -> None:
         raise TensorError(f"--out={out}: can't be written (there is no folder {out.parent})")
 
 
+def samples(of: MadeInput, count: int, generator: "Generator") -> "Tensor":
+    """So many samples of an input, [count, *shape]."""
+    import torch  # for which no wrong word waits
+
+    shape, dtype = (count, *of.shape), getattr(torch, of.dtype)
+    if of.dtype == BOOL:
+        return torch.randint(0, 2, shape, generator=generator).bool()
+    if of.low is None or of.high is None:
+        return torch.randn(shape, generator=generator).to(dtype)
+    if of.dtype in FLOATING:
+        part = torch.rand(shape, generator=generator)
+        return (of.low * (1 - part) + of.high * part).to(dtype)
+    return torch.randint(int(of.low), int(of.high) + 1, shape, generator=generator).to(dtype)
+
+
+def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, "Tensor"]:
+    """So many samples of each, [count, ...], by name."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    return {each.name: samples(each, count, generator) for each in inputs}
+
+
+def write(inputs: Sequence[MadeInput], count: int, seed: int, out: Path) -> None:
+    """Write the file of what is `made`.
+
+    Raises:
+        TensorError: it can't be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(made(inputs, count, seed), out)
+    except (SafetensorError, OSError) as error:
+        raise TensorError(f"--out={out}: can't be written ({str(error).splitlines()[0]})") from None
+
+
 def main() -> int:
     """Write the file; 2 with one line where the request is wrong."""
     return guarded(answered)
@@ -159,8 +201,6 @@ def answered() -> int:
         inputs = [*map(input_of, asked.inputs)]
         check(inputs, asked.samples)
         check_file(asked.out)
-        from models.made_samples import write  # and so torch, for which no wrong word waits
-
         write(inputs, asked.samples, asked.seed, asked.out)
     except InputError as error:
         tell(f"error: {error}")

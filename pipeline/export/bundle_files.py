@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from models.named_inputs import DOT
+from models.tensor_files import DOT
 from pipeline.compiler import input_forms
 from pipeline.export import bundle_contract, carried
 from pipeline.export.bundle_contract import LOADER, Contract

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from models import checkpoint
+from models.train import typed_net
 from models.training import fit, net_of
-from models.typed_net import typed_net
 from pipeline.compiler.batch import laid_out
 
 COUNT, SIDE, CROP = 12, 128, 96

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from models import made_inputs
-from models.made_inputs import FLOATING, TYPES, WHOLE, MadeInput, check, input_of
-from models.made_samples import made
+from models.made_inputs import FLOATING, TYPES, WHOLE, MadeInput, check, input_of, made
 from models.tensor_files import headers, read_tensors
 from pipeline.command_line import REFUSED
 from pipeline.errors import TensorError

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from models import checkpoint, train, training
-from models.trainable import crop_of
-from models.typed_net import typed_net
+from models.train import typed_net
+from models.training import crop_of
 from models.unet import UNet
 from pipeline.errors import ModelError
 from pipeline.inputs.datasets import LUMINANCE
