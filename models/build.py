@@ -1,6 +1,5 @@
 """Makes the net that the user named, in fp32, ready to answer."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -13,7 +12,7 @@ from torch import nn
 from models.checkpoint import load_into, without_plain_values
 from models.model_output import with_output
 from pipeline.errors import ModelError
-from pipeline.inputs.targets import imported_as, refusal
+from pipeline.inputs.targets import import_target, refusal
 
 CLASS = "_class_"  # the only key of an option's value that stands for a class
 
@@ -106,7 +105,7 @@ def class_of(target: Any, key: str) -> type[nn.Module]:
 
 def _imported(key: str, target: str, module_name: str) -> ModuleType:
     try:
-        return importlib.import_module(imported_as(module_name))
+        return import_target(module_name)
     except ImportError as error:
         raise ModelError(f"{key}={target}: {module_name} can't be imported ({error})") from None
 

@@ -58,7 +58,13 @@ def is_forkable(command: object) -> bool:
     """Whether this interpreter is to run a module of the project, or within `torch_alone` any program."""
     if not isinstance(command, list) or len(command) < 2 or command[0] != sys.executable:
         return False
-    return ForkedPopen.any_program if command[1] != "-m" else str(command[2]).split(".")[0] == "pipeline"
+    words = without_safe_path(command[1:])
+    return ForkedPopen.any_program if words[0] != "-m" else words[1].split(".")[0] == "pipeline"
+
+
+def without_safe_path(words: list[object]) -> list[str]:
+    """Return the words of a command without -P, which keeps the current folder out of Python's path."""
+    return [str(word) for word in (words[1:] if words[0] == "-P" else words)]
 
 
 class ForkedPopen(subprocess.Popen[Any]):
@@ -80,7 +86,7 @@ class ForkedPopen(subprocess.Popen[Any]):
         if ADDRESS not in os.environ:
             start()
         request = {
-            "words": [str(word) for word in asked["args"][1:]],
+            "words": without_safe_path(asked["args"][1:]),
             "folder": str(asked["cwd"] or Path.cwd()),
             "environment": {**(asked["env"] or os.environ), ADDRESS: os.environ[ADDRESS]},
             "numbers": [*range(STANDARD_STREAMS), *passed],

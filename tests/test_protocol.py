@@ -123,7 +123,7 @@ def test_a_worker_that_talks_nonsense_fails_with_a_clear_reason(
 ) -> None:
     """Never as a traceback in the parent."""
     script = tmp_path / "python"
-    speak = f"os.write(int(sys.argv[3]), {said!r}.encode() + bytes([10])); time.sleep(60)"
+    speak = f"os.write(int(sys.argv[4]), {said!r}.encode() + bytes([10])); time.sleep(60)"
     script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{speak}\n")
     script.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(script))

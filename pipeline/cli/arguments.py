@@ -29,6 +29,7 @@ MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
 # Keys that a resumed run sets for itself.
 OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
 PROGRAM_WORDS = 3  # python -m pipeline
+USERS_CONF = Path("conf")  # in the current folder
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
 HYDRAS_SIGNS = frozenset("[]{}()=,'\"$")  # a value with one of these is Hydra's syntax, not plain text
 UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"
@@ -113,7 +114,14 @@ def _read(words: Sequence[str]) -> CommandLine:
         _check_group(override)
     _check_repeated(overrides)
     _check_number_of_jobs(overrides)
-    return CommandLine(list(words), overrides, options, [word for word in words if word not in options.overrides])
+    flags = [word for word in words if word not in options.overrides]
+    return CommandLine(list(words), overrides, options, [*flags, *_users_config(options)])
+
+
+def _users_config(options: Namespace) -> list[str]:
+    """Return the flag that has Hydra read ./conf beside the program's own, if the user has one and names no other."""
+    there = USERS_CONF.is_dir() and not USERS_CONF.samefile(CONF)
+    return ["--config-dir", str(USERS_CONF)] if there and not (options.config_dir or options.config_path) else []
 
 
 def hydras_parser() -> ArgumentParser:

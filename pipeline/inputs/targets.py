@@ -3,7 +3,10 @@
 Importing a module runs it: a configuration is code, as docs/inputs.md says.
 """
 
+import importlib
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from conf import PACKAGE, ROOT
 
@@ -26,6 +29,17 @@ def imported_as(module: str) -> str:
     within = module if top == "models" else rest
     place = ROOT.joinpath(*within.split("."))
     return f"{PACKAGE}.{within}" if place.is_dir() or place.with_suffix(".py").exists() else module
+
+
+def import_target(module: str) -> ModuleType:
+    """Import the module of a target: the program's own, an installed one, or one in the current folder.
+
+    Raises:
+        ImportError: there is no such module, or it can't be imported.
+    """
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.append(str(Path.cwd()))  # last, so that no file there hides a module of Python's or of this program
+    return importlib.import_module(imported_as(module))
 
 
 def hidden(target: str) -> Path | None:

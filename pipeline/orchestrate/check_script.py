@@ -12,12 +12,12 @@ from pipeline.stats.ranking import ranking
 FILE = "check.py"
 SCRIPT = '''\
 """A plain loop to check the report by: python check.py [STAGE [SECONDS]], from where the run was started."""
-import importlib, math, sys, time
+import math, sys, time
 from pathlib import Path
 from statistics import median
 import torch
 sys.path.append("")  # a checkout that isn't installed
-from pipeline.inputs.targets import imported_as
+from pipeline.inputs.targets import import_target
 from pipeline.records import codec
 from pipeline.worker.recorded_run import recorded_net, recorded_workload
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
@@ -28,7 +28,7 @@ work = recorded_workload(run, ours, device, here).taken_in(stage.net_layout)  # 
 batches = [tuple(each) for each in work.inputs]
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
-built = importlib.import_module(imported_as(stage.target)).build(work, **stage.options)
+built = import_target(stage.target).build(work, **stage.options)
 sides = [(plain, [{fast}] * 3), (built.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
 def loop(call, number):
     wait()

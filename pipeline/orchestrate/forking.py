@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from conf import child
+
 if TYPE_CHECKING:  # this module is imported before all that takes long
     from pipeline.records.request import RunConfig
 
@@ -85,7 +87,7 @@ class ForkServer:
         self._line.settimeout(PATIENCE_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline.worker.fork_server", str(theirs.fileno()), *modules],
+                **child("pipeline.worker.fork_server", str(theirs.fileno()), *modules),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -5,12 +5,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from conf import child
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
@@ -90,10 +90,14 @@ def run(tool: str, scratch: Path, limit: float) -> str:
         CountersError: it took longer than `limit` seconds, or it failed.
     """
     log = scratch / "ncu.csv"
-    child = [sys.executable, "-m", "pipeline.worker.ncu_call", str(scratch / "job.json")]
+    called = child("pipeline.worker.ncu_call", str(scratch / "job.json"))
     with (scratch / "log.txt").open("wb") as output:
         process = subprocess.Popen(
-            [tool, *OPTIONS, "--log-file", str(log), *child], stdout=output, stderr=output, start_new_session=True
+            [tool, *OPTIONS, "--log-file", str(log), *called["args"]],
+            env=called["env"],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             with waiting():

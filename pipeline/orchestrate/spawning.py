@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import IO
 
+from conf import child
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate.forking import ForkedProcess, ForkServer
 from pipeline.records.masking import MaskedBytes, values_to_hide
@@ -27,7 +28,7 @@ def started(server: ForkServer | None = None) -> tuple[subprocess.Popen[bytes] |
     read_end, write_end = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.worker", str(write_end)],
+            **child("pipeline.worker", str(write_end)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

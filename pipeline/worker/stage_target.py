@@ -1,9 +1,8 @@
 """From a stage's target, a name in its YAML, to the function that builds it."""
 
-import importlib
 from collections.abc import Callable
 
-from pipeline.inputs.targets import imported_as, refusal
+from pipeline.inputs.targets import import_target, refusal
 from pipeline.records.request import StageSpec
 from pipeline.stages.api import Runner, StageError
 
@@ -17,7 +16,7 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
     if why := refusal(spec.target):
         raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
     try:
-        build: Callable[..., Runner] = importlib.import_module(imported_as(spec.target)).build
+        build: Callable[..., Runner] = import_target(spec.target).build
     except (ImportError, AttributeError) as error:
         raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
     return build

@@ -167,3 +167,14 @@ def test_the_run_that_may_be_meant_is_named(tmp_path: Path, monkeypatch: pytest.
             parse(typed, GPU)
     assert resumed("resume=outputs/day1/12-00-00-sweep", "seed=1,2", "--multirun") == []
     assert resumed("resume=elsewhere", "--cfg", "job") == []
+
+
+def test_a_config_folder_of_the_users_is_read_beside_the_programs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """./conf, unless another one is named; the program's own files come first."""
+    (tmp_path / "conf" / "stage").mkdir(parents=True)
+    assert parse(["stage=half"], GPU).flags == []
+    monkeypatch.chdir(tmp_path)
+    assert parse(["stage=half"], GPU).flags == ["--config-dir", "conf"]
+    assert parse(["stage=half", "--config-dir", "mine"], GPU).flags == ["--config-dir", "mine"]

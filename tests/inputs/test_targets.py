@@ -1,10 +1,12 @@
 """Dotted names of networks and stages: what they mean in a checkout and installed."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from conf import ROOT
+from conf import ROOT, child
 from pipeline.config.load import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.inputs import targets
@@ -37,3 +39,23 @@ def test_installed_the_programs_modules_lie_in_one_package(monkeypatch: pytest.M
     assert targets.imported_as("my_package.nets") == "my_package.nets"
     monkeypatch.setattr(targets, "ROOT", ROOT / "pipeline")
     assert targets.imported_as("pipeline.stages.half") == "unet_ladder.stages.half"
+
+
+def test_a_module_of_the_current_folder_hides_none_of_the_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker doesn't look there first: the folder is the last place where a target is looked up."""
+    (tmp_path / "a_target_of_mine.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    assert targets.import_target("a_target_of_mine").__file__ == str(tmp_path / "a_target_of_mine.py")
+    assert sys.path[-1] == str(tmp_path)
+    del sys.modules["a_target_of_mine"]
+
+
+def test_a_child_does_not_look_into_the_current_folder(tmp_path: Path) -> None:
+    """And finds the program's packages in a checkout."""
+    (tmp_path / "pipeline.py").write_text("raise SystemExit('the wrong module')")
+    started = child("pipeline.predict", "--help")
+    done = subprocess.run(**started, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

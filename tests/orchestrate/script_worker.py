@@ -16,7 +16,7 @@ LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limi
 PRELUDE = """
 import os, signal, subprocess, sys, time
 def say(line):
-    os.write(int(sys.argv[3]), line.encode())
+    os.write(int(sys.argv[4]), line.encode())
 def heard():
     return sys.stdin.readline()
 heard()

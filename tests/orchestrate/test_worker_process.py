@@ -54,7 +54,7 @@ def gone(worker: WorkerProcess) -> WorkerGone:
         ("os.kill(os.getpid(), signal.SIGSEGV)", "died", "killed by SIGSEGV"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "killed by SIGKILL"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 3)", "died", f"killed by signal {signal.SIGRTMIN + 3}"),
-        ("os.close(int(sys.argv[3])); time.sleep(60)", "died", "closed its pipe but kept running"),
+        ("os.close(int(sys.argv[4])); time.sleep(60)", "died", "closed its pipe but kept running"),
         (f"say({READY!r} + {READY!r}); time.sleep(60)", "protocol", "ready for the second time"),
         (f"say({SAMPLE!r}); time.sleep(60)", "protocol", "that was not asked for"),
         (f"say({encoded(Entered(Phase.CHECK))!r} + {encoded(Entered(Phase.BUILD))!r}); heard()", "protocol", "back to"),

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 import time
 from itertools import pairwise
 
 import torch
 
+from conf import child
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, value
@@ -35,8 +35,8 @@ def in_fresh_process(uuid: str) -> dict[str, float]:
     Raises:
         RuntimeError: the process failed; the text is its last line.
     """
-    command = [sys.executable, "-m", "pipeline.lessons.context_child", uuid]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    started = child("pipeline.lessons.context_child", uuid)
+    done = subprocess.run(**started, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
     found: dict[str, float] = json.loads(done.stdout)
