@@ -41,7 +41,9 @@ ROWS = {
 
 def milliseconds(stage: dict[str, Any]) -> float:
     """Return the median time of a call over all samples of a stage."""
-    return 1e3 * statistics.median(seconds / calls for block in stage["blocks"] for calls, seconds in block["stage"])
+    return 1e3 * float(
+        statistics.median(seconds / calls for block in stage["blocks"] for calls, seconds in block["stage"])
+    )
 
 
 def compiled(run: dict[str, Any]) -> Iterator[float]:

@@ -55,7 +55,7 @@ def test_each_file_has_one_place(file: str, place: str) -> None:
     assert wheels.place(Path(file)) == Path(place)
 
 
-@pytest.mark.parametrize("wheel", [wheels.LADDER])
+@pytest.mark.parametrize("wheel", [wheels.LADDER, wheels.KERNELS])
 def test_a_wheel_imports_nothing_of_the_checkouts_names(wheel: str, tmp_path: Path) -> None:
     """And the kernels' nothing of the ladder's."""
     wheels.stage(tmp_path, wheel)
