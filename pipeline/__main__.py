@@ -1,20 +1,13 @@
-"""The program's start: the first worker imports torch while this process imports the rest."""
+"""The program's start: the console script, and `python -m pipeline`."""
 
 import sys
 
-from pipeline.orchestrate.forking import start_ahead, stop_ahead
+from pipeline.cli import app
 
 
 def main() -> None:
-    """Run the console script, and `python -m pipeline`."""
-    try:
-        start_ahead(sys.argv[1:])
-        from pipeline.cli import app
-
-        code = app.main()
-    finally:
-        stop_ahead()
-    sys.exit(code)
+    """Answer the command line, and leave with its exit code."""
+    sys.exit(app.main())
 
 
 if __name__ == "__main__":

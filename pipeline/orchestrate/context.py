@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,10 +16,10 @@ from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.host import others_on
 from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
-from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
 from pipeline.orchestrate.named_variables import named_variables
 from pipeline.orchestrate.processes import Use, more_threads, taken_share
+from pipeline.orchestrate.spawning import ForkError
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Progress, ReadyToSample
 from pipeline.records import codec
@@ -43,7 +44,7 @@ class RunContext:
         no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
         unsaved: why the record on disk isn't this one; empty where it is.
         taken_over: stages that an earlier run has measured.
-        server: forks the workers; None where each is an interpreter of its own.
+        forks: whether workers are copies of one process; never on a GPU, which no copy of a process could use.
     """
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
@@ -55,7 +56,7 @@ class RunContext:
         self.baseline: WorkerProcess | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
-        self.server: ForkServer | None = None
+        self.forks = config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
@@ -92,22 +93,17 @@ class RunContext:
         """Note something that a reader must know about the whole run."""
         self.keep(warnings=[*self.record.warnings, RunWarning(code, text, remedy)])
 
-    def start(self, spec: StageSpec, role: str, folder: str, ahead: ForkServer | None = None) -> WorkerProcess:
-        """A fresh worker for the stage: the fork server's; where the run has none, that of the one started ahead."""
+    def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
+        """Start a fresh worker for the stage: a copy of the fork server's process, or an interpreter of its own."""
         job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        server = self.server or ahead
-        worker = WorkerProcess(job, Path(job.folder) / "log.txt", self.config.plan.limits, server)
-        if server and server.failed:
-            self.observer.say(f"{server.failed}; from here on each worker is an interpreter of its own")
-            self.stop_forking()
-        return worker
-
-    def stop_forking(self) -> None:
-        """End the fork server, where there is one."""
-        if self.server:
-            self.server.stop()
-        self.server = None
+        log, limits = Path(job.folder) / "log.txt", self.config.plan.limits
+        try:
+            return WorkerProcess(job, log, limits, self.forks)
+        except ForkError as error:
+            self.observer.say(f"{error}; from here on each worker is an interpreter of its own")
+            self.forks = False
+        return WorkerProcess(job, log, limits)
 
     def drop_what_only_workers_need(self) -> None:
         """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""

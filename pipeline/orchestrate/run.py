@@ -16,13 +16,12 @@ from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
 from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
-from pipeline.orchestrate.forking import fork_server, stop_ahead, taken_ahead
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier
 from pipeline.orchestrate.trials import measure_stage, tail
 from pipeline.orchestrate.under_way import under_way
-from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
+from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.machine import Environment
 from pipeline.records.request import RunConfig, StageSpec
@@ -47,14 +46,12 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     processes.adopt()
     try:
         earlier = resume.opened(config, record)
-        context.server = fork_server(config)
         with under_way(folder), interruption.run(), gpu_held(context):
             measure(context, earlier)
         context.keep(finished=True)
     finally:
         if context.baseline:
             context.baseline.stop()
-        context.stop_forking()
         context.drop_what_only_workers_need()
         context.keep(seconds=time.monotonic() - started)
         context.rescue()
@@ -78,9 +75,7 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """The course of the run itself; what an earlier one has finished is taken over."""
-    look_at_the_net(context)
     describe_run(context)
-    stop_ahead()
     if earlier:
         resume.check_machine(earlier, context.record)
     measure_aa_pairs(context, earlier)
@@ -124,18 +119,6 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
     context.warn("resumed", text, "each ratio is to the baseline of its own run; for times of one hour run all again")
 
 
-def look_at_the_net(context: RunContext) -> None:
-    """Refuse a net that can't be measured while the fork server imports the rest; else the reference's worker does.
-
-    Raises:
-        RequestError: it can't; the line names the knob.
-    """
-    if not context.server:
-        return
-    with stopping(context.start(context.config.eager, "contract", "reference")) as (worker,), suppress(WorkerGone):
-        context.advance(worker, "the net", Done)  # a worker that dies of the net has a successor that says how
-
-
 def describe_run(context: RunContext) -> None:
     """Find out what all stages share: the machine, its measured peaks, the reference's logits.
 
@@ -168,7 +151,7 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
     a quarter faster than the same net in a fresh process.
     """
-    with stopping(reference_worker(context)) as (worker,):
+    with stopping(context.start(context.config.eager, "reference", "reference")) as (worker,):
         try:
             context.advance(worker, "reference", Done)
         except WorkerGone as gone:
@@ -176,16 +159,6 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
         if "reason" in worker.fields:
             refuse_reference(context, worker.fields["reason"])
     return worker.run_fields
-
-
-def reference_worker(context: RunContext) -> WorkerProcess:
-    """The worker that computes the reference: of all workers the first, so that its imports may have begun already."""
-    ahead = None if context.server else taken_ahead()
-    try:
-        return context.start(context.config.eager, "reference", "reference", ahead)
-    finally:
-        if ahead:
-            ahead.stop()  # the others are interpreters of their own
 
 
 def last_words(log: Path) -> str:

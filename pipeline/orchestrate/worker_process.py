@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import processes
-from pipeline.orchestrate.forking import ForkServer
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import cause_of, keep_log, peak_of_children, started
+from pipeline.orchestrate.spawning import cause_of, forked, keep_log, peak_of_children, started
 from pipeline.protocol import (
     Done,
     EndSampling,
@@ -73,7 +72,7 @@ class WorkerProcess:
 
     living: ClassVar[set["WorkerProcess"]] = set()
 
-    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], server: ForkServer | None = None) -> None:
+    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], fork: bool = False) -> None:
         self.name = job.stage.name
         self.fields: dict[str, Any] = {}
         self.run_fields: dict[str, Any] = {}
@@ -87,7 +86,7 @@ class WorkerProcess:
         self._wanted = False
         self._kills_before = oom_kills()
         self._orphans_before = processes.orphans()
-        self._process, read_end = started(server)
+        self._process, read_end = forked() if fork else started()
         self.living.add(self)
         self._threads = [
             threading.Thread(target=self._collect, args=(read_end,), daemon=True),

@@ -85,8 +85,8 @@ class DataSpec:
 class Job:
     """All that a worker needs to know, as one JSON document."""
 
-    # "contract" looks at the net alone; "reference" describes the run; "companion" is only sampled; "stage" does all;
-    # "counted": one call; "hosted": single calls from host memory and back
+    # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call; "hosted": single
+    # calls from host memory and back
     role: str
     stage: StageSpec
     model: ModelSpec

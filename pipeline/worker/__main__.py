@@ -12,29 +12,27 @@ from pipeline.records.request import Job
 from pipeline.stages.api import Skip
 from pipeline.worker import shortage
 from pipeline.worker.failures import ENDINGS
-from pipeline.worker.first_look import look_at_the_net
+from pipeline.worker.run_stage import run_stage
 
 # What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
 BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may say that it has no form on this machine
 
 
-def main() -> None:
-    """One job, then leave; a failure is reported as a record, and its traceback goes to the log."""
+def main(descriptor: int) -> None:
+    """Do one job; report a failure as a record, and leave its traceback in the log.
+
+    Args:
+        descriptor: takes the messages.
+    """
     die_with_the_parent()
-    reporter = PipeReporter(int(sys.argv[1]))
+    reporter = PipeReporter(descriptor)
     job = from_json(Job, reporter.job())
     shortage.note_start()
     try:
         if job.role in SAMPLED:
             import_module(COMPILERS)
-        if job.role == "contract":
-            reporter.enter(Phase.START)
-            look_at_the_net(job)
-        else:
-            from pipeline.worker.run_stage import run_stage  # with all that measures: no look at a net waits for it
-
-            run_stage(job, reporter)
+        run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
     except ENDINGS:  # by its type: what an error says of its class may be a lie
@@ -49,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -11,20 +11,13 @@ from models.image_batches import to_batch
 from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.errors import InputError
-from pipeline.measure.torch_device import open_device
 from pipeline.records.request import Job
-from pipeline.worker import workload
 from pipeline.worker.answer_checks import check_answer
 from pipeline.worker.net_call import Net, called
 from pipeline.worker.net_contract import IMAGES, check_arguments, check_dimensions, check_weights
 
 TINY = 64  # pixels of a side, which most nets take
 LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
-
-
-def look_at_the_net(job: Job) -> None:
-    """Make the job's net on its device and look at it; errors as of `workload.net_of` and `first_look`."""
-    first_look(workload.net_of(job).to(open_device(job.device)), job)
 
 
 def first_look(model: nn.Module, job: Job) -> None:

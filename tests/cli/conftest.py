@@ -19,7 +19,6 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Runs the program with arguments, from the project's root; workers are processes of their own, as ever."""
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("pipeline.__main__.start_ahead", lambda _: None)
     monkeypatch.setenv("HYDRA_FULL_ERROR", "")  # which the program sets, and which the test's end puts back
 
     def run(*arguments: str) -> CompletedProcess[str]:

@@ -38,7 +38,7 @@ class FakeWorker:
     reference: ClassVar[Reference] = REFERENCE
     deeds: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], server: object = None) -> None:
+    def __init__(self, job: Job, log: Path, limits: Mapping[Phase, float], fork: bool = False) -> None:
         self.started.append((job.role, job.stage.name))
         self.name, self.job, self.log = job.stage.name, job, log
         self.fields: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from pipeline.errors import ImageError, ModelError
 from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError
 from pipeline.worker import run_stage, workload
-from pipeline.worker.first_look import first_look, look_at_the_net
+from pipeline.worker.first_look import first_look
 from tests.worker.jobs import EAGER, Recorder, job
 
 FOLDER = DataSpec("folder", "no/such/folder", None, size=96, batch_size=2, batches=3)
@@ -49,13 +49,11 @@ def only(side: int) -> Head:
 
 
 def test_a_net_is_refused_before_its_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder isn't there; by the worker that looks at the net alone, and by the reference's."""
+    """The folder isn't there."""
     monkeypatch.setattr(workload, "net_of", lambda _: Head(lambda y: y[..., ::2, ::2]))
-    for look in (look_at_the_net, lambda job: run_stage.run_stage(job, Recorder())):
-        with pytest.raises(ModelError, match=r"Head answers \[2, 2, 48, 48\] to images \[2, 3, 96, 96\]"):
-            look(asked(tmp_path))
+    with pytest.raises(ModelError, match=r"Head answers \[2, 2, 48, 48\] to images \[2, 3, 96, 96\]"):
+        run_stage.run_stage(asked(tmp_path), Recorder())
     monkeypatch.setattr(workload, "net_of", lambda _: Head())
-    look_at_the_net(asked(tmp_path))
     with pytest.raises((ImageError, StageError, OSError)):
         run_stage.run_stage(asked(tmp_path), Recorder())
 

@@ -53,9 +53,8 @@ def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Phase, B
         monkeypatch.setattr(worker, "PipeReporter", Line)
         monkeypatch.setattr(worker, "die_with_the_parent", lambda: None)
         monkeypatch.setattr(worker, "import_module", fails if phase == Phase.START else lambda _: None)
-        monkeypatch.setattr("pipeline.worker.run_stage.run_stage", fails)
-        monkeypatch.setattr("sys.argv", ["worker", "0"])
-        worker.main()
+        monkeypatch.setattr(worker, "run_stage", fails)
+        worker.main(0)
         return line.fields
 
     return end

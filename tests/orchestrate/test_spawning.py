@@ -1,0 +1,120 @@
+"""Workers that are copies of one process: each is a process of its own, and without a server one is started."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+
+from pipeline.orchestrate import context, run, spawning
+from pipeline.orchestrate.spawning import ForkedProcess, ForkError, forked
+from pipeline.records.plan import Plan
+from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
+
+COPY = """
+import os
+from multiprocessing import forkserver
+def _bootstrap(_):
+    os.setsid()
+    commands, _, report = forkserver.get_inherited_fds()
+    os.write(report, f"{os.getpid()} {os.getsid(0)} {os.read(commands, 99).decode()}".encode())
+    os.read(commands, 99)
+    return 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server of its own, whose workers answer once and leave with 7 at the next line."""
+    (tmp_path / "copied.py").write_text(COPY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = forkserver.ForkServer()
+    monkeypatch.setattr(spawning, "PRELOAD", "copied")
+    for name in ("connect_to_new_process", "set_forkserver_preload"):
+        monkeypatch.setattr(forkserver, name, getattr(own, name))
+    yield
+    own._stop()  # type: ignore[attr-defined]
+
+
+@contextmanager
+def worker() -> Iterator[tuple[ForkedProcess, int]]:
+    process, messages = forked()
+    try:
+        with closing(process.stdout), closing(process.stdin):
+            yield process, messages
+    finally:
+        os.close(messages)
+
+
+def told(process: ForkedProcess, messages: int, line: str) -> list[str]:
+    """What a worker answers to a line."""
+    process.stdin.write(line.encode())
+    process.stdin.flush()
+    return os.read(messages, 1000).decode().split()
+
+
+def test_a_forked_worker_is_a_process_of_its_own() -> None:
+    """It leads a session, and has pipes and an end of its own; another one lives on."""
+    with worker() as (first, of_first), worker() as (second, of_second):
+        assert told(first, of_first, "one") == [str(first.pid), str(first.pid), "one"]
+        assert told(second, of_second, "two") == [str(second.pid), str(second.pid), "two"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(timeout=0.0)
+        os.killpg(first.pid, signal.SIGKILL)
+        assert first.wait(timeout=5.0) == -signal.SIGKILL
+        assert os.read(of_first, 10) == b""
+        assert second.poll() is None
+        second.stdin.close()
+        assert second.wait(timeout=5.0) == 7
+        assert second.poll() == 7
+
+
+def test_a_server_that_ends_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: list[int]) -> tuple[int, int]:
+        raise ConnectionRefusedError("refused")
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", refuse)
+    held = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(ForkError, match="can't start a process"):
+        forked()
+    assert len([*Path("/proc/self/fd").iterdir()]) == held
+
+
+def test_a_run_goes_on_without_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so once, and starts interpreters."""
+
+    class Unforkable(FakeWorker):
+        def __init__(self, *asked: object) -> None:
+            if asked[3:] == (True,):
+                raise ForkError("the fork server ended")
+            super().__init__(*asked)  # type: ignore[arg-type]
+
+    watcher = Watcher()
+    monkeypatch.setattr(context, "WorkerProcess", Unforkable)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
+    record = run.run_ladder(config("fine", plan=forking()), tmp_path, blank(), watcher)
+    assert [stage.status for stage in record.stages] == ["ok"]
+    assert watcher.said == ["the fork server ended; from here on each worker is an interpreter of its own"]
+
+
+def forking() -> Plan:
+    return Plan(**{**vars(QUICK), "fork_workers": True})
+
+
+def test_workers_fork_on_a_cpu_where_the_plan_says_so(tmp_path: Path) -> None:
+    """On a GPU never, and by default not: published figures come from interpreters of their own."""
+
+    def forks(plan: Plan, device: str) -> bool:
+        return context.RunContext(config(plan=plan, device=device), tmp_path, blank(), Watcher()).forks
+
+    assert not Plan().fork_workers
+    assert not forks(QUICK, "cpu")
+    assert not forks(forking(), "cuda")
+    assert forks(forking(), "cpu")
