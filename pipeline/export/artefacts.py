@@ -260,7 +260,7 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
         shutil.copyfile(path, folder / GRAPH / name)
     check_alone(folder / GRAPH / NET, recorded.stage.name)
     count = carry(folder)
-    return Made("own_kernels", GRAPH, notes=[f"carries {count} files of unet-ladder, and needs torch and triton only"])
+    return Made("own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels, and needs torch and triton only"])
 
 
 MAKERS: dict[ExportKind, Callable[[RecordedStage, Path], Made]] = {

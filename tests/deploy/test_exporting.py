@@ -288,7 +288,7 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     assert asked(run, "--stage", "fused", "--to", out) == 0
     imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
     foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
-    assert foreign == {"torch", "triton", "net_kernels"}
+    assert foreign == {"torch", "triton", "unet_kernels"}
 
 
 def answered(folder: Path, *words: str) -> Said:

@@ -174,7 +174,7 @@ def test_a_bundle_needs_nothing_of_the_measuring_worker(images: Path, tmp_path: 
     bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
     code = (
         "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "
-        "print(code, [name for name in sys.modules if name.startswith(('pipeline.worker', 'pipeline.orchestrate'))])"
+        "print(code, [name for name in sys.modules if name.startswith(('pipeline.worker', 'pipeline.compiler'))])"
     )
     command = [sys.executable, "-c", code, str(bundle), str(images), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -52,9 +52,9 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
-    """A graph that calls the kernels in the folder beside it."""
+    """A graph that calls the kernels in the folder unet_kernels beside it."""
     sys.path.insert(0, str(HERE))
-    graph: Callable[[Tensor], Tensor] = import_module("net_kernels.compiler.artifact").load(folder)
+    graph: Callable[[Tensor], Tensor] = import_module("unet_kernels.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 
 
