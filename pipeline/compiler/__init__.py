@@ -1,7 +1,49 @@
-"""Turns a net into a graph that calls the project's kernels, for torch.compile to do all the rest.
+"""A compiler for segmentation networks: Triton and Gluon kernels for convolutions, Inductor for all the rest.
 
-The way of a net: `exported_net` (torch.export's functional graph), `passes` (batch norms folded, norms made NHWC,
-layers given to kernels, which then do their neighbours' work), `calibrate` and `fp8_values` (which values are stored in
-fp8), `choose` (each layer's fastest tile, measured), `lowering` (buffers and the operations of `custom_ops`; a
-concatenation becomes one buffer). Inductor compiles the result, and what no kernel takes with it.
+    from pipeline.compiler import compile, load
+
+    fast = compile(network, image)                                     # fp16
+    fast = compile(network, image, precision="fp8", calibration=images)
+    logits = fast(image)
+    print(fast.explain())
+    fast.save("network.unet")
+    again = load("network.unet", trusted=True)
+
+`kernels_in_torch_compile()` instead adds the convolution kernels to every `torch.compile` of a process.
+
+How a network is compiled: `exported_net` (torch.export's functional graph), `passes` (batch norms folded, layers given
+to kernels, which then do their neighbours' work), `fp8_build` (which values are stored in fp8), `choose` (each layer's
+fastest tile, measured), `lowering` (buffers and the operations of `custom_ops`), `capture` (one CUDA graph), and
+`driver`, which compares whole candidates. `ahead` compiles kernels without a GPU.
+
+Importing this package imports nothing else; each name is loaded when it is first used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.compiler.api import Compiled, compile, load  # noqa: A004 - named as torch.compile is
+    from pipeline.compiler.errors import CompileError
+    from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
+
+__all__ = ["CompileError", "Compiled", "compile", "kernels_in_torch_compile", "load"]
+
+_HOMES = {
+    "Compiled": "api",
+    "compile": "api",
+    "load": "api",
+    "CompileError": "errors",
+    "kernels_in_torch_compile": "post_grad_pass",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name, loaded when it is first used.
+
+    Raises:
+        AttributeError: the package has no such name.
+    """
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

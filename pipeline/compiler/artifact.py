@@ -144,6 +144,21 @@ def load(folder: Path) -> nn.Module:
     return net
 
 
+def example_of(folder: Path) -> Batch:
+    """Return inputs of zeros as a saved network takes them, on the CPU.
+
+    Raises:
+        ArtefactError: the folder doesn't say what the network takes.
+    """
+    try:
+        about = json.loads((folder / ABOUT).read_text())
+        parts = [torch.zeros(about["batch"])]
+        parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about["others"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the net takes ({typed_line(error)})") from None
+    return Batch(tuple(parts), tuple(f"input {number}" for number in range(len(parts))))
+
+
 def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple[Tensor, ...]) -> None:
     """Refuse what the net, which is of shapes and types `known`, would answer wrongly, or in torch's words alone.
 

@@ -23,7 +23,6 @@ from pipeline.compiler.errors import typed_line
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision
 from pipeline.compiler.inductor import Mode, compile_counting_bytes
 from pipeline.compiler.lowering import Plan
-from pipeline.compiler.network_calls import allow_tf32
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 Provider = Literal["own kernels", "Inductor", "PyTorch eager"]
@@ -136,12 +135,6 @@ def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts
         layer, why = next(iter(best.plan.failed.items()))
         parts.append(f"by the library as the kernel failed: {len(best.plan.failed)}, such as {layer} ({why})")
     return "; ".join(parts)
-
-
-def switch_on_the_library() -> None:
-    """Let cuDNN time its algorithms and round what is left in fp32 to TF32: switches of the process."""
-    allow_tf32(True)
-    torch.backends.cudnn.benchmark = True
 
 
 def tuner_in(folder: str | Path | None) -> Tuner:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.agreement import check_agreement
+from pipeline.compiler.ahead import compiled_beside, programs_of
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.batch import Batch, Order
 from pipeline.compiler.candidate import (
@@ -33,12 +34,10 @@ from pipeline.compiler.candidate import (
     most_seconds,
     net_digest,
     quoted,
-    switch_on_the_library,
     worth_searching,
 )
 from pipeline.compiler.capture import Captured, as_normal
 from pipeline.compiler.choose import choose, untimed_library
-from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.folding import folded
@@ -47,7 +46,7 @@ from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, lay
 from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
 from pipeline.compiler.layer_nodes import inputs_of, layer_of
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.compiler.network_calls import refuses, without_tf32
+from pipeline.compiler.network_calls import library_switches, refuses, switch_on_the_library, without_tf32
 from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
 from pipeline.compiler.timing import full_load_ms
@@ -102,6 +101,7 @@ class Built:
         moved_bytes: that a call moves through device memory, by Inductor's own count; None where it didn't count.
         lowered: the graph with the kernels' operations; None where there are none.
         candidates_measured: how many tiles were timed; None where the network wasn't rewritten.
+        plain: the exported graph without kernels; None where the network wasn't rewritten.
     """
 
     run: Callable[..., Tensor]
@@ -112,6 +112,12 @@ class Built:
     moved_bytes: int | None = None
     lowered: fx.GraphModule | None = None
     candidates_measured: int | None = None
+    plain: fx.GraphModule | None = None
+
+    @property
+    def graph(self) -> fx.GraphModule | None:
+        """What can be saved: the graph with the kernels' operations, or else the exported one."""
+        return self.plain if self.lowered is None else self.lowered
 
     def owned_up(self, promised: Precision) -> "Built":
         """Return the same, which says what runs where no own kernel does, or none in the promised precision."""
@@ -443,6 +449,7 @@ def _as_built(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str,
         moved_bytes=best.moved_bytes,
         lowered=best.lowered,
         candidates_measured=tuner.measured,
+        plain=rewritten.plain,
     )
 
 
@@ -567,7 +574,7 @@ def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a call that runs in inference mode, and whose answer may be used in every mode of torch's gradients."""
 
     def run(*inputs: Tensor) -> Tensor:
-        with torch.inference_mode():
+        with torch.inference_mode(), library_switches():
             answer = call(*inputs)
         return as_normal(answer)
 

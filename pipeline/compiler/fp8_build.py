@@ -75,15 +75,20 @@ class Sensitivity:
     taken: dict[str, float]
 
 
-def build(request: Request, fp8: Fp8) -> tuple[Built, Sensitivity | None]:
+def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple[Built, Sensitivity | None]:
     """Return the fastest form of a network in fp8 or fp16, and what chose it, where it is in fp8.
+
+    Args:
+        request: what to compile.
+        fp8: how it is brought into fp8.
+        known: of the same network at another shape, in place of calibration.
 
     Raises:
         UnsupportedDeviceError: the GPU can't run the kernels in fp8.
         CompileError: the network has no layer of `fp8.keep_fp16`, or no module of `request.kept`.
     """
     chosen_by: list[Sensitivity] = []
-    best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by)
+    best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
     built = best_form(request, partial(_barred, request.inputs.device), best)
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
     in_fp8 = "stored_fp8" in built.details
@@ -101,14 +106,14 @@ def _outside(keep_fp16: KeepFp16, net: nn.Module, kept: Sequence[str]) -> KeepFp
     return [name for name in keep_fp16 if name not in within] if isinstance(keep_fp16, list) else keep_fp16
 
 
-def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity]) -> Built:
+def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None) -> Built:
     """Return the fastest candidate of those in fp16 and in fp8."""
     request = rewritten.request
     fp8 = replace(fp8, keep_fp16=_outside(fp8.keep_fp16, request.network, request.kept))
     named_layers(rewritten.net, fp8.keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
     stored: list[dict[str, float]] = [{}]
-    if found := sensitivity_or_why(rewritten, fp8):
+    if found := sensitivity_or_why(rewritten, fp8, known):
         chosen_by.append(found)
         makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
         stored.append(scales(rewritten.net, found.kept, found.seen))
@@ -139,7 +144,7 @@ def sensitivity(rewritten: Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sen
     return Sensitivity(len(for_scales), fp8.keep_fp16 == "auto", seen, kept, taken)
 
 
-def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8) -> Sensitivity | None:
+def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | None = None) -> Sensitivity | None:
     """As `sensitivity`; None where no layer can be in fp8, or nothing tells, which `refused` then says."""
     known = _or_refused(rewritten, lambda: quantisable(rewritten.net))
     if known is None:
@@ -147,11 +152,13 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8) -> Sensitivity | None:
     if not known:
         rewritten.refused["fp8"] = "none of its layers can read fp8"
         return None
-    batches = fp8.calibration()
-    found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
+    found = earlier
     if found is None:
+        batches = fp8.calibration()
+        found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
+    if found is None or (reading := _or_refused(rewritten, partial(_reading, rewritten, found))) is None:
         return None
-    if layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)):
+    if reading:
         return found
     if not scales(rewritten.net, [], found.seen):
         rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
@@ -160,6 +167,11 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8) -> Sensitivity | None:
     else:
         rewritten.refused["fp8"] = "keep_fp16 leaves no layer that could be in it"
     return None
+
+
+def _reading(rewritten: Rewritten, found: Sensitivity) -> list[str]:
+    """Return the layers that read fp8."""
+    return list(layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)))
 
 
 def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None:

@@ -78,14 +78,38 @@ def allow_tf32(allowed: bool) -> None:
 @contextmanager
 def without_tf32() -> Iterator[None]:
     """Within, fp32 is fp32; the switches are as they were afterwards."""
+    with _restored_tf32():
+        allow_tf32(False)
+        yield
+
+
+def switch_on_the_library() -> None:
+    """Let cuDNN time its algorithms and round what is left in fp32 to TF32: switches of the process."""
+    allow_tf32(True)
+    torch.backends.cudnn.benchmark = True
+
+
+@contextmanager
+def library_switches() -> Iterator[None]:
+    """Within, the library is switched on; the switches are as they were afterwards."""
+    benchmark = torch.backends.cudnn.benchmark
+    with _restored_tf32():
+        switch_on_the_library()
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = benchmark
+
+
+@contextmanager
+def _restored_tf32() -> Iterator[None]:
     switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     name = "allow_tf32"
     try:
         before = [switch.allow_tf32 for switch in switches]
-    except RuntimeError:  # the net's module has set torch's newer ones, after which the older can't be read
+    except RuntimeError:  # the network's module has set torch's newer ones, after which the older can't be read
         switches, name = [switches[0], switches[1].conv], "fp32_precision"
         before = [switch.fp32_precision for switch in switches]
-    allow_tf32(False)
     try:
         yield
     finally:

@@ -1,44 +1,124 @@
-"""Compiles what choosing tiles will launch before it does: all layers' programs at once, beside other work.
+"""Compiles kernels before they are launched: all layers' programs at once, beside other work or without a GPU.
 
 One program takes some 3 s; a layer after the other, most processors would wait for each layer's slowest.
 """
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import torch
 import triton
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from triton.backends.compiler import GPUTarget
 
 from pipeline.compiler.autotune import Tuner, compiling_threads
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.choose import LIBRARY, MeasuredLayer
-from pipeline.compiler.compile_processes import CompilingProcesses, worth_processes
-from pipeline.compiler.errors import typed_line
-from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.compile_processes import CompilingProcesses, TargetAlone, worth_processes
+from pipeline.compiler.errors import CompileError, typed_line
+from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.network_calls import without_tf32
 from pipeline.compiler.own_norms import launches_of_pass, put_passes
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.program import Program, Programs, only_noted
 
+NOWHERE = Path(os.devnull)  # the folder of a tuner that knows nothing
+TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for without a GPU
 
-def programs_of(net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner) -> Programs:
-    """The programs of every tile that `choose` will measure, and of the norms' passes of `put_own_norms`.
+
+def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
+    """Export a network in fp16 and rewrite it for the kernels, on any device.
+
+    Args:
+        network: in fp32 and eval mode; it isn't changed.
+        example: the inputs of one call, on the network's device, such as [batch, channels, height, width] in fp32.
+
+    Returns:
+        The graph; its `matched` says which layers each pass has changed, by the passes' names.
+
+    Raises:
+        UnsupportedError: torch can't export the network.
+    """
+    net = export(network, _batch(example), torch.float16)
+    with without_tf32():
+        rewrite(net, FOR_ANY_BACKEND)
+        rewrite(net, FOR_THE_KERNELS)
+    return net
+
+
+def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: bool = False) -> list[str]:
+    """Compile the kernels of a network for a GPU that needn't be there, into Triton's cache on disk.
+
+    Args:
+        target: such as "sm_90".
+        network: as of `rewrite_network`, on the CPU.
+        example: likewise.
+        every_tile: whether to compile all tiles that a build would measure, not only each layer's likeliest.
+
+    Returns:
+        The names of the kernels, one for each program.
+
+    Raises:
+        CompileError: the target isn't known, Triton's interpreter is on, or a kernel doesn't compile.
+        UnsupportedError: torch can't export the network.
+
+    Example:
+        >>> build_for("sm_90", network.eval(), torch.rand(1, 3, 512, 512))
+    """
+    if target not in TARGETS:
+        raise CompileError(f"target {target!r} is unknown; choose one of: {', '.join(TARGETS)}")
+    if interpreted():
+        raise CompileError("TRITON_INTERPRET=1 is set, by which nothing is compiled; unset it")
+    net = rewrite_network(network, *example)
+    driver = triton.runtime.driver
+    before = driver._active  # `reset_active` would ask for a driver, of which there is none without a GPU
+    driver.set_active(TargetAlone(TARGETS[target]))
+    try:
+        with torch.inference_mode():
+            programs = programs_of(net, {}, _batch(example), Tuner(NOWHERE), every_tile=every_tile)
+        return [_compiled(program) for program in programs.values()]
+    finally:
+        driver._active = before
+
+
+def _batch(example: tuple[Tensor, ...]) -> Batch:
+    return Batch(example, tuple(f"input {number}" for number in range(len(example))))
+
+
+def _compiled(program: Program) -> str:
+    name = str(getattr(getattr(program.kernel, "fn", None), "__name__", program.kernel))
+    try:
+        program.compile()
+    except Exception as error:  # Triton raises many kinds
+        raise CompileError(f"{name} doesn't compile: {typed_line(error)}") from error
+    return name
+
+
+def programs_of(
+    net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, *, every_tile: bool = True
+) -> Programs:
+    """Return the programs of tiles that `choose` will measure, and of the norms' passes of `put_own_norms`.
 
     Args:
         net: with its layers.
         scales: of the values in fp8, by their nodes' names; what they are doesn't matter.
         inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
         tuner: what it knows is compiled already.
+        every_tile: whether of every tile, or of each layer's likeliest alone.
     """
     with only_noted() as programs:
         lowered = lower(net, Plan(scales))
-        walk = _Noting(lowered, put_passes(lowered), tuner)
+        walk = _Noting(lowered, put_passes(lowered), tuner, every_tile=every_tile)
         walk.propagate(*batched(inputs))  # type: ignore[no-untyped-call]
     return programs
 
@@ -117,9 +197,9 @@ class _Ahead:
 class _Noting(FakeTensorProp):
     """Walks through a lowered graph by shapes alone, and launches each layer and norm by all tiles, to be noted."""
 
-    def __init__(self, module: fx.GraphModule, passes: Collection[fx.Node], tuner: Tuner) -> None:
+    def __init__(self, module: fx.GraphModule, passes: Collection[fx.Node], tuner: Tuner, *, every_tile: bool) -> None:
         super().__init__(module, FakeTensorMode(allow_non_fake_inputs=True))
-        self.passes, self.tuner = passes, tuner
+        self.passes, self.tuner, self.every_tile = passes, tuner, every_tile
 
     def run_node(self, n: fx.Node) -> object:
         layer = n.meta.get("layer")
@@ -133,7 +213,7 @@ class _Noting(FakeTensorProp):
             else:
                 inputs = [given[name] for name in ("x", "second") if given[name] is not None]
                 launches = self._launches(MeasuredLayer(layer, inputs, given, []))
-            for launch in launches:
+            for launch in launches if self.every_tile else launches[:1]:
                 with suppress(RuntimeError, ValueError, triton.TritonError):
                     launch()
         return None

@@ -17,11 +17,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from pipeline.compiler import autotune, compile_ahead, compile_processes, own_norms
+from pipeline.compiler import ahead, autotune, compile_processes, own_norms
 from pipeline.compiler import choose as choosing
+from pipeline.compiler.ahead import compiled_beside, programs_of
 from pipeline.compiler.autotune import MOST_AT_ONCE, Tuner
 from pipeline.compiler.choose import MeasuredLayer, choose
-from pipeline.compiler.compile_ahead import compiled_beside, programs_of
 from pipeline.compiler.compile_processes import TargetAlone, worth_processes
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import lower
@@ -224,8 +224,8 @@ class Elsewhere:
 def test_what_processes_leave_is_compiled_here_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that they are through with first, which are read from Triton's cache, each once."""
     order: list[int] = []
-    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
-    monkeypatch.setattr(compile_ahead, "CompilingProcesses", Elsewhere)
+    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(ahead, "CompilingProcesses", Elsewhere)
     monkeypatch.setattr(autotune, "processors", lambda: 1)
     said: list[str] = []
     with compiled_beside(programs(*(partial(order.append, number) for number in range(4))), said.append):
@@ -236,8 +236,8 @@ def test_what_processes_leave_is_compiled_here_all_the_same(monkeypatch: pytest.
 
 def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     count: list[int] = []
-    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
-    monkeypatch.setattr(compile_ahead, "CompilingProcesses", partial(Elsewhere, waits=True))
+    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(ahead, "CompilingProcesses", partial(Elsewhere, waits=True))
 
     def beside() -> None:
         with compiled_beside(programs(*[partial(count.append, 1)] * 4), pytest.fail):
@@ -251,7 +251,7 @@ def test_an_error_beside_stops_the_processes(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fakes have no name that another process finds them by."""
     said, compiled = list[str](), list[int]()
-    monkeypatch.setattr(compile_ahead, "worth_processes", lambda _: True)
+    monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
     monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", TargetAlone(GPUTarget("cuda", 90, 32)))
     with compiled_beside(programs(lambda: compiled.append(1)), said.append):
         pass

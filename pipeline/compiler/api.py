@@ -1,0 +1,383 @@
+"""The library's one call: `compile` a network, then call it, save it, or ask how it runs."""
+
+import json
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler import artifact, driver, fp8_build
+from pipeline.compiler.batch import Batch
+from pipeline.compiler.budget import Budget
+from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured, tuner_in
+from pipeline.compiler.driver import Built, Request, silent
+from pipeline.compiler.errors import CompileError
+from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
+from pipeline.compiler.inductor import triton_as_inductor_has_it
+from pipeline.compiler.input_forms import form_of, said
+from pipeline.compiler.machine import write_json
+from pipeline.compiler.network_calls import library_switches
+from pipeline.kernels.common.capability import is_cuda
+
+MOST_SHAPES = 8  # that are kept compiled; each holds its own weights and a CUDA graph's memory
+INDEX, FORMAT = "compiled.json", 1
+Shapes = tuple[tuple[int, ...], ...]
+Calibration = Tensor | Iterable[Tensor | Sequence[Tensor]]
+
+
+def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are keywords
+    network: nn.Module,
+    *example: Tensor,
+    precision: Literal["fp16", "fp8"] = "fp16",
+    calibration: Calibration | None = None,
+    budget: float | None = 7e-4,
+    error_budget: float = 5e-2,
+    keep_fp16: KeepFp16 = "auto",
+    keep_fp32: Sequence[str] = (),
+    dynamic: bool = True,
+    reuse_output: bool = False,
+    search: Search = "auto",
+    cache: str | Path | None = None,
+    progress: Callable[[str], None] = silent,
+) -> "Compiled":
+    """Compile a network for NVIDIA GPUs with this library's kernels, and Inductor for what they don't take.
+
+    It exports the network, gives layers to kernels, measures the tiles of each, compares whole candidates with each
+    other and with Inductor alone, and captures the fastest one that answers as the network does. That takes one to some
+    minutes; what was measured is kept in `cache`.
+
+    Args:
+        network: in fp32 and eval mode, on a CUDA GPU. It isn't changed, and must not change afterwards.
+        example: the inputs of one call: first images [batch, channels, height, width] or volumes with a depth before
+            the height, in fp32, then further inputs of any shape. All are on the network's device.
+        precision: "fp16", or "fp8" (e4m3) wherever the budget allows it.
+        calibration: of "fp8" alone: images from which scales come, and on which layers are chosen that stay in fp16. A
+            tensor of many images, or batches of the example's shape; of several inputs each batch is a sequence.
+        budget: of "fp8", the share of pixels that may change their class against fp16; None where the answers are no
+            classes.
+        error_budget: of "fp8", the relative L2 by which the answers may differ from fp16's.
+        keep_fp16: of "fp8", paths of layers that stay in fp16, "none", or "auto": those that the budgets ask for.
+        keep_fp32: paths of modules that compute in fp32 (products in TF32).
+        dynamic: whether a call with inputs of another shape compiles for that shape; at most eight stay compiled.
+        reuse_output: whether a call returns memory that the next call overwrites, in place of a copy of it.
+        search: whether Inductor also times its own choices, for minutes: "always", "never", or "auto", where own
+            kernels aren't clearly faster than its defaults.
+        cache: the folder that keeps what was measured; ~/.cache/unet-ladder without.
+        progress: is told what is being done, in a few words.
+
+    Returns:
+        A callable that takes such inputs and gives the network's answer in fp32 or fp16.
+
+    Raises:
+        CompileError: no CUDA GPU is there, or the network, an input or an option isn't as described; one line.
+
+    Example:
+        >>> fast = compile(network.cuda().eval(), torch.rand(8, 3, 512, 512, device="cuda"))
+        >>> logits = fast(images)
+    """
+    if precision not in ("fp16", "fp8"):
+        raise CompileError(f"precision={precision!r}: choose fp16 or fp8")
+    if (calibration is not None) != (precision == "fp8"):
+        needs = "needs calibration=images" if precision == "fp8" else "takes no calibration"
+        raise CompileError(f"precision={precision}: {needs}")
+    inputs = _checked_inputs(network, example)
+    fp8 = None
+    if calibration is not None:
+        allowed = _budget(budget, error_budget)
+        fp8 = Fp8(partial(_batches, calibration, inputs), allowed, keep_fp16)
+    options = _Options(tuple(keep_fp32), fp8, dynamic, reuse_output, search, cache, progress)
+    compiled = Compiled(_Source(network, options))
+    compiled._entry(inputs)
+    return compiled
+
+
+def load(path: str | Path, *, trusted: bool = False) -> "Compiled":
+    """Load what `Compiled.save` wrote, compile it by Inductor and capture it; it needs none of the network's code.
+
+    A saved network is code: torch runs what the file says. Load files that you or people you trust have written.
+
+    Args:
+        path: the folder.
+        trusted: your consent to run the file's code.
+
+    Returns:
+        The network for the shapes that it was saved for; other shapes are refused.
+
+    Raises:
+        CompileError: `trusted` isn't set, no CUDA GPU is there, or it is no such folder; one line.
+    """
+    path = Path(path)
+    if not trusted:
+        raise CompileError(f"{path}: a saved network is code; pass trusted=True if you trust who wrote it")
+    _check_gpu()
+    try:
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        folders, kept, reuse_output = list(index["networks"]), index["format"], bool(index["reuse_output"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CompileError(f"{path}: no compiled network ({error})") from None
+    if kept != FORMAT:
+        raise CompileError(f"{path}: format {kept}, this version reads {FORMAT}")
+    compiled = Compiled(None, reuse_output=reuse_output)
+    for folder in folders:
+        compiled._load(path / str(folder))
+    return compiled
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of `compile`."""
+
+    keep_fp32: tuple[str, ...]
+    fp8: Fp8 | None
+    dynamic: bool
+    reuse_output: bool
+    search: Search
+    cache: str | Path | None
+    progress: Callable[[str], None]
+
+
+class _Source:
+    """A network that further shapes are compiled from, and what tells that it has changed."""
+
+    def __init__(self, network: nn.Module, options: _Options) -> None:
+        self.network, self.options = network, options
+        self.tensors = [(part, not part.is_inference()) for part in (*network.parameters(), *network.buffers())]
+        self.state = self._state()
+        self.sensitivity: Sensitivity | None = None
+
+    def _state(self) -> list[tuple[int, int]]:
+        """Return where each weight lies, and how often it was written."""
+        return [(part.data_ptr(), part._version if counted else 0) for part, counted in self.tensors]
+
+    def check(self) -> None:
+        """Raise CompileError where the network is no longer what was compiled."""
+        if self.network.training:
+            raise CompileError("the network is in training mode; call network.eval()")
+        if self._state() != self.state:
+            raise CompileError("the network's weights have changed since it was compiled; compile it again")
+
+    def build(self, inputs: Batch) -> Built:
+        """Compile for inputs of these shapes."""
+        options = self.options
+        request = Request(
+            self.network,
+            inputs,
+            tuner_in(options.cache),
+            options.search,
+            options.keep_fp32,
+            progress=options.progress,
+        )
+        with torch.cuda.device_of(inputs.first), library_switches():
+            if options.fp8 is None:
+                return driver.build(request)
+            built, chosen_by = fp8_build.build(request, options.fp8, self.sensitivity)
+        self.sensitivity = self.sensitivity or chosen_by
+        return built
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A network that is compiled for inputs of one form."""
+
+    built: Built
+    inputs: Batch
+
+
+class Compiled:
+    """A compiled network: call it with inputs as those of the example.
+
+    A call is queued on the current stream. It works within `torch.inference_mode()`, `torch.no_grad()` and neither, and
+    gives no gradients.
+    """
+
+    def __init__(self, source: _Source | None, *, reuse_output: bool = False) -> None:
+        self._source = source
+        self._reuse_output = reuse_output if source is None else source.options.reuse_output
+        self._entries: OrderedDict[Shapes, _Entry] = OrderedDict()
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """Return the network's answer, [batch, classes, height, width] for images.
+
+        Args:
+            inputs: as the example's. With `dynamic=True` another shape is compiled first, which takes minutes.
+
+        Raises:
+            CompileError: an input's type or device differs, its shape where that isn't compiled, or the network is in
+                training mode or has other weights; one line.
+        """
+        if self._source is not None:
+            self._source.check()
+        shapes = tuple(map(_shape, inputs))
+        entry = self._entries.get(shapes)
+        if entry is None:
+            entry = self._another(inputs)
+        elif any(form_of(part) != form_of(known) for part, known in zip(inputs, entry.inputs, strict=True)):
+            self._refuse(inputs)
+        self._entries.move_to_end(shapes)
+        answer = entry.built.run(*inputs)
+        return answer if self._reuse_output else answer.clone()
+
+    def save(self, path: str | Path) -> None:
+        """Write the network for each shape that it is compiled for; `load` reads it on a GPU of the same kind.
+
+        Args:
+            path: of a folder, made if need be.
+
+        Raises:
+            CompileError: the network runs by Inductor alone as it can't be rewritten; save the network itself.
+        """
+        folder, names = Path(path), []
+        for number, entry in enumerate(self._entries.values()):
+            graph = entry.built.graph
+            if graph is None:
+                raise CompileError(f"nothing to save: {entry.built.description}; save the network itself")
+            artifact.save(graph, entry.inputs, folder / str(number))
+            names.append(str(number))
+        write_json({"format": FORMAT, "networks": names, "reuse_output": self._reuse_output}, folder / INDEX)
+
+    def explain(self) -> str:
+        """Return how the network runs for each shape: precision, kernels, what was compared and what was refused."""
+        return "\n\n".join(_explained(entry) for entry in self._entries.values())
+
+    @property
+    def properties(self) -> Properties:
+        """How the network runs for the shape that was compiled or called last."""
+        return next(reversed(self._entries.values())).built.properties
+
+    def _another(self, inputs: Sequence[Tensor]) -> _Entry:
+        """Return the network for inputs of a shape that isn't compiled."""
+        known = next(iter(self._entries.values()))
+        kinds = [(part.dtype, part.device, part.dim()) for part in known.inputs]
+        if self._source is None or not self._source.options.dynamic:
+            self._refuse(inputs)
+        if [(part.dtype, part.device, part.dim()) for part in inputs] != kinds:
+            self._refuse(inputs)
+        return self._entry(_batch(inputs))
+
+    def _refuse(self, inputs: Sequence[Tensor]) -> None:
+        """Raise CompileError that says what was given and what is taken."""
+        given = ", ".join(said(form_of(part)) for part in inputs) or "no input"
+        taken = "; or ".join(", ".join(said(form_of(part)) for part in each.inputs) for each in self._entries.values())
+        raise CompileError(f"the inputs are {given}, and the network was compiled for {taken}")
+
+    def _entry(self, inputs: Batch) -> _Entry:
+        """Compile for inputs, and forget the shape that was not called for longest where there are too many."""
+        assert self._source is not None
+        built = self._source.build(inputs)
+        if built.properties.instead:
+            warnings.warn(f"compile(): {built.properties.instead}", stacklevel=3)
+        return self._keep(_Entry(built, inputs))
+
+    def _keep(self, entry: _Entry) -> _Entry:
+        self._entries[tuple(map(_shape, entry.inputs))] = entry
+        while len(self._entries) > MOST_SHAPES:
+            self._entries.popitem(last=False)
+        return entry
+
+    def _load(self, folder: Path) -> None:
+        """Compile and capture what one folder holds."""
+        try:
+            graph, inputs = artifact.load(folder), artifact.example_of(folder)
+        except artifact.ArtefactError as error:
+            raise CompileError(str(error)) from None
+        device = _current_gpu()
+        inputs = inputs.mapped(lambda part: part.to(device))
+        triton_as_inductor_has_it(device)
+        with library_switches():
+            found = captured(INDUCTOR, graph, Properties("fp16"), *inputs)
+        built = Built(found.captured, f"loaded from {folder}", found.properties, {}, found.call, found.moved_bytes)
+        self._keep(_Entry(built, inputs))
+
+
+def _shape(part: Tensor) -> tuple[int, ...]:
+    return tuple(part.shape)
+
+
+def _batch(inputs: Sequence[Tensor]) -> Batch:
+    try:
+        return Batch(tuple(inputs), tuple(f"input {number}" for number in range(len(inputs))))
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+
+
+def _current_gpu() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def _check_gpu() -> None:
+    if not torch.cuda.is_available():
+        raise CompileError("no CUDA GPU is here, and the kernels need one")
+
+
+def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
+    """Return the example as a batch.
+
+    Raises:
+        CompileError: the network or an input isn't as `compile` takes it.
+    """
+    if not isinstance(network, nn.Module):
+        raise CompileError(f"the network is a {type(network).__name__}, not a torch.nn.Module")
+    _check_gpu()
+    if not example or not all(isinstance(part, Tensor) for part in example):
+        raise CompileError("give an example of the network's inputs as tensors: compile(network, image)")
+    if not is_cuda(example[0].device):
+        raise CompileError(f"the example is on {example[0].device}, not on a CUDA GPU; move it there")
+    if any(part.training for part in network.modules()):
+        raise CompileError("the network is in training mode; call network.eval()")
+    held = [*network.parameters(), *network.buffers()]
+    for name, part in [("the network", each) for each in held] + [("an input", each) for each in example]:
+        if part.device != example[0].device:
+            raise CompileError(f"{name} is on {part.device}, and the first input on {example[0].device}")
+        if part.is_floating_point() and part.dtype != torch.float32:
+            raise CompileError(f"{name} is in {str(part.dtype).removeprefix('torch.')}; compile() takes fp32")
+    if not example[0].is_floating_point():
+        raise CompileError("the first input holds whole numbers; it is to be images or volumes in fp32")
+    return _batch(example)
+
+
+def _budget(budget: float | None, error_budget: float) -> Budget:
+    try:
+        return Budget(float("inf") if budget is None else budget, error_budget)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+
+
+def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:
+    """Return calibration images as batches of the example's shape.
+
+    Raises:
+        CompileError: there is no whole batch, or one is of another shape or type.
+    """
+    if isinstance(calibration, Tensor):
+        parts = calibration.split(len(inputs.first))
+        batches = [_batch([part]) for part in parts if len(part) == len(inputs.first)]
+    else:
+        batches = [_batch([given] if isinstance(given, Tensor) else given) for given in calibration]
+    batches = [batch.mapped(lambda part: part.to(inputs.device)) for batch in batches]
+    if not batches:
+        raise CompileError(f"calibration: no batch of {len(inputs.first)} images, as many as the example has")
+    for batch in batches:
+        if list(map(form_of, batch)) != list(map(form_of, inputs)):
+            given, taken = (", ".join(said(form_of(part)) for part in each) for each in (batch, inputs))
+            raise CompileError(f"calibration: a batch is {given}, and the example {taken}")
+    return batches
+
+
+def _explained(entry: _Entry) -> str:
+    built, details = entry.built, entry.built.details
+    lines = [f"{', '.join(said(form_of(part)) for part in entry.inputs)}: {built.description}"]
+    times: dict[str, Any] = details.get("candidates_ms", {})
+    lines += [f"  {took:.3f} ms  {name}" for name, took in times.items() if took]
+    if built.properties.instead:
+        lines.append(f"  instead of what was asked: {built.properties.instead}")
+    if kept := details.get("kept_fp16"):
+        lines.append(f"  stay in fp16: {', '.join(kept)}")
+    passes: dict[str, list[str]] = details.get("passes", {})
+    lines += [f"  {name}: {len(layers)}" for name, layers in passes.items() if layers]
+    return "\n".join(lines)

@@ -1,0 +1,243 @@
+"""The library's call: it compiles, checks what it is given, keeps other shapes, saves and explains."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import pipeline.compiler as library
+from pipeline.compiler import CompileError, api, driver, fp8_build
+from pipeline.compiler.agreement import distance
+from tests.compiler.made_up_gpu import images, no_gpu, small_unet, times
+from tests.input_nets import SEVERAL
+
+__all__ = ["no_gpu"]  # a fixture
+FIRST, SECOND = images()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer what the library asks of a GPU, whose own kernels are the fastest."""
+    monkeypatch.setattr(api, "is_cuda", lambda _: True)
+    monkeypatch.setattr(api, "_check_gpu", lambda: None)
+    for room in (driver, fp8_build):
+        monkeypatch.setattr(room, "barred_on", lambda *_: None)
+    monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
+    times(monkeypatch, 3.0, 2.0, 1.0)
+
+
+@pytest.fixture
+def make(tmp_path: Path, on_a_gpu: None) -> Callable[..., library.Compiled]:
+    """Compile with choices kept in the test's own folder, without a search."""
+
+    def compiled(net: nn.Module, *example: Tensor, **options: Any) -> library.Compiled:
+        return library.compile(net, *example, search="never", cache=tmp_path / "tiles", **options)
+
+    return compiled
+
+
+def test_importing_the_library_imports_nothing_else() -> None:
+    """Not even torch; an unknown name is an AttributeError."""
+    code = "import sys, pipeline.compiler; assert not {'torch', 'triton'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+    with pytest.raises(AttributeError, match="has no attribute 'compiled'"):
+        library.compiled  # noqa: B018
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match=r"^no CUDA GPU is here, and the kernels need one$"):
+        library.compile(small_unet().eval(), FIRST)
+    with pytest.raises(RuntimeError, match=r"^no CUDA GPU"):
+        library.load(tmp_path, trusted=True)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, nullcontext])
+def test_it_answers_as_the_network_in_every_mode(
+    mode: Callable[[], AbstractContextManager[object]], make: Callable[..., library.Compiled]
+) -> None:
+    net = small_unet().eval()
+    fast = make(net, FIRST)
+    assert (fast.properties.precision, fast.properties.instead) == ("fp16", "")
+    with mode():
+        answer = fast(SECOND)
+        again = fast(FIRST)
+        assert distance(answer, net(SECOND).detach()) < 1e-2
+        assert distance(again, net(FIRST).detach()) < 1e-2
+    assert "6 layers by own kernels" in fast.explain()
+    assert "3.000 ms  Inductor" in fast.explain()
+
+
+def test_switches_of_the_process_are_put_back(make: Callable[..., library.Compiled]) -> None:
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    make(small_unet().eval(), FIRST)
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
+def test_another_shape_is_compiled_once_and_few_are_kept(
+    make: Callable[..., library.Compiled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "MOST_SHAPES", 2)
+    said: list[str] = []
+    net = small_unet().eval()
+    fast = make(net, FIRST, progress=said.append)
+    sizes = [SECOND[:1], torch.randn(2, 3, 32, 16)]
+    with torch.no_grad():
+        for given in (*sizes, *sizes):
+            assert distance(fast(given), net(given)) < 1e-2
+    assert said.count("exporting the net") == 3
+    assert len(fast.explain().split("\n\n")) == 2
+
+
+REFUSED: dict[str, tuple[Callable[[], Tensor], str]] = {
+    "type": (FIRST.double, r"the inputs are \[2, 3, 16, 16\] float64 on cpu, and the network was compiled for \[2, 3,"),
+    "device": (lambda: FIRST.to("meta"), "float32 on meta, and the network was compiled for"),
+    "axes": (lambda: FIRST[0], r"\[3, 16, 16\] float32 on cpu, and"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_inputs_of_another_kind_are_refused_in_one_line(what: str, make: Callable[..., library.Compiled]) -> None:
+    fast = make(small_unet().eval(), FIRST)
+    given, said = REFUSED[what]
+    with pytest.raises(CompileError, match=said):
+        fast(given())
+
+
+def test_what_holds_no_longer_is_refused(make: Callable[..., library.Compiled]) -> None:
+    """Another shape where that isn't wanted, training mode, weights that have changed, in place or by another type."""
+    net = small_unet().eval()
+    fast = make(net, FIRST, dynamic=False)
+    with pytest.raises(CompileError, match=r"the inputs are \[1, 3, 16, 16\] .* compiled for \[2, 3, 16, 16\]"):
+        fast(FIRST[:1])
+    net.train()
+    with pytest.raises(CompileError, match=r"^the network is in training mode; call network.eval\(\)$"):
+        fast(FIRST)
+    net.eval()
+    fast(FIRST)
+    with torch.no_grad():
+        next(net.parameters()).add_(1.0)
+    with pytest.raises(CompileError, match="weights have changed"):
+        fast(FIRST)
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "no network": (lambda: library.compile(torch.relu, FIRST), "a builtin_function_or_method, not a torch.nn.Module"),  # type: ignore[arg-type]
+    "no example": (lambda: library.compile(small_unet().eval()), "give an example"),
+    "training": (lambda: library.compile(small_unet(), FIRST), "in training mode"),
+    "half": (lambda: library.compile(small_unet().eval().half(), FIRST), "the network is in float16"),
+    "an input in half": (lambda: library.compile(small_unet().eval(), FIRST.half()), "an input is in float16"),
+    "whole numbers": (lambda: library.compile(small_unet().eval(), FIRST.long()), "holds whole numbers"),
+    "precision": (lambda: library.compile(small_unet().eval(), FIRST, precision="int8"), "precision='int8': choose"),  # type: ignore[arg-type]
+    "no calibration": (
+        lambda: library.compile(small_unet().eval(), FIRST, precision="fp8"),
+        "needs calibration=images",
+    ),
+    "calibration of fp16": (lambda: library.compile(small_unet().eval(), FIRST, calibration=FIRST), "takes no calib"),
+    "a module that isn't there": (
+        lambda: library.compile(small_unet().eval(), FIRST, keep_fp32=["encode"]),
+        "no module 'encode'; did you mean 'encoder'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_request_is_one_line(what: str, on_a_gpu: None) -> None:
+    call, said = WRONG[what]
+    with pytest.raises(CompileError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_fp8_is_calibrated_on_images(make: Callable[..., library.Compiled]) -> None:
+    """Their scales and choices hold for another shape; a batch of another shape is refused."""
+    net = small_unet().eval()
+    options = {"precision": "fp8", "budget": None, "error_budget": 0.2}
+    fast = make(net, FIRST, calibration=torch.cat([FIRST, SECOND]), **options)
+    assert fast.properties.precision == "fp8"
+    with torch.no_grad():
+        for given in (SECOND, SECOND[:1]):
+            assert 1e-4 < distance(fast(given), net(given)) < 0.2
+    assert fast.properties.precision == "fp8"
+    with pytest.raises(CompileError, match=r"calibration: a batch is \[1, 3, 16, 16\] .*, and the example \[2, 3"):
+        make(net, FIRST, calibration=[FIRST[:1]], **options)
+    with pytest.raises(CompileError, match="no batch of 2 images"):
+        make(net, FIRST, calibration=FIRST[:1], **options)
+    with pytest.raises(CompileError, match="a budget must be 0 or more"):
+        make(net, FIRST, calibration=FIRST, precision="fp8", error_budget=-1.0)
+
+
+def test_what_runs_instead_is_warned_of(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times(monkeypatch, 1.0, 2.0)
+    with pytest.warns(
+        UserWarning, match=r"^compile\(\): all of it by Inductor, in fp16: the fastest of what was tried$"
+    ):
+        fast = library.compile(small_unet().eval(), FIRST, search="never", cache=tmp_path)
+    assert "instead of what was asked" in fast.explain()
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_what_is_saved_is_loaded_with_consent(
+    name: str, make: Callable[..., library.Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all its shapes, and no other; without the network's code."""
+    made, inputs = SEVERAL[name]
+    torch.manual_seed(0)
+    given = inputs()
+    fast = make(made().eval(), *given)
+    folder = tmp_path / "network.unet"
+    fast.save(folder)
+    with pytest.raises(CompileError, match="a saved network is code; pass trusted=True"):
+        library.load(folder)
+    monkeypatch.setattr(api, "_current_gpu", lambda: given.device)
+    monkeypatch.setattr(api, "triton_as_inductor_has_it", lambda _: None)
+    again = library.load(folder, trusted=True)
+    assert torch.equal(again(*given), fast(*given))
+    with pytest.raises(CompileError, match="and the network was compiled for"):
+        again(*(part[:1] for part in given))
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"format": 9, "networks": [], "reuse_output": false}'])
+def test_what_is_no_saved_network_is_refused(content: str | None, tmp_path: Path, on_a_gpu: None) -> None:
+    if content is not None:
+        (tmp_path / "compiled.json").write_text(content)
+    with pytest.raises(CompileError, match=r"no compiled network|format 9, this version reads 1"):
+        library.load(tmp_path, trusted=True)
+
+
+def test_it_works_by_another_name(tmp_path: Path) -> None:
+    """As the wheel has it, in which each import is rewritten: no module of the project is named by a string."""
+    for room in ("compiler", "kernels"):
+        for path in (ROOT / "pipeline" / room).rglob("*.py"):
+            copy = tmp_path / "renamed" / path.relative_to(ROOT / "pipeline")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(path.read_text().replace("pipeline.", "renamed."))
+    code = (
+        "import sys; sys.modules['pipeline'] = None\n"
+        "import torch\n"
+        "from renamed.compiler import CompileError, compile, kernels_in_torch_compile\n"
+        "from renamed.compiler.ahead import rewrite_network\n"
+        "layers = [torch.nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16)]\n"
+        "net = torch.nn.Sequential(*layers).eval()\n"
+        "print(rewrite_network(net, torch.rand(1, 3, 16, 16)).matched['take_conv3x3'])\n"
+        "kernels_in_torch_compile()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        check=False,
+        cwd=tmp_path,
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "['1']\n"
