@@ -17,6 +17,12 @@ class Child(TypedDict):
     env: dict[str, str]
 
 
+def safe_path() -> list[str]:
+    """Return this process's `sys.path` without the current folder, as `python -P` has it, and with the packages."""
+    kept = [place for place in sys.path if place and Path(place).resolve() not in (Path.cwd(), ROOT)]
+    return kept if PACKAGE else [str(ROOT), *kept]
+
+
 def child(module: str, *words: str) -> Child:
     """Return how to start one of the program's own modules as a process.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO
 
-from conf import child
+from conf import child, safe_path
 from pipeline.devices.host import oom_kills
 from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind
@@ -92,7 +92,7 @@ def forked() -> tuple[ForkedProcess, int]:
         forkserver.set_forkserver_preload([PRELOAD])
         status, request = forkserver.connect_to_new_process([stdin, output, report])
         with os.fdopen(request, "wb") as pipe:
-            pickle.dump({"sys_path": sys.path}, pipe)  # of what multiprocessing prepares
+            pickle.dump({"sys_path": safe_path()}, pipe)  # of what multiprocessing prepares
             pickle.dump(_Preloaded(), pipe)
         process = ForkedProcess(status, os.fdopen(to_worker, "wb"), os.fdopen(from_worker, "rb"))
     except (OSError, EOFError) as error:

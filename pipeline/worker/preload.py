@@ -10,7 +10,10 @@ import sys
 from contextlib import suppress
 from multiprocessing import forkserver
 
-if sys.argv[:1] == ["-c"]:  # in the server, whose imports print nothing
+from conf import safe_path
+
+if sys.argv[:1] == ["-c"]:  # in the server, which looks for no module in the current folder; its imports print nothing
+    sys.path[:] = safe_path()
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(silence, stream)
