@@ -169,12 +169,10 @@ def job(config: DictConfig, line: CommandLine) -> Iterator[Invocation]:
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
-    load.check_keys(plain(config, resolve=False), groups=())
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
-    load.check_keys(values)
     values["measure"] = load.for_every_device(values["measure"], typed)
-    values["data"] = meant_everywhere(values["data"], values["preset"], typed)
-    device = choose_device(values["device"], accelerators())
+    values["data"] = meant_everywhere(values["data"], values.get("preset"), typed)
+    device = choose_device(values.get("device"), accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
     check_regions(request)

@@ -5,16 +5,14 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Struct
 
-from pipeline.config.checks import shown
 from pipeline.config.ct_figures import measured
-from pipeline.config.groups import read_group
-from pipeline.config.request_error import RequestError
+from pipeline.config.request_error import RequestError, shown
 from pipeline.devices.host import memory_bytes
 from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
@@ -31,23 +29,28 @@ BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8
 LEAST_LABEL = -(2**31)  # of 32 bits; many write −1 where nobody labelled
 
 
-@dataclass(frozen=True)
-class DataKnobs:
-    """The keys of conf/data as they are typed."""
+Figure = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
+Divisor = Annotated[float, Meta(ge=1 / FARTHEST, le=FARTHEST)]
+Figures = Figure | Annotated[tuple[Figure, ...], Meta(min_length=1)]  # one for all channels, or one for each
+Divisors = Divisor | Annotated[tuple[Divisor, ...], Meta(min_length=1)]
+
+
+class DataKnobs(Struct, frozen=True, kw_only=True):
+    """The keys of conf/data; conf/data/folder.yaml documents them."""
 
     name: str
-    path: str | None
-    labels: str | None
-    size: PositiveInt | None
+    path: str | int | None = None  # a folder called 2026 is a number to Hydra's parser
+    labels: str | int | None = None
+    size: PositiveInt | None = None
     batch_size: PositiveInt
     batches: Annotated[int, Meta(ge=3)]
     channels: PositiveInt = 3
     normalize: Literal["centred", "unit", "imagenet", "zscore", "ct"] = "centred"
-    mean: float | tuple[float, ...] | None = None
-    std: float | tuple[float, ...] | None = None
-    low: float | tuple[float, ...] | None = None
-    high: float | tuple[float, ...] | None = None
-    scale: float | None = None
+    mean: Figures | None = None
+    std: Divisors | None = None
+    low: Figures | None = None
+    high: Figures | None = None
+    scale: Divisor | None = None
     positive: NonNegativeInt | None = None
     ignore: Annotated[int, Meta(ge=LEAST_LABEL)] | None = 255
     colors: list[Any] | None = None
@@ -56,28 +59,28 @@ class DataKnobs:
     depth: PositiveInt | None = None
 
 
-def read_data(value: Mapping[str, object]) -> DataSpec:
-    """The images that are asked for.
+def read_data(knobs: DataKnobs) -> DataSpec:
+    """Return the requested images.
 
     Raises:
-        RequestError: a folder that isn't there, a value that isn't admitted, knobs that contradict each other, or more
-            images than this machine can hold.
+        RequestError: a folder that does not exist, knobs that contradict each other, or more images than this machine
+            can hold.
     """
-    asked = {**value, **{key: None for key in ("path", "labels") if value.get(key) == ""}}
-    knobs = read_group(DataKnobs, "data", asked)
+    path, labels = (None if place in (None, "") else str(place) for place in (knobs.path, knobs.labels))
+    knobs = msgspec.structs.replace(knobs, path=path, labels=labels)
     _check_whose(knobs)
-    folders = {} if knobs.name == TENSORS else {"data.path": knobs.path, "data.labels": knobs.labels}
+    folders = {} if knobs.name == TENSORS else {"data.path": path, "data.labels": labels}
     for key, folder in folders.items():
         if folder and not is_folder(key, folder):
             raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
     check_memory(knobs, memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
-        contract = measured(contract, knobs.path, knobs.labels, rules)
+        contract = measured(contract, path, labels, rules)
     return DataSpec(
         name=knobs.name,
-        path=knobs.path,
-        labels=knobs.labels,
+        path=path,
+        labels=labels,
         size=knobs.size,
         batch_size=knobs.batch_size,
         batches=knobs.batches,
@@ -89,10 +92,10 @@ def read_data(value: Mapping[str, object]) -> DataSpec:
 
 
 def is_folder(key: str, folder: str) -> bool:
-    """Whether a folder is there.
+    """Return whether a folder exists.
 
     Raises:
-        RequestError: the system takes no such name, or lets nobody look.
+        RequestError: the system does not accept the name, or denies access.
     """
     try:
         return Path(folder).is_dir()
@@ -149,26 +152,26 @@ def _check_tensors(knobs: DataKnobs) -> None:
         raise RequestError("data.path: name the file of your tensors, such as data.path=inputs.safetensors")
     if twice := next((name for name in knobs.inputs or () if (knobs.inputs or []).count(name) > 1), ""):
         raise RequestError(f"data.inputs={shown(knobs.inputs)}: {twice} is given twice; a tensor is one input")
-    if not is_folder("data.path", knobs.path) and not Path(knobs.path).is_file():
-        raise RequestError(f"data.path={knobs.path}: no such file{_neighbour(Path(knobs.path))}")
+    path = Path(str(knobs.path))
+    if not is_folder("data.path", str(path)) and not path.is_file():
+        raise RequestError(f"data.path={path}: no such file{_neighbour(path)}")
     if knobs.size is not None:
         raise RequestError(f"data.size={knobs.size}: data=tensors takes tensors as they are; leave it out")
 
 
 def _typed_of_labels(knobs: DataKnobs) -> str:
     """A knob about labels that isn't at its default; empty where all are."""
-    defaults = {part.name: part.default for part in fields(DataKnobs)}
-    defaults["label_pattern"] = "*" if knobs.name == VOLUME else defaults["label_pattern"]
-    return next((key for key in ("positive", "colors", "label_pattern") if getattr(knobs, key) != defaults[key]), "")
+    defaults = {"positive": None, "colors": None, "label_pattern": "*" if knobs.name == VOLUME else "*.png"}
+    return next((key for key, default in defaults.items() if getattr(knobs, key) != default), "")
 
 
 def contract_of(knobs: DataKnobs) -> InputContract:
-    """The normalisation that is asked for: the named one's, or the user's own figures.
+    """Return the requested normalisation: that of `normalize`, or the user's own figures.
 
-    Those of `ct` are empty where they are to be measured.
+    The figures of `ct` are empty if they are to be measured.
 
     Raises:
-        RequestError: some figures without the others, figures for another number of channels, or a scale or std of 0.
+        RequestError: some figures without the others, or figures for another number of channels.
     """
     own = check_own(knobs)
     if knobs.normalize == CT:
@@ -177,21 +180,15 @@ def contract_of(knobs: DataKnobs) -> InputContract:
         mean, std = (_listed(knobs.mean), _listed(knobs.std)) if own else NAMED[knobs.normalize]
         figures = {"mean": mean, "std": std}
     for key, each in figures.items():
-        if len(each) not in (0, 1, knobs.channels):
-            if own:
-                count = f"{len(each)} figures for data.channels={knobs.channels}"
-                raise RequestError(f"data.{key}: {count}; one, or one each")
-            raise RequestError(
-                f"data.normalize={knobs.normalize}: it is for the {len(each)} channels of colour, data.channels="
-                f"{knobs.channels}; give your training's own, such as data.mean=0.449 data.std=0.226"
-            )
-    for key, each in (("std", figures["std"]), ("scale", () if knobs.scale is None else (knobs.scale,))):
-        if wrong := [figure for figure in each if figure <= 0]:
-            raise RequestError(f"data.{key}={wrong[0]:g}: values are divided by it; expected a number above 0")
-    for key, each in {**figures, "scale": (knobs.scale or 1.0,)}.items():
-        divides = key in ("std", "scale")
-        if wrong := [part for part in each if abs(part) > FARTHEST or (divides and part < 1 / FARTHEST)]:
-            raise RequestError(f"data.{key}={wrong[0]:g}: in fp32 no value is left; expected one within {FARTHEST:g}")
+        if len(each) in (0, 1, knobs.channels):
+            continue
+        if own:
+            count = f"{len(each)} figures for data.channels={knobs.channels}"
+            raise RequestError(f"data.{key}: {count}; give one, or one for each channel")
+        raise RequestError(
+            f"data.normalize={knobs.normalize}: it is for {len(each)} channels of colour, not data.channels="
+            f"{knobs.channels}; give the figures of your training, such as data.mean=0.449 data.std=0.226"
+        )
     name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
     return InputContract(knobs.channels, name, scale=knobs.scale, **figures)
 

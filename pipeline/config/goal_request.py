@@ -3,34 +3,32 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Annotated, Any, get_args
 
-from pipeline.config.checks import checked, shown
-from pipeline.config.groups import read_group
-from pipeline.config.request_error import RequestError, nearest
+from msgspec import Meta, Struct
+
+from pipeline.config.conversion import converted
+from pipeline.config.data_request import TENSORS
+from pipeline.config.request_error import RequestError, nearest, shown
 from pipeline.records.goals import OF_TASK, AccuracyLimits, Constraint, FigureName, Goal, Objective
-from pipeline.records.tasks import TaskName
+from pipeline.records.request import DataSpec
+from pipeline.records.tasks import Task, TaskName
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-RANGES = {  # what else than a share a limit is, and its most
-    "max_dice_drop": (100.0, "points of Dice, 0 to 100"),
-    "min_psnr": (1000.0, "dB, 0 to 1000"),
-    "max_psnr_drop": (1000.0, "dB, 0 to 1000"),
-    "max_final_error": (1000.0, "a relative L2, 0 to 1000"),
-}
 INSTEAD: dict[TaskName, str] = {
     "segmentation": "accuracy.min_agreement, the share of pixels that keep their class",
     "regression": "accuracy.min_psnr, dB against the fp32 net's answers",
     "diffusion": "accuracy.max_final_error",
 }
+FINITE = 1e300
 FEW_POINTS = 0.05  # of Dice: at most so many are likelier meant as a share of 1
 LABELS: dict[TaskName, str] = {  # where a limit needs them
     "segmentation": "data.labels=masks/",
     "regression": "data=tensors data.labels=NAME, a tensor of the file",
 }
 RATE = {"images/s": 1.0, "/s": 1.0}
-UNITS: dict[FigureName, dict[str, float]] = {
+UNITS: dict[str, dict[str, float]] = {
     "throughput": RATE,
     "time": SECONDS,
     "p50": SECONDS,
@@ -47,6 +45,14 @@ SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*(\d+\.?\d*(?:[eE][+-]?\d+
 EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memory<8GiB or p99<20ms"
 
 
+class ReportKnobs(Struct, frozen=True):
+    """The keys of `report`; null leaves the figure out."""
+
+    gpu_hour_price: Annotated[float, Meta(ge=0, le=FINITE)] | None = None
+    target_images_per_second: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
+    target_p99_ms: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
+
+
 def read_goal(objective: object, subject_to: object, price: float | None) -> Goal:
     """What the winner is chosen by.
 
@@ -58,9 +64,9 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
     Raises:
         RequestError: no such objective, a constraint that can't be read, or a cost without a price.
     """
-    chosen: Objective = checked("objective", objective, Objective)
-    listed = [subject_to] if isinstance(subject_to, str) else subject_to
-    texts: Sequence[str] = checked("subject_to", listed, list[str])
+    kind: Any = Objective
+    chosen: Objective = converted(objective, kind, "objective")
+    texts = converted([subject_to] if isinstance(subject_to, str) else subject_to, list[str], "subject_to")
     goal = Goal(chosen, [constraint(text) for text in texts])
     check_bounds(goal.subject_to)
     costly = chosen == "cost" or any(part.figure == "cost" for part in goal.subject_to)
@@ -109,8 +115,7 @@ def constraint(text: str) -> Constraint:
     if name not in names:
         hint = "; accuracy.max_dice_drop, min_dice and min_agreement bound the answer" if "dice" in name else ""
         raise RequestError(f"subject_to: {shown(text)!r}: no figure {name!r}; {nearest(name, names)}{hint}")
-    chosen: FigureName = checked("subject_to", name, FigureName)
-    units = UNITS[chosen]
+    units = UNITS[name]
     if unit not in units:
         wrong = f"no unit of {name} is {unit!r}" if unit else f"{name} needs a unit"
         expected = nearest(unit, [each for each in units if each]) if any(units) else "it takes none"
@@ -118,7 +123,7 @@ def constraint(text: str) -> Constraint:
     limit = float(number) * units[unit]
     if not 0 < limit < math.inf:
         raise RequestError(f"subject_to: {shown(text)!r}: expected a number above 0")
-    return Constraint(chosen, sign, limit, text.strip())  # type: ignore[arg-type]
+    return Constraint(name, sign, limit, text.strip())  # type: ignore[arg-type]
 
 
 def read_accuracy(
@@ -135,13 +140,10 @@ def read_accuracy(
     Raises:
         RequestError: a key or a value that isn't admitted, or a limit that nothing here can decide.
     """
-    limits = read_group(AccuracyLimits, "accuracy", value)
-    for name, limit in limits.asked.items():
+    limits = converted(value, AccuracyLimits, "accuracy")
+    for name in limits.asked:
         if name not in OF_TASK[task]:
             raise RequestError(f"accuracy.{name}: task={task} isn't judged by it; it takes {', '.join(OF_TASK[task])}")
-        most, unit = RANGES.get(name, (1.0, "a share from 0 to 1"))
-        if not 0 <= limit <= most:
-            raise RequestError(f"accuracy.{name}={shown(limit)}: expected {unit}")
     if limits.asked and not trained:
         first = next(iter(limits.asked))
         raise RequestError(
@@ -156,3 +158,19 @@ def read_accuracy(
     if limits.replace_flipped_share and not limits.asked:
         raise RequestError("accuracy.replace_flipped_share: set a limit to stand there, such as accuracy.max_dice_drop")
     return limits
+
+
+def check_task(task: Task, data: DataSpec) -> None:
+    """Raise RequestError if the task cannot be judged on the data."""
+    if task.name == "diffusion" and data.name != TENSORS:
+        raise RequestError(
+            f"task=diffusion: data={data.name} gives a net one input, and a denoising loop counts a second one; add "
+            "data=tensors data.path=inputs.safetensors"
+        )
+    if task.name != "segmentation" and data.labels and data.name != TENSORS:
+        raise RequestError(
+            f"data.labels={data.labels}: task={task.name} isn't judged by masks; leave it out, or give what is right "
+            "as a tensor: data=tensors"
+        )
+    if task.name == "diffusion" and data.labels:
+        raise RequestError(f"data.labels={data.labels}: task=diffusion is judged by its own loop in fp32; leave it out")

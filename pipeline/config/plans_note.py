@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.checks import shown
 from pipeline.config.data_request import words_for_kind
-from pipeline.config.request_error import RequestError
+from pipeline.config.request_error import RequestError, shown
 from pipeline.records.request import RunConfig
 
 PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"

@@ -1,8 +1,8 @@
 """Which stage of a finished run is taken out of it, the one that was named or the winner, by the record alone."""
 
 from pipeline.analysis.summary import summarize
+from pipeline.config import stage_options
 from pipeline.config.data_request import TENSORS, VOLUME
-from pipeline.config.load import checked_options
 from pipeline.config.request_error import RequestError
 from pipeline.records.run_record import RunRecord, StageRecord
 
@@ -27,7 +27,7 @@ def check_options(stage: StageRecord) -> None:
     Raises:
         RequestError: one isn't; the line names it.
     """
-    checked_options(stage.options, stage.target, stage.name)
+    stage_options.check_options(stage.options, stage_options.signature_of(stage.target), stage.name, stage.target)
 
 
 def check_task(run: RunRecord) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.checks import shown
+from pipeline.config.request_error import shown
 from pipeline.config.threads_request import quota_warning
 from pipeline.devices.discover import cuda_gpus
 from pipeline.devices.kinds import is_cuda

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.figure_beyond import beyond
@@ -24,6 +26,9 @@ FigureName = Literal[
     "cost",  # of a million images, in the user's currency
     "setup",  # seconds of build and first call
 ]
+Points = Annotated[float, Meta(ge=0, le=100)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Limit = Annotated[float, Meta(ge=0, le=1000)]
 Sign = Literal["<", "<=", ">", ">="]
 POINTS = 100.0  # of Dice in 1
 NEED_LABELS = ("max_dice_drop", "min_dice", "max_psnr_drop")
@@ -71,12 +76,14 @@ class Goal:
 class AccuracyLimits:
     """What every stage's answer must keep, besides the stage's own tolerance; None is no limit."""
 
-    max_dice_drop: float | None = None  # points of Dice that the worst class may lose: 0.5 is 0.005
-    min_dice: float | None = None  # of the worst class, 0 to 1
-    min_agreement: float | None = None  # share of pixels that keep the fp32 net's class, 0 to 1
-    min_psnr: float | None = None  # of a regression net, dB against the fp32 net's answers
-    max_psnr_drop: float | None = None  # dB against what is right that it may lose
-    max_final_error: float | None = None  # of a diffusion net: relative L2 of the latents that its loop ends with
+    max_dice_drop: Annotated[float, Meta(ge=0, le=100)] | None = (
+        None  # points of Dice that the worst class may lose: 0.5 is 0.005
+    )
+    min_dice: Share | None = None  # of the worst class, 0 to 1
+    min_agreement: Share | None = None  # share of pixels that keep the fp32 net's class, 0 to 1
+    min_psnr: Limit | None = None  # of a regression net, dB against the fp32 net's answers
+    max_psnr_drop: Limit | None = None  # dB against what is right that it may lose
+    max_final_error: Limit | None = None  # of a diffusion net: relative L2 of the latents that its loop ends with
     replace_flipped_share: bool = False  # these stand in place of the tolerances' flipped_share
 
     @property

@@ -16,6 +16,7 @@ from pipeline.devices.kinds import is_cuda
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 1.0, 0.3
 MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
 Count = Annotated[int, Meta(ge=1, le=MOST)]
+Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
 CountOrNone = Annotated[int, Meta(ge=0, le=MOST)]
 Number = Annotated[float, Meta(ge=0, le=LONGEST)]  # of seconds, or a share
 Limit = Annotated[float, Meta(ge=1, le=LONGEST)]  # seconds of a phase: in less, no process starts
@@ -58,10 +59,10 @@ class Plan:
     warmup_window_seconds: Number = 0.5
     warmup_tolerance: Number = 0.02
     warmup_limit_seconds: Number = 30.0
-    interim_analyses: tuple[Count, ...] = (30, 60, 120, 240)
+    interim_analyses: Counts = (30, 60, 120, 240)
     half_width: Number = 0.01
     sampling_seconds: Number = 60.0
-    gpu_interim_analyses: tuple[Count, ...] = (12, 24, 48, 96)
+    gpu_interim_analyses: Counts = (12, 24, 48, 96)
     gpu_sampling_seconds: Number = 540.0
     aa_pairs: CountOrNone = 5
     aa_blocks: Count = 30

@@ -15,6 +15,7 @@ from pipeline.records.tasks import SEGMENTATION, Task
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # the seeds that torch takes
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the net's first answer
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
@@ -118,7 +119,7 @@ class RunConfig:
     plan: Plan
     device: str
     threads: PositiveInt | None
-    seed: NonNegativeInt
+    seed: Seed
     time_inaccurate: bool
     strict: bool
     preset: str

@@ -1,7 +1,9 @@
 """What a net's answer is, and so what it is judged by: the files of conf/task."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 TaskName = Literal["segmentation", "regression", "diffusion"]
 Schedule = Literal["linear", "scaled_linear", "cosine"]
@@ -23,8 +25,8 @@ class Task:
     """
 
     name: TaskName = "segmentation"
-    data_range: float | None = None
-    steps: int = 10
+    data_range: Annotated[float, Meta(gt=0)] | None = None
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 10
     timestep: str = "timestep"
     schedule: Schedule = "scaled_linear"
     prediction: Prediction = "epsilon"

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from pipeline.analysis.rejudged import rejudged
-from pipeline.config.goal_request import read_accuracy, read_goal
-from pipeline.config.load import REPORT_KEYS, check_report
+from pipeline.config.conversion import converted
+from pipeline.config.goal_request import ReportKnobs, read_accuracy, read_goal
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records.codec import to_json
 from pipeline.records.goals import OF_TASK, Goal
@@ -18,7 +18,7 @@ from pipeline.records.run_record import RunRecord
 
 GOAL_KEYS = ("objective", "subject_to")
 ACCURACY_KEYS = tuple(f"accuracy.{name}" for names in OF_TASK.values() for name in names)
-KEYS = (*(f"report.{name}" for name in REPORT_KEYS), *GOAL_KEYS, *ACCURACY_KEYS)
+KEYS = (*(f"report.{name}" for name in ReportKnobs.__struct_fields__), *GOAL_KEYS, *ACCURACY_KEYS)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def split(arguments: Sequence[str]) -> tuple[list[Path], Asked]:
             raise RequestError(f"{key}: not a key of the report; {nearest(key, KEYS)}")
         group, _, name = key.rpartition(".")
         getattr(asked, group or "goal")[name] = _value(key, text)
-    check_report(asked.report)
+    converted(asked.report, ReportKnobs, "report")
     _goal(Goal(), {key: value for key, value in asked.goal.items() if value != "cost"}, price=0.0)
     return [Path(word) for word in arguments if word not in overrides], asked
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.config.checks import INTEGERS
 from pipeline.records.codec import from_json, to_json
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.error_line import first_line, shortened
@@ -22,6 +21,7 @@ from pipeline.stages.api import Runner, StageError, Workload
 
 DEEPEST = 20  # levels of `details`, beyond which nobody reads them
 LARGEST = 1_000_000  # characters of `details` as JSON
+INTEGERS = 2**63  # from here on JSON readers lose digits
 Check = tuple[Callable[[object], bool], str]
 
 

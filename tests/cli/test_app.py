@@ -69,7 +69,7 @@ def test_a_sweep_ends_in_one_report_also_when_a_job_failed(
     folder, done = sweep
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == str(folder / "report.html")
-    assert "expected an integer ≥ 1" in (folder / "report.md").read_text()
+    assert "batch\\_size=0: expected int" in (folder / "report.md").read_text()
     assert codec.load(folder / "0").finished
     assert (folder / "0" / "report.html").exists()
 

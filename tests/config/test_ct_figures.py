@@ -10,12 +10,11 @@ from torch import nn
 
 from models.image_batches import to_batch
 from pipeline.config import ct_figures
-from pipeline.config.data_request import read_data
 from pipeline.config.request_error import RequestError
 from pipeline.export.export_request import Ends
 from pipeline.export.moved_ends import with_ends
 from pipeline.inputs.input_contract import InputContract
-from tests.config.test_data_request import knobs
+from tests.config.test_data_request import knobs, read_data
 from tests.deploy.test_loaders import loader_in
 
 GIVEN: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
@@ -65,10 +64,10 @@ def test_figures_are_measured_of_the_foreground(scans: Path) -> None:
 
 WRONG = [
     ({"normalize": "ct", "low": 0}, "data.high: data.normalize=ct takes data.low, data.high, data.mean, data.std toge"),
-    ({**GIVEN, "low": 200}, "data.low=200: expected less than data.high=200.0"),
+    ({**GIVEN, "low": 200}, "data.low=200.0: expected less than data.high=200.0"),
     ({"low": 0, "high": 1, "mean": 0, "std": 1}, "data.low: it goes with data.normalize=ct"),
     ({**GIVEN, "high": [1, 2]}, "data.high: 2 figures for data.channels=1"),
-    ({**GIVEN, "std": 0}, "data.std=0: values are divided by it; expected a number above 0"),
+    ({**GIVEN, "std": 0}, "data.std=0: expected float >= 1e-12"),
 ]  # fmt: skip
 
 

@@ -1,16 +1,24 @@
 """The images that are asked for: normalisation, channels, labels and memory, each wrong one refused in a line."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere, read_data
+from pipeline.config.conversion import converted
+from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere
+from pipeline.config.data_request import read_data as read_knobs
+from pipeline.config.goal_request import check_task
 from pipeline.config.request_error import RequestError
-from pipeline.config.task_request import read_task
 from pipeline.devices.host import memory_bytes
 from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.records.request import DataSpec
+from pipeline.records.tasks import Task
+
+
+def read_data(value: dict[str, Any]) -> DataSpec:
+    return read_knobs(converted(value, DataKnobs, "data"))
 
 
 def knobs(folder: Path | None = None, **typed: object) -> dict[str, Any]:
@@ -54,19 +62,19 @@ def test_a_positive_value_is_no_longer_one_to_ignore(tmp_path: Path) -> None:
 WRONG = [
     ({"mean": 0.5}, "data.mean: set data.mean and data.std together"),
     ({"mean": 0.5, "std": 0.5, "normalize": "zscore"}, "leave one out"),
-    ({"mean": [1, 2], "std": 1}, "data.mean: 2 figures for data.channels=3; one, or one each"),
+    ({"mean": [1, 2], "std": 1}, "data.mean: 2 figures for data.channels=3; give one, or one for each channel"),
     (
         {"normalize": "imagenet", "channels": 1},
-        "data.channels=1; give your training's own, such as data.mean=0.449 data.std=",
+        "data.channels=1; give the figures of your training, such as data.mean=0.449 data.std=",
     ),
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
-    ({"mean": 0, "std": 0}, "data.std=0: values are divided by it; expected a number above 0"),
-    ({"scale": -1.0}, "data.scale=-1: values are divided by it; expected a number above 0"),
-    ({"scale": 1e-320}, "in fp32 no value is left"),
-    ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: in fp32"),
+    ({"mean": 0, "std": 0}, "data.std=0: expected float >= 1e-12"),
+    ({"scale": -1.0}, "data.scale=-1.0: expected float >= 1e-12"),
+    ({"scale": 1e-320}, "expected float >= 1e-12"),
+    ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: expected float <= 1000000000000.0"),
     ({"mean": 0.0, "std": 1e-45}, "data.std="),
-    ({"mean": "half", "std": 1}, "data.mean=half: expected a number or a list of one or more, each a number, or null"),
-    ({"channels": 0}, "data.channels=0: expected an integer ≥ 1"),
+    ({"mean": "half", "std": 1}, "data.mean=half: expected float | array | null, got str"),
+    ({"channels": 0}, "data.channels=0: expected int >= 1"),
     ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
     ({"positive": 255}, "data.positive=255: data=samples has images and labels of its own; add data=folder"),
     ({"path": "images"}, "data.path=images: data=samples has images and labels of its own; add data=folder"),
@@ -80,7 +88,7 @@ WRONG_OF_A_FOLDER = [
     ({"colors": [[0, 0, 0]]}, "two or more different colours"),
     ({"colors": ["#000000", "#ffffff"], "positive": 1}, "leave one of them out"),
     ({"positive": 3, "ignore": 3}, "data.ignore=3: data.positive makes that value class 1; leave one of them out"),
-    ({"positive": -1}, "data.positive=-1: expected an integer ≥ 0, or null"),
+    ({"positive": -1}, "data.positive=-1: expected int >= 0"),
 ]
 
 
@@ -95,7 +103,7 @@ def test_a_wrong_knob_is_one_line(typed: dict[str, Any], said: str, tmp_path: Pa
 
 def test_more_than_the_memory_is_refused_with_the_figure() -> None:
     """Three batches of 8 images of 1024×1024×3, in uint8 and fp32: 360 MiB."""
-    asked = DataKnobs("samples", None, None, 1024, 8, 3)
+    asked = DataKnobs(name="samples", size=1024, batch_size=8, batches=3)
     check_memory(asked, 360 * 2**20)
     check_memory(replace(asked, size=None), 0)
     with pytest.raises(RequestError, match=r"data\.size=1024: 3 batches of 8 .* take 0\.3516 GiB .* has 0\.3506"):
@@ -166,31 +174,31 @@ def test_volumes_are_windows_of_three_sides(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"data\.depth=32: it goes with data\.size, of data=volume"):
         read_data({**asked, "size": None})
     with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
-        check_memory(DataKnobs("volume", "x", None, 5000, 1, 3, channels=1), 64 * 2**30)
+        check_memory(DataKnobs(name="volume", path="x", size=5000, batch_size=1, batches=3, channels=1), 64 * 2**30)
 
 
 TASKS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"name": "diffusion"}, {}, "data=samples gives a net one input, and a denoising loop counts a second one"),
-    ({"name": "regression", "data_range": 0}, {}, "task.data_range=0: expected a number above 0"),
+    ({"name": "regression", "data_range": 0}, {}, "task.data_range=0: expected float > 0.0"),
     ({"name": "regresion"}, {}, "task.name=regresion: did you mean 'regression'?"),
-    ({"name": "diffusion", "steps": 2000}, {}, "task.steps=2000: expected an integer ≥ 1 and ≤ 1000"),
+    ({"name": "diffusion", "steps": 2000}, {}, "task.steps=2000: expected int <= 1000"),
 ]
 
 
 @pytest.mark.parametrize(("task", "data", "said"), TASKS)
 def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], data: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError) as caught:
-        read_task(task, read_data(knobs(**data)))
+        check_task(converted(task, Task, "task"), read_data(knobs(**data)))
     assert said in str(caught.value)
 
 
 def test_labels_go_with_their_task(tmp_path: Path) -> None:
     """Masks are for segmentation; what is right of a regression net is a tensor; a diffusion net has none."""
     folder, tensors = read_data(knobs(tmp_path)), read_data(of_tensors(tmp_path, labels="right"))
-    assert read_task({"name": "regression"}, tensors).name == "regression"
+    check_task(Task("regression"), tensors)
     for data, name, said in (
         (folder, "regression", "isn't judged by masks; leave it out, or give what is right as a tensor: data=tensors"),
         (tensors, "diffusion", "task=diffusion is judged by its own loop in fp32; leave it out"),
     ):
         with pytest.raises(RequestError, match=said):
-            read_task({"name": name}, data)
+            check_task(converted({"name": name}, Task, "task"), data)

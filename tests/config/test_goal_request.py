@@ -58,7 +58,7 @@ def test_what_is_no_bound_is_refused_with_the_nearest(text: str, said: str) -> N
         (("latancy", [], None), "did you mean 'latency'?"),
         (("cost", [], None), "report.gpu_hour_price"),
         (("latency", ["cost<3"], None), "report.gpu_hour_price"),
-        (("memory", 20, None), "expected a list"),
+        (("memory", 20, None), "expected array"),
     ],
 )
 def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said: str) -> None:
@@ -72,9 +72,9 @@ def test_a_goal_that_cannot_be_is_refused(asked_for: tuple[Any, Any, Any], said:
         ({"max_dice_drop": 0.5}, False, True, "use accuracy.min_agreement"),
         ({"min_dice": 0.9}, False, True, "use accuracy.min_agreement"),
         ({"min_agreement": 0.99}, True, False, "model.checkpoint"),
-        ({"min_agreement": 99.9}, True, True, "a share from 0 to 1"),
-        ({"max_dice_drop": -1}, True, True, "0 to 100"),
-        ({"max_dice_drop": float("nan")}, True, True, "expected a number"),
+        ({"min_agreement": 99.9}, True, True, "expected float <= 1.0"),
+        ({"max_dice_drop": -1}, True, True, "expected float >= 0.0"),
+        ({"max_dice_drop": float("nan")}, True, True, "expected float >= 0.0"),
         ({"max_dice_drops": 1}, True, True, "did you mean 'max_dice_drop'?"),
         ({"replace_flipped_share": True}, True, True, "set a limit"),
     ],

@@ -109,27 +109,31 @@ def test_what_the_user_types_wins_over_the_preset() -> None:
 
 
 WRONG = [
-    ("data", "batch_size", 0, "data.batch_size=0: expected an integer ≥ 1"),
-    ("data", "batch_size", "eight", "data.batch_size=eight: expected an integer ≥ 1"),
-    ("data", "size", -1, "data.size=-1: expected an integer ≥ 1, or null"),
-    ("data", "batches", 2, "data.batches=2: expected an integer ≥ 3"),
+    ("data", "batch_size", 0, "data.batch_size=0: expected int >= 1"),
+    ("data", "batch_size", "eight", "data.batch_size=eight: expected int, got str"),
+    ("data", "size", -1, "data.size=-1: expected int >= 1"),
+    ("data", "batches", 2, "data.batches=2: expected int >= 3"),
     ("data", "bathces", 3, "data.bathces: no such key; did you mean 'batches'?"),
     ("folder", "path", "no_such_folder", "data.path=no_such_folder: no such folder"),
     ("labelled", "labels", "no_such_folder", "data.labels=no_such_folder"),
-    ("measure", "half_width", -0.1, "measure.half_width=-0.1: expected a number ≥ 0"),
-    ("measure", "counters", "maybe", "measure.counters=maybe: expected true or false"),
-    ("measure", "measured_peaks", 1, "measure.measured_peaks=1: expected true or false"),
-    ("measure", "aa_pairs", True, "measure.aa_pairs=true: expected an integer ≥ 0"),
-    ("measure", "trials", 0, "measure.trials=0: expected an integer ≥ 1"),
-    ("measure", "interim_analyses", [], "measure.interim_analyses=[]: expected a list of one or more"),
+    ("measure", "half_width", -0.1, "measure.half_width=-0.1: expected float >= 0.0"),
+    ("measure", "half_width", float("inf"), "measure.half_width=inf: expected float <= 10000000.0"),
+    ("measure", "half_width", 10**400, "(401 characters): number out of range"),
     ("measure", "half_widht", 0.1, "did you mean 'half_width'?"),
+    ("measure", "counters", "maybe", "measure.counters=maybe: expected bool, got str"),
+    ("measure", "aa_pairs", True, "measure.aa_pairs=true: expected int, got bool"),
+    ("measure", "trials", 1.5, "measure.trials=1.5: expected int, got float"),
+    ("measure", "interim_analyses", [], "measure.interim_analyses=[]: expected array of length >= 1"),
+    ("measure", "interim_analyses", [6, 0], "measure.interim_analyses.1=0: expected int >= 1"),
+    ("measure", "interim_analyses", [6, 3], "measure.interim_analyses=[6, 3]: expected"),
     ("stage", "name", "../up", "a stage's name is a folder's"),
-    ("stage", "tolerance", None, "has no 'tolerance'"),
-    ("stage", "tolerance", {"relative_l2": 1e-3}, "tolerance has no 'flipped_share'"),
-    ("stage", "devices", ["gpu"], "stage.devices=['gpu']: expected a list, each cuda or cpu"),
-    ("stage", "freezing", "no", "stage.freezing=no: expected true or false"),
-    ("stage", "dynamic", 3, "stage.dynamic=3: expected true or false, or null"),
-    ("stage", "tolerance", 5, "stage.tolerance=5: expected key: value pairs"),
+    ("stage", "name", "reference", "stage.name=reference: the run has a file or folder of that name"),
+    ("stage", "name", "results.json", "stage.name=results.json: the run has a file"),
+    ("stage", "name", "Baseline", "try my_Baseline"),
+    ("stage", "name", "a" * 65, "at most 64 letters"),
+    ("stage", "tolerance", None, "stage.tolerance=null: expected object, got null"),
+    ("stage", "tolerance", 5, "stage.tolerance=5: expected object, got int"),
+    ("stage", "tolerance", {"relative_l2": 1e-3}, "stage.tolerance.flipped_share: not set"),
     (
         "stage",
         "tolerance",
@@ -140,49 +144,44 @@ WRONG = [
         "stage",
         "tolerance",
         {"relative_l2": 1.0, "flipped_share": 0.0, "reason": ""},
-        "stage.tolerance.relative_l2=1.0: zeros are 1 off; expected less than 1",
+        "stage.tolerance: expected 0 <= relative_l2 < 1",
     ),
-    ("stage", "target", "models.unet", "stage.target=models.unet: the module has no function build"),
-    ("stage", "devices", 5, "stage.devices=5: expected a list"),
-    ("stage", "summary", ["a"], "stage.summary=['a']: expected text"),
-    ("stage", "name", "reference", "stage.name=reference: the run has a file or folder of that name"),
-    ("stage", "name", "results.json", "stage.name=results.json: the run has a file"),
-    ("stage", "name", "Baseline", "try my_Baseline"),
-    ("stage", "name", "a" * 65, "at most 64 letters"),
-    ("ladder", "mode", "default", "stage.mode: a ladder has rungs alone; name one of them: stage.rungs.NAME.mode"),
-    ("ladder", "rungs", 5, "stage.rungs=5: expected key: value pairs"),
-    ("ladder", "rungs", {}, "stage.rungs: no rung is left"),
-    ("ladder", "rungs", {"half": None}, "stage.rungs.half=null: expected key: value pairs"),
-    ("measure", "half_width", float("inf"), "measure.half_width=inf: expected a number ≥ 0"),
-    ("measure", "half_width", 10**400, "(401 characters): expected an integer below 2^63"),
-    ("measure", "interim_analyses", 3, "measure.interim_analyses=3: expected a list of one or more"),
-    ("measure", "trials", 1.5, "measure.trials=1.5: expected an integer ≥ 1"),
-    ("measure", "profile_calls", 2.5, "measure.profile_calls=2.5: expected an integer ≥ 0"),
-    ("model", "chekpoint", "x.pt", "model.chekpoint: no such key; did you mean 'checkpoint'?"),
-    ("model", "target", None, "model.target: name the class of your net"),
-    ("model", "options", 5, "model.options=5: expected key: value pairs"),
-    ("model", "options", None, "model.options=null: expected key: value pairs"),
-    ("model", "options", {"bas": 4}, "model.options.bas: no option of models.unet.UNet; did you mean 'base'?"),
-    ("model", "options", {"base": "wide"}, "model.options.base=wide: expected an integer"),
-    ("model", "options", {"upsampling": "cubic"}, "choose one of: transposed, bilinear"),
+    ("stage", "target", "pipeline.errors", "stage.target=pipeline.errors: "),
+    ("stage", "target", "tests.conftest", "stage.target=tests.conftest: the module has no function build"),
+    ("stage", "devices", ["gpu"], "stage.devices.0=gpu: did you mean 'cpu'?"),
+    ("stage", "summary", ["a"], "stage.summary=['a']: expected str, got array"),
+    ("stage", "freezing", "no", "stage.freezing=no: expected bool, got str"),
+    ("stage", "dynamic", 3, "stage.dynamic=3: expected bool | null, got int"),
     ("stage", "mod", "default", "stage.mod: no option of pipeline.stages.compile; did you mean 'mode'?"),
+    ("stage", "mode", "max-autotun", "stage.mode=max-autotun: did you mean 'max-autotune'?"),
+    ("ladder", "mode", "default", "stage.mode: a ladder has rungs only; name one of them: stage.rungs.NAME.mode"),
+    ("ladder", "rungs", 5, "stage.rungs=5: expected object, got int"),
+    ("ladder", "rungs", {}, "stage.rungs: no rung is left"),
+    ("ladder", "rungs", {"half": None}, "stage.rungs"),
+    ("model", "chekpoint", "x.pt", "model.chekpoint: no such key; did you mean 'checkpoint'?"),
+    ("model", "target", None, "model.target: name the class of your network"),
+    ("model", "trained", "perhaps", "model.trained=perhaps: expected bool | null, got str"),
+    ("model", "options", 5, "model.options=5: expected object, got int"),
+    ("model", "options", {"bas": 4}, "model.options.bas: no option of models.unet.UNet; did you mean 'base'?"),
+    ("model", "options", {"base": "wide"}, "model.options.base=wide: expected int, got str"),
+    ("model", "options", {"upsampling": "cubic"}, "choose one of: transposed, bilinear"),
 ]
 
 WRONG_ON_TOP = [
-    ("threads", 0, "threads=0: expected an integer ≥ 1, or null"),
-    ("seed", -1, "seed=-1: expected an integer ≥ 0"),
-    ("seed", 10**23, "seed=100000000000000000000000: expected an integer below 2^63"),
+    ("threads", 0, "threads=0: expected int >= 1"),
+    ("seed", -1, "seed=-1: expected int >= 0"),
+    ("seed", 10**23, "seed=100000000000000000000000: expected int <= 9223372036854775807"),
     ("threads", 10**6, "threads=1000000: this program may use "),
     ("constraint", {"dice": 1}, "constraint: no such key; did you mean 'strict'?"),
-    ("batch_size", 4, "batch_size: no such key; did you mean 'data.batch_size'?"),
-    ("low", 4, "low: no such key; did you mean 'data.low'?"),
     ("bacth", 4, "bacth: no such key; choose one of: "),
-    ("stage", None, "stage=null: expected key: value pairs; stage=NAME takes a file of conf/stage, "),
-    ("measure", 5, "measure=5: expected key: value pairs; measure=NAME takes a file of conf/measure, "),
-    ("model", None, "model=null: expected key: value pairs; "),
-    ("report", None, "report=null: expected key: value pairs; "),
-    ("strict", "yes", "strict=yes: expected true or false"),
-    ("report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected a number above 0, or null"),
+    ("stage", None, "stage=null: expected object, got null"),
+    ("model", None, "model=null: expected object, got null"),
+    ("strict", "yes", "strict=yes: expected bool, got str"),
+    ("gpu_busy", "maybe", "gpu_busy=maybe: choose one of: wait, refuse, share"),
+    ("resume_despite", ["weather"], "resume_despite.0=weather: "),
+    ("resume_despite", ["code"], "resume_despite: name the run to go on with"),
+    ("report", {"target_p99_ms": 0}, "report.target_p99_ms=0: expected float > 0.0"),
+    ("report", {"gpu_hour_price": float("inf")}, "report.gpu_hour_price=inf: expected float <= 1e+300"),
     ("report", {"target_p99": 1}, "report.target_p99: no such key; did you mean 'target_p99_ms'?"),
 ]
 
@@ -216,23 +215,18 @@ def test_a_key_that_is_taken_away_is_named() -> None:
     """`~device` leaves nothing to choose by."""
     config = composed("stage=eager")
     del config["device"]
-    with pytest.raises(RequestError, match=r"^device: not set"):
+    with pytest.raises(RequestError, match=r"^device: not set$"):
         asked(config)
 
 
 OUTSIDE = [
     ("amp", "dtype", "choose one of: auto, fp16, bf16"),
-    ("half", "dtype", "choose one of: auto, fp16, bf16"),
     ("cuda_graph", "dtype", "choose one of: auto, fp16, bf16"),
     ("torchscript", "method", "choose one of: trace, script"),
-    ("torchscript", "dtype", "choose one of: auto, fp16, bf16, fp32"),
     ("compile", "mode", "choose one of: default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs"),
-    ("onnxruntime", "provider", "choose one of: auto, cuda, cpu"),
-    ("onnxruntime", "dtype", "choose one of: auto, fp32, fp16"),
-    ("onnxruntime", "algo_search", "choose one of: EXHAUSTIVE, HEURISTIC, DEFAULT"),
-    ("onnxruntime", "nhwc", "expected true or false"),
-    ("fp8", "calibration_images", "expected an integer"),
-    ("fp8", "budget", "expected a number"),
+    ("onnxruntime", "nhwc", "expected bool, got str"),
+    ("fp8", "calibration_images", "expected int, got str"),
+    ("fp8", "budget", "expected float, got str"),
 ]
 
 
@@ -244,12 +238,6 @@ def test_a_stage_s_option_takes_what_its_build_is_annotated_with(name: str, opti
     with pytest.raises(RequestError) as caught:
         asked(config)
     assert str(caught.value) == f"stage.rungs.{name}.{option}=xyz: {said}"
-
-
-def test_an_option_outside_its_choices_names_the_nearest() -> None:
-    """stage.mode=max-autotun is refused before anything runs."""
-    with pytest.raises(RequestError, match=r"^stage\.mode=max-autotun: did you mean 'max-autotune'\?$"):
-        asked(composed("stage=compile", "stage.mode=max-autotun"))
 
 
 def test_an_option_that_build_needs_must_be_set() -> None:
@@ -290,5 +278,3 @@ def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
     brought = composed("preset=cpu", "stage=eager", "model.checkpoint=null", "model.trained=true")
     assert asked(brought).model.is_trained
     assert settings_of(brought).model.trained
-    with pytest.raises(RequestError, match=r"model\.trained"):
-        asked(composed("stage=eager", "model.trained=perhaps"))

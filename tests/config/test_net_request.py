@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config.net_request import check_net
+from pipeline.config.load import check_net
 from pipeline.config.request_error import RequestError
 from pipeline.errors import CheckpointError
 from pipeline.records.request import DataSpec, ModelSpec

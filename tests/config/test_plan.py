@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.groups import read_group
-from pipeline.config.load import for_every_device, read_plan
+from pipeline.config.conversion import converted
+from pipeline.config.load import for_every_device
 from pipeline.config.request_error import RequestError
 from pipeline.records.plan import Limit, Plan
 from tests.config.test_load import composed
@@ -25,7 +25,7 @@ def test_each_file_gives_exactly_the_knobs_of_a_plan(path: Path) -> None:
     """A knob that is missing from a composed file, or that no Plan has, is an error."""
     knobs = composed("stage=eager", f"measure={path.stem}")["measure"]
     assert list(knobs) == [knob.name for knob in fields(Plan)]
-    assert read_plan(knobs).limits.keys() >= {
+    assert converted(knobs, Plan, "measure").limits.keys() >= {
         "start",
         "build",
         "verify",
@@ -87,13 +87,13 @@ def test_on_a_gpu_its_own_numbers_stand() -> None:
 @pytest.mark.parametrize(("knob", "seconds"), [("gpu_sample_seconds", 0.5), ("gpu_run_in_seconds", 0.2)])
 def test_shorter_samples_or_run_ins_are_not_called_full_load(knob: str, seconds: float) -> None:
     """Half a second is half a swing of a GPU's pace at its power limit."""
-    assert not read_plan({knob: seconds}).sustained("cuda")
+    assert not converted({knob: seconds}, Plan, "measure").sustained("cuda")
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem != "smoke"], ids=lambda path: path.stem)
 def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
     """Six blocks are the least that bound a ratio; a block is four samples with their run-ins."""
-    plan = read_plan(composed("stage=eager", f"measure={path.stem}")["measure"]).on("cuda")
+    plan = converted(composed("stage=eager", f"measure={path.stem}")["measure"], Plan, "measure").on("cuda")
     block = 4 * (plan.gpu_sample_seconds + plan.gpu_run_in_seconds)
     assert plan.sustained("cuda")
     assert plan.interim_analyses[0] >= 6
@@ -107,8 +107,8 @@ def test_a_gpus_plans_have_an_interval_at_full_load(path: Path) -> None:
 @pytest.mark.parametrize("blocks", [[3, 2, 1], [5, 5]])
 def test_interim_analyses_come_one_after_the_other(blocks: list[int]) -> None:
     """Those that don't grow are never reached."""
-    with pytest.raises(RequestError, match=r"interim_analyses=\[.*\]: expected numbers of blocks that grow"):
-        read_plan({**composed("stage=eager")["measure"], "interim_analyses": blocks})
+    with pytest.raises(RequestError, match=r"interim_analyses=\[.*\]: .*expected numbers of blocks that grow"):
+        converted({**composed("stage=eager")["measure"], "interim_analyses": blocks}, Plan, "measure")
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,16 @@ def test_interim_analyses_come_one_after_the_other(blocks: list[int]) -> None:
 def test_a_plan_that_no_machine_carries_out_is_refused(knob: str, value: float) -> None:
     """A list of so many calls takes all memory, and no clock waits so long."""
     knobs = composed("stage=eager")["measure"]
-    with pytest.raises(RequestError, match=f"measure.{knob}=.* ≤ 1000000"):
-        read_plan({**knobs, knob: value})
+    with pytest.raises(RequestError, match=f"measure.{knob}=.* <= 1000000"):
+        converted({**knobs, knob: value}, Plan, "measure")
 
 
 @pytest.mark.parametrize("name", [knob.name for knob in fields(Plan) if knob.type is Limit])
 def test_a_phase_is_given_a_second_at_least(name: str) -> None:
     """In less no process starts, and 0 would end every stage."""
     knobs = {**composed("stage=eager")["measure"], name: 0.5}
-    with pytest.raises(RequestError, match=rf"measure\.{name}=0\.5: expected a number ≥ 1"):
-        read_group(
-            Plan, "measure", {key: list(part) if isinstance(part, tuple) else part for key, part in knobs.items()}
-        )
+    with pytest.raises(RequestError, match=rf"measure\.{name}=0\.5: expected float >= 1"):
+        converted(knobs, Plan, "measure")
     assert name.endswith("_limit_seconds")
 
 

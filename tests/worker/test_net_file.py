@@ -70,8 +70,8 @@ def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ({"target": "my.Net"}, "is a whole net with its weights; leave one of them out"),
-        ({"checkpoint": "w.pt"}, "is a whole net with its weights; leave one of them out"),
+        ({"target": "my.Net"}, "is a network with its weights; leave one out"),
+        ({"checkpoint": "w.pt"}, "is a network with its weights; leave one out"),
         ({"file": "missing.pt2"}, "model.file=missing.pt2: no such .pt2 file; torch.export.save(torch.export.export"),
         ({"file": __file__}, "not a .pt2 file"),
     ],
