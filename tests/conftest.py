@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import cache
 from typing import Any
 
 # Before anything imports torch. Tests share the cores with each other. Inductor compiles in the process itself, as its
@@ -20,11 +19,8 @@ SELDOM = 20_000  # objects more than before, after which the collector looks at 
 gc.set_threshold(SELDOM, 20, 20)
 
 import pytest  # noqa: E402
-import yaml  # noqa: E402
-from omegaconf import base as omegaconf  # noqa: E402
-from omegaconf.grammar_parser import parse  # noqa: E402
 
-from tests import fork_server, terminal_signals, yaml_once  # noqa: E402
+from tests import fork_server, terminal_signals  # noqa: E402
 
 COMPILER = "tests/compiler/"
 
@@ -72,35 +68,6 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """End the server that forks the project's processes."""
     fork_server.stop()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def yaml_parsed_once() -> Iterator[None]:
-    """A third of what composing a request takes is the parsing of the same files, a tenth that of the same `${...}`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "load", yaml_once.once(yaml.load))
-        patch.setattr(omegaconf, "parse", cache(parse))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def exports_made_quick() -> Iterator[None]:
-    """Half of what an export of a small net takes is the same for each."""
-    from tests import quick_exports
-
-    with pytest.MonkeyPatch.context() as patch:
-        quick_exports.install(patch)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def samples_read_once() -> Iterator[None]:
-    """A worker reads seven pictures twice, and cuts them into thousands of windows."""
-    from tests import samples_once
-
-    with pytest.MonkeyPatch.context() as patch:
-        samples_once.install(patch)
-        yield
 
 
 @pytest.fixture

@@ -47,7 +47,6 @@ PRELOADED = (
 )
 MOST_REQUEST_BYTES = 2**20
 START_SECONDS = 120.0
-SMALL = 32  # height and width of the pictures of most ladders here
 STANDARD_STREAMS = 3
 PIPE_ENDS = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 REAL_POPEN = subprocess.Popen
@@ -186,7 +185,6 @@ def serve(address: str) -> None:
         return
     for name in PRELOADED:
         importlib.import_module(name)
-    read_samples()
     listen(address)
 
 
@@ -210,17 +208,6 @@ def listen(address: str) -> None:
                 listener.close()
                 watch(connection)
             connection.close()
-
-
-def read_samples() -> None:
-    """Read the program's own pictures before the first fork, which else every worker does."""
-    import pytest
-
-    from pipeline.inputs.datasets import load_dataset
-    from tests import samples_once
-
-    samples_once.install(pytest.MonkeyPatch())
-    load_dataset("samples", None, None, SMALL, 1)
 
 
 def watch(connection: socket.socket) -> None:

@@ -5,10 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.quick_interpreter import quick_interpreter
-
-__all__ = ["one_thread", "quick_interpreter"]
-
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

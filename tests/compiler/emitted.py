@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,7 +15,6 @@ from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_values import fp8_groups
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
-from tests import quick_exports
 from tests.compiler.rewriting import layers
 from tests.kernels.kinds import KINDS, TRIED, Kind, kind_of
 from tests.random_nets.draw import Draw
@@ -61,7 +59,6 @@ def asked(net: ExportedNet, inputs: tuple[Tensor, ...]) -> Iterator[tuple[Kind, 
 def main() -> int:
     """Every net of the seeds asked for; a line for each kind and activation that no example has."""
     torch.set_num_threads(1)
-    quick_exports.install(pytest.MonkeyPatch())
     known: set[object] = set()
     for seed in range(int(sys.argv[1]), int(sys.argv[2]) + 1):
         try:

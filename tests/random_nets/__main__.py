@@ -10,10 +10,8 @@ import argparse
 import sys
 import time
 
-import pytest
 import torch
 
-from tests import quick_exports
 from tests.random_nets.trial import Trial, tried
 
 
@@ -46,7 +44,6 @@ def main() -> int:
     parser.add_argument("--plainest", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    quick_exports.install(pytest.MonkeyPatch())
     failed = 0
     for seed in range(asked.first, asked.last + 1):
         began = time.process_time()

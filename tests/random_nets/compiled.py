@@ -12,7 +12,6 @@ import random
 import sys
 import traceback
 
-import pytest
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
@@ -22,7 +21,6 @@ from triton.runtime.jit import JITFunction
 from pipeline.compiler.compile_processes import TargetAlone
 from pipeline.compiler.custom_ops import KernelCall
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
-from tests import quick_exports
 from tests.kernels.compiled import compile_instead
 from tests.random_nets.layer_walk import LayerWalk, graphs_of
 
@@ -60,7 +58,6 @@ def main() -> int:
     """Every net of the seeds asked for."""
     first, last, tiles = (*map(int, sys.argv[1:3]), int(sys.argv[3]) if len(sys.argv) > 3 else 2)
     torch.set_num_threads(1)
-    quick_exports.install(pytest.MonkeyPatch())
     JITFunction.__getitem__ = compile_instead
     cache.triton_key = lambda: "this one"  # the cache is this process's alone
     triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", HOPPER, 32)))

@@ -13,14 +13,12 @@ import sys
 import time
 import traceback
 
-import pytest
 import torch
 import triton
 from torch import Tensor
 
 from pipeline.compiler.custom_ops import KernelCall
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
-from tests import quick_exports
 from tests.kernels.examples import assert_near
 from tests.random_nets.layer_walk import LayerWalk, graphs_of
 
@@ -83,7 +81,6 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    quick_exports.install(pytest.MonkeyPatch())
     failed = 0
     for seed in range(asked.first, asked.last + 1):
         running, began = Running(asked.runs), time.monotonic()

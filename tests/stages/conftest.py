@@ -11,9 +11,6 @@ from models.image_batches import to_batch
 from pipeline.inputs.datasets import load_dataset
 from pipeline.stages.api import Workload
 from tests.process_state import own_switches
-from tests.quick_interpreter import quick_interpreter
-
-__all__ = ["process_state", "quick_interpreter", "small_net", "workload"]
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "models" / "weights" / "unet_small.safetensors"
 SIZE = 96
