@@ -1,18 +1,24 @@
 # make run: set up .venv and run the main job; its last line is the report's path.
-# make test: set up .venv and run all tests, on up to four cores; the modules are compiled once, not by each process.
+# make test: set up .venv and run the tests, on up to four cores; the modules are compiled once, not by each process.
+# make test-slow: run the tests that take more than 20 s each, which make test leaves out.
 # PYTHON chooses the interpreter, ARGS goes to the program.
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
-.PHONY: run test browser lint wheels pins fuzz clean
+.PHONY: run test test-slow browser lint wheels pins fuzz clean
 
 run: .venv/ready
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
 
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
+
 test: .venv/ready
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: .venv/ready
+	$(PYTEST) -m slow $(ARGS)
 
 # Opens a report in chromium, which must be installed; not part of test.
 browser: .venv/ready

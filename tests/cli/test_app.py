@@ -16,7 +16,7 @@ from pipeline.records import codec
 from tests import terminal_signals
 from tests.cli.conftest import ROOT, Ask
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMOKE = ["preset=smoke", "measure.aa_pairs=0", "threads=1"]
 Sweep = tuple[Path, subprocess.CompletedProcess[str]]  # its folder, and how it ended

@@ -176,7 +176,7 @@ def test_a_3x3_weight_in_channels_last_is_not_copied(nhwc: bool) -> None:
     assert len(copies) == (0 if nhwc else 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("any_copy")
 def test_a_training_step_of_several_kernels_has_the_gradients_of_fp16() -> None:
     """By Inductor: forwards the operations, backwards torch's; as near to fp32 as torch's own in fp16, or nearly."""

@@ -28,7 +28,7 @@ def switched_on() -> Iterator[None]:
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("switched_on")
 def test_a_compiled_net_calls_the_kernel_and_answers_as_before() -> None:
     """Two convolutions, one of them with a ReLU, which is the operation's: two calls, and no kernel for the ReLU."""
@@ -173,7 +173,7 @@ def test_the_switch_may_be_set_twice_and_back() -> None:
     assert config.post_grad_custom_pre_pass is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("switched_on")
 def test_a_training_step_has_the_gradients_of_torch_s_own_operations() -> None:
     """Two convolutions with a ReLU between them by the operation, forwards; backwards they are torch's."""
@@ -195,7 +195,7 @@ def test_a_training_step_has_the_gradients_of_torch_s_own_operations() -> None:
         assert float((got - want).norm() / want.norm()) < 5e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("switched_on")
 def test_a_net_whose_answer_has_no_gradient_is_no_training_step() -> None:
     """Called outside no_grad with weights that want gradients: the operation, which refuses them, runs all the same."""

@@ -258,7 +258,7 @@ def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
     assert exported == [images]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
     """Without torch: for another batch and size, too; a changed file is not loaded."""
     run, out = run_folder(tmp_path / "run", [stage("onnxruntime")]), tmp_path / "out"
@@ -272,7 +272,7 @@ def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
         fresh_process.ask(out, "--check")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its references answer where nothing of the project is, and no package but torch and Triton is imported."""
     run, out = run_folder(tmp_path / "run", [stage("fused")]), tmp_path / "out"

@@ -81,7 +81,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     monkeypatch.setattr(exporting, "ask", answered)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("answered_here")
 def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
@@ -106,7 +106,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
         of_bundle(bundle, Wanted())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -> None:
     """It answers and is checked with all of them where nothing of the project is."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
@@ -129,7 +129,7 @@ def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -
     assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> None:
     """Latents, a time step and states reach their layers in fp8 where nothing of the project is."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"

@@ -9,7 +9,7 @@ import pytest
 NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebook.ipynb"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Cell by cell in an empty folder: a net is measured, read again, and makes masks."""
     monkeypatch.chdir(tmp_path)

@@ -92,7 +92,7 @@ LINE = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
     """Of any stage that is named."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -21,7 +21,7 @@ from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.stats.ranking import ranking
 from tests.worker.jobs import EAGER, PLAN
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, aa_blocks=2, head_to_head=0)
 

@@ -19,7 +19,7 @@ from tests.process_state import own_switches
 from tests.stages.conftest import small_net
 from tests.stages.test_stages import Ran, check_answers, check_net, references, run_once
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_why_dynamo_broke_a_graph_is_told_without_the_machine_s_folders(

@@ -11,8 +11,6 @@ from pipeline.stats.ranking import contenders, ranking
 from pipeline.stats.warnings import sample_warnings
 from tests.fake_machine import Machine, run_record, sampling, stage_record
 
-pytestmark = pytest.mark.slow
-
 RUNS = 1000
 FAULTS = {"drift": 0.03, "clock_changes": 0.02, "second_place": 0.01}
 
