@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pipeline.orchestrate.interleave import interleave
+from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Plan
-from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
-from pipeline.records.run_settings import DataSettings, RunSettings
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy, Block, Pair, Sample
+from tests.made_up_request import asked, changed, spec
 
 TOLERANCE = Tolerance(relative_l2=1e-3, flipped_share=1e-3, reason="a test's own")
 SAMPLE_SECONDS = 0.02
@@ -161,10 +162,9 @@ ACCURACY = Accuracy(0.0, 0.0, 1.0, 0.0, None, 0.0, False, None, None, None, None
 def stage_record(name: str, pair: Pair | None, **fields: object) -> StageRecord:
     """A stage that is right, with its pair, whatever that was called."""
     known = {"status": "ok", "accuracy": ACCURACY, "pairs": [replace(pair, stage=name)] if pair else [], **fields}
-    return StageRecord(name, "", "", TOLERANCE, {}, **known)  # type: ignore[arg-type]
+    return changed(StageRecord(spec(name, tolerance=TOLERANCE)), **known)
 
 
 def run_record(stages: list[StageRecord], **fields: object) -> RunRecord:
     """A run of batch 2."""
-    settings = RunSettings(data=DataSettings(batch_size=2))
-    return RunRecord("", "", "smoke", {"data": {"batch_size": 2}}, settings, stages=stages, **fields)  # type: ignore[arg-type]
+    return RunRecord("", "", **{"config": asked(), "stages": stages, **fields})  # type: ignore[arg-type]

@@ -132,7 +132,7 @@ def measured(stage: StageRecord, batch: int) -> Service | None:
 
 def target_of(summary: RunSummary) -> Target | None:
     """What the service must hold, as the user asked; None where a part of it is missing."""
-    asked = summary.run.settings.report
+    asked = summary.run.config.report
     if asked.target_images_per_second is None or asked.target_p99_ms is None:
         return None
     return Target(asked.target_images_per_second, asked.target_p99_ms / 1e3)

@@ -32,7 +32,7 @@ def _cost(summary: RunSummary, stage: StageSummary) -> Cost:
     if stage.break_even_doubt or not stage.pace:
         return Cost(stage, doubt=stage.break_even_doubt)
     seconds = stage.pace / summary.run.batch_size
-    hours, joules, price = seconds * MILLION / 3600, stage.joules_per_image, summary.run.settings.report.gpu_hour_price
+    hours, joules, price = seconds * MILLION / 3600, stage.joules_per_image, summary.run.config.report.gpu_hour_price
     return Cost(
         stage,
         images_per_second=1 / seconds,

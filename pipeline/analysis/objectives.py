@@ -78,7 +78,7 @@ class Choice:
 
 def choice_of(run: RunRecord, stages: list[StageSummary]) -> Choice | None:
     """Choose among the ranked stages; None where nothing but speed was asked for."""
-    goal = run.settings.goal
+    goal = run.config.goal
     if goal == Goal():
         return None
     ranked = [stage for stage in stages if stage.ranked]
@@ -121,7 +121,7 @@ def figure(name: FigureName, run: RunRecord, stage: StageSummary) -> float | Non
 
 def _cost(run: RunRecord, stage: StageSummary) -> float | None:
     """Return the cost of a million images at steady state."""
-    price = run.settings.report.gpu_hour_price
+    price = run.config.report.gpu_hour_price
     return price * MILLION / stage.images_per_second / 3600 if price is not None and stage.images_per_second else None
 
 

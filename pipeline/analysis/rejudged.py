@@ -15,8 +15,8 @@ def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
     A stage that misses one is inaccurate. One that only an earlier limit had refused is right again where it keeps
     these and was measured. What the stages' own tolerances refused stays so.
     """
-    settings = replace(run.settings, accuracy=limits)
-    return replace(run, settings=settings, stages=[_stage(stage, limits, run.words) for stage in run.stages])
+    config = replace(run.config, accuracy=limits)
+    return replace(run, config=config, stages=[_stage(stage, limits, run.words) for stage in run.stages])
 
 
 def _stage(stage: StageRecord, limits: AccuracyLimits, words: Words) -> StageRecord:

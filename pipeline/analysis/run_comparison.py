@@ -5,7 +5,7 @@ machine that was busier on one day changes no ratio.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,17 +13,12 @@ from typing import Literal
 from pipeline.analysis.summary import Since
 from pipeline.records import codec
 from pipeline.records.machine import Environment
+from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Ratio, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Noise, of_both
 from pipeline.stats.ranking import baseline_seconds, noise_and_ratios, rankable
 
-# Which change what is shown, and when it is measured, not what; `accuracy` is compared as the settings hold it.
-IGNORED_CONFIG = {
-    "hydra", "preset", "report", "strict", "resume", "resume_despite", "gpu_busy", "objective", "subject_to",
-    "accuracy",
-}  # fmt: skip
-TELLS = {"adds", "summary"}  # of a stage, what it is, in words
 MACHINE = ("device_name", "driver", "cuda", "cudnn", "python", "cpu_name", "cpu_threads", "commit", "launcher")
 A_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # the folder of a day's runs
 MOST_READ = 20  # earlier records, the newest first: a folder may hold thousands
@@ -106,14 +101,14 @@ def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
 
 def _question(run: RunRecord) -> list[tuple[str, object]]:
     """Return what a run was asked, without its stages and the path of its weights."""
-    model, data = run.settings.model, run.settings.data
+    model, data = run.config.model, run.config.data
     return [
         ("device", run.environment.device_name if run.environment else None),
         ("baseline", run.baseline),
         ("model", model.target or model.name),
         ("model.options", model.options),
         ("the weights' SHA-256", run.reference.weights_sha256 if run.reference else None),
-        *((f"data.{label}", getattr(data, label)) for label in ("name", "path", "image_size", "batch_size")),
+        *((f"data.{label}", getattr(data, label)) for label in ("name", "path", "size", "batch_size")),
     ]
 
 
@@ -126,7 +121,7 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     old, new = (baseline_seconds(run) for run in (first, second))
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
-    found += config_differences(*of_both_runs(first.config, second.config), "")
+    found += config_differences(first.config, second.config, shared_stages(first.config, second.config))
     found += accuracy_differences(first, second)
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
@@ -135,7 +130,7 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
 
 def accuracy_differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     """Return the limits on the answers that differ: an inaccurate stage of one may be right in the other."""
-    old, new = (asdict(run.settings.accuracy) for run in (first, second))
+    old, new = (asdict(run.config.accuracy) for run in (first, second))
     return [Difference(f"accuracy.{key}", old[key], new[key]) for key in old if old[key] != new[key]]
 
 
@@ -158,37 +153,28 @@ def variable_differences(one: Environment | None, other: Environment | None) -> 
     return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
 
 
-def config_differences(old: object, new: object, key: str) -> list[Difference]:
-    """Return the differences of two composed configs, below `key`, that change what is measured."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        names = [name for name in {**old, **new} if key or name not in IGNORED_CONFIG]
-        nested = [config_differences(old.get(name), new.get(name), f"{key}.{name}".lstrip(".")) for name in names]
-        return [difference for part in nested for difference in part]
-    return [] if old == new else [Difference(key, old, new)]
+def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | None = None) -> list[Difference]:
+    """Return the settings of two requests that differ and change what is measured.
 
-
-def of_both_runs(old: Mapping[str, object], new: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
-    """Return both configs with the stages that both asked for, by name, without what only describes a stage.
-
-    A stage that one of them lacks is a line of its own in the comparison, whether it stood in a ladder or alone.
+    Args:
+        old: the earlier request.
+        new: the later one.
+        stages: the names of the stages that are compared; None compares all.
     """
-    stages = _by_name(old), _by_name(new)
-    shared = [{name: each[name] for name in each if all(name in other for other in stages)} for each in stages]
-    return {**old, "stage": shared[0]}, {**new, "stage": shared[1]}
+    one, other = (
+        {
+            key: value
+            for key, value in config.measured_by().items()
+            if stages is None or not key.startswith("stage.") or key.split(".")[1] in stages
+        }
+        for config in (old, new)
+    )
+    return [Difference(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
 
 
-def _by_name(config: Mapping[str, object]) -> dict[str, object]:
-    """Return the stages that a config asks for: a ladder's rungs, or the only one."""
-    asked = config.get("stage")
-    if not isinstance(asked, dict):
-        return {}
-    rungs = asked.get("rungs") or {asked.get("name"): asked}
-    return {
-        str(name): {key: value for key, value in stage.items() if key not in TELLS}
-        if isinstance(stage, dict)
-        else stage
-        for name, stage in rungs.items()
-    }
+def shared_stages(old: RunConfig, new: RunConfig) -> set[str]:
+    """Return the names of the stages that both requests have; another stage is a line of its own."""
+    return {stage.name for stage in old.stages} & {stage.name for stage in new.stages}
 
 
 def anything_told(changes: Sequence[Change]) -> bool:

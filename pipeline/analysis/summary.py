@@ -10,6 +10,7 @@ from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
 from pipeline.devices.kinds import is_cuda
+from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.stats.intervals import drifts_of, is_unfair
@@ -72,7 +73,7 @@ class RunSummary:
     def measure_again(self) -> str:
         """The user's command, to measure longer."""
         thorough = THOROUGH.gpu_sampling_seconds if self.on_gpu else THOROUGH.sampling_seconds
-        short = (self.run.settings.measure.sampling_seconds or 0.0) < thorough
+        short = self.run.config.plan.sampling_seconds < thorough
         return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
 
     @property
@@ -133,6 +134,20 @@ def summarize(run: RunRecord) -> RunSummary:
     )
 
 
+def winner_of(run: RunRecord) -> str | None:
+    """Return the name of the stage that the run's goal names; None if it names none.
+
+    A finished run has stored it.
+    """
+    if run.finished or not run.stages:
+        return run.winner
+    if run.config.goal == Goal():
+        name = ranking(run).winner
+        return name if any(stage.name == name for stage in run.stages) else None
+    winner = summarize(run).winner
+    return winner.name if winner else None
+
+
 def _place(name: str, order: Ranking) -> Place:
     return "winner" if name == order.winner else "tie" if name in order.ties else ""
 
@@ -160,7 +175,7 @@ def to_be_least(summary: RunSummary) -> float:
     stage is right, or the figure wasn't measured.
     """
     stage = summary.winner or next((each for each in summary.ranked if each.name == summary.ranking.order[0]), None)
-    name = FIGURE_OF[summary.run.settings.goal.objective]
+    name = FIGURE_OF[summary.run.config.goal.objective]
     value = figure(name, summary.run, stage) if stage else None
     if not value:
         return math.inf

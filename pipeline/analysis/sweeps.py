@@ -6,7 +6,7 @@ compared by intervals, which a baseline that drifted widens, and by the minimum 
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records import codec
 from pipeline.records.diagnostics import SearchCount, Searcher
 from pipeline.records.error_line import typed_line
+from pipeline.records.request import flattened
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Estimate, log_of_unfair
 from pipeline.stats.outcomes import Unresolved
@@ -39,7 +40,7 @@ class Job:
     Attributes:
         folder: its own.
         run: its record; None where it left none that can be read.
-        summary: of its record; None also where the request was refused.
+        summary: of its record.
         reason: why there is no summary.
     """
 
@@ -67,14 +68,13 @@ def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = lambda ru
 
 def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
     if not (path / codec.FILE).exists():
-        return Job(path, None, None, "it left no record")
+        return Job(path, None, None, codec.refusal_in(path) or "it left no record")
     try:
         run = revise(codec.load(path))
     except codec.RecordError as error:
         return Job(path, None, None, str(error).replace(str(path.parent), "."))
-    refused = next((warning.text for warning in run.warnings if warning.code == "refused"), "")
     try:
-        return Job(path, run, None if refused else summarize(run), refused)
+        return Job(path, run, summarize(run), "")
     except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
         return Job(path, None, None, f"its record can't be summarized ({typed_line(error)})")
 
@@ -107,7 +107,7 @@ def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
     lines: dict[tuple[str, int | None], Points] = {}
     for summary in [job.summary for job in jobs if job.summary]:
         for stage in summary.ranked:
-            batch, size = summary.run.batch_size, summary.run.settings.data.image_size
+            batch, size = summary.run.batch_size, summary.run.config.data.size
             x, other = (batch, size) if axis == "batch" else (size, batch)
             y = _value(summary, stage, measure)
             if x is not None and y is not None:
@@ -266,7 +266,7 @@ def lines(runs: list[RunSummary]) -> list[Line]:
     groups: dict[str, dict[int, Point]] = {}
     settings: dict[str, tuple[str, dict[str, str]]] = {}
     for summary in runs:
-        size = summary.run.settings.data.image_size
+        size = summary.run.config.data.size
         for stage in summary.stages if size is not None else []:
             setting = _setting(summary, stage)
             key = json.dumps([stage.name, setting], sort_keys=True)
@@ -282,18 +282,11 @@ def lines(runs: list[RunSummary]) -> list[Line]:
 
 def _setting(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
     """Return all that was asked for but the size, and the machine."""
-    asked = {key: part for key, part in summary.run.config.items() if key != "stage"}
-    flat = {key: text for key, text in _flat(asked, "") if key not in SHAPE_KEYS}
+    asked = summary.run.config.measured_by().items()
+    flat = {key: str(value) for key, value in asked if key not in SHAPE_KEYS and not key.startswith("stage.")}
     machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
-    return {**flat, **dict(_flat(stage.stage.options, "")), "batch": str(summary.run.batch_size), "machine": machine}
-
-
-def _flat(value: Mapping[str, object], prefix: str) -> Iterable[tuple[str, str]]:
-    for key, part in value.items():
-        if isinstance(part, dict):
-            yield from _flat(part, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(part)
+    options = {key: str(value) for key, value in flattened(stage.stage.spec.options)}
+    return {**flat, **options, "batch": str(summary.run.batch_size), "machine": machine}
 
 
 def _apart(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, str]]]) -> tuple[tuple[str, str], ...]:

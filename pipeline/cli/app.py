@@ -46,10 +46,9 @@ from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
 from pipeline.records.elsewhere import elsewhere
-from pipeline.records.masking import masked, values_to_hide
+from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.request import DataSpec, RunConfig
-from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord, RunWarning
-from pipeline.records.run_settings import MeasureSettings, settings_of
+from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
 from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import visible
 from pipeline.report.run_text import inputs_at
@@ -121,7 +120,7 @@ def answer(line: CommandLine) -> None:
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
     def measured(config: DictConfig) -> float:
         """Return the figure that a sweeper which searches minimises."""
-        with job(config, line) as invocation:
+        with job(line) as invocation:
             request = read(config, invocation)
             record = run(request, invocation)
             return report(record, invocation)
@@ -131,7 +130,7 @@ def answer(line: CommandLine) -> None:
 
 
 @contextmanager
-def job(config: DictConfig, line: CommandLine) -> Iterator[Invocation]:
+def job(line: CommandLine) -> Iterator[Invocation]:
     """Give a job a folder of its own, and report its errors without ending the sweep that it belongs to."""
     settings = HydraConfig.get()
     of_a_sweep = settings.mode == RunMode.MULTIRUN
@@ -162,19 +161,21 @@ def job(config: DictConfig, line: CommandLine) -> Iterator[Invocation]:
         if not of_a_sweep:
             withdraw(folder)
         elif not stages_in(folder):
-            codec.save(refusal(invocation, config, text), folder)
+            (folder / codec.REFUSAL).write_text(text, encoding="utf-8")
     if invocation.code and not of_a_sweep:
         raise SystemExit(invocation.code)
 
 
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
+    composed = plain(config, resolve=False)
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     values["measure"] = load.for_every_device(values["measure"], typed)
     values["data"] = meant_everywhere(values["data"], values.get("preset"), typed)
     device = choose_device(values.get("device"), accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
+    request = replace(request, variables=sorted(referred_to(composed)))
     check_regions(request)
     if request.resume and invocation.of_a_sweep:
         earlier = Path(request.resume) / str(HydraConfig.get().job.num)
@@ -236,33 +237,13 @@ def report_finished_stages(invocation: Invocation) -> None:
 
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
     """What is known before anything has run."""
-    config = plain(OmegaConf.load(invocation.folder / "config.yaml"), resolve=False)
-    found, data, plan = settings_of(config), request.data, request.plan
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=invocation.command,
-        preset=request.preset,
-        config=config,
-        settings=replace(
-            found,
-            model=replace(found.model, output=request.model.output, file=request.model.file),
-            data=replace(
-                found.data,
-                image_size=data.size,
-                batch_size=data.batch_size,
-                contract=data.contract,
-                label_rules=data.label_rules,
-                inputs=list(data.inputs),
-                depth=data.depth,
-            ),
-            measure=MeasureSettings(sampling_seconds=plan.sampling_seconds, trials=plan.trials),
-            accuracy=request.accuracy,
-            goal=request.goal,
-            task=request.task,
-        ),
+        config=request,
         baseline=request.baseline.name,
         code_sha256=code_digest(),
-        data_sha256=digest_of(data),
+        data_sha256=digest_of(request.data),
     )
 
 
@@ -276,15 +257,6 @@ def digest_of(data: DataSpec) -> str | None:
         return data_digest([data.path, None if data.name == TENSORS else data.labels])
     except OSError as error:
         raise RequestError(f"{error.filename}: {error.strerror}") from error
-
-
-def refusal(invocation: Invocation, config: DictConfig, text: str) -> RunRecord:
-    """The record of a job of a sweep whose request was wrong."""
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
-    warning = RunWarning("refused", text, "correct the request and run this job again")
-    asked = plain(config, resolve=False)
-    named = str(asked.get("preset"))  # there may be none, which may be what is wrong
-    return RunRecord(now, invocation.command, named, asked, settings_of(asked), warnings=[warning])
 
 
 def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:

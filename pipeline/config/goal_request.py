@@ -3,9 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_args
-
-from msgspec import Meta, Struct
+from typing import Any, get_args
 
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import TENSORS
@@ -21,7 +19,6 @@ INSTEAD: dict[TaskName, str] = {
     "regression": "accuracy.min_psnr, dB against the fp32 net's answers",
     "diffusion": "accuracy.max_final_error",
 }
-FINITE = 1e300
 FEW_POINTS = 0.05  # of Dice: at most so many are likelier meant as a share of 1
 LABELS: dict[TaskName, str] = {  # where a limit needs them
     "segmentation": "data.labels=masks/",
@@ -43,14 +40,6 @@ UNITS: dict[str, dict[str, float]] = {
 }
 SHAPE = re.compile(r"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+)\s*(\S*)\s*")
 EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memory<8GiB or p99<20ms"
-
-
-class ReportKnobs(Struct, frozen=True):
-    """The keys of `report`; null leaves the figure out."""
-
-    gpu_hour_price: Annotated[float, Meta(ge=0, le=FINITE)] | None = None
-    target_images_per_second: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
-    target_p99_ms: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
 
 
 def read_goal(objective: object, subject_to: object, price: float | None) -> Goal:

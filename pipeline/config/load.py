@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, DataKnobs, read_data
-from pipeline.config.goal_request import ReportKnobs, check_task, read_accuracy, read_goal
+from pipeline.config.goal_request import check_task, read_accuracy, read_goal
 from pipeline.config.request_error import RequestError, shown
 from pipeline.config.stage_options import BUILD, check_options, lacks_build, signature_of, signature_of_net
 from pipeline.config.threads_request import check_threads
@@ -24,6 +24,7 @@ from pipeline.records.request import (
     DataSpec,
     ModelSpec,
     PositiveInt,
+    ReportTargets,
     ResumeDespite,
     RunConfig,
     Seed,
@@ -51,7 +52,7 @@ class Request(Struct, frozen=True, kw_only=True):
     task: Task
     measure: Plan
     stage: dict[str, Any]
-    report: ReportKnobs
+    report: ReportTargets
     accuracy: dict[str, Any]
     objective: Any
     subject_to: Any
@@ -95,6 +96,8 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         model=model,
         data=data,
         plan=request.measure.on(device),
+        report=request.report,
+        ladder="rungs" in request.stage,
         device=device,
         threads=request.threads,
         seed=request.seed,

@@ -78,7 +78,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
     fp32 = recorded.stage.precision == "fp32"
     made.loader |= {
         "tf32": str(int(on_gpu and not fp32)),
-        "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.options.get("cudnn_benchmark", True))),
+        "cudnn_benchmark": str(int(on_gpu and not fp32 and recorded.stage.spec.options.get("cudnn_benchmark", True))),
     }
     return noted(made, recorded)
 
@@ -100,7 +100,7 @@ def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
         ExportError: it doesn't.
     """
     work = recorded.workload
-    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.settings.task.has_masks
+    beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks
     if dynamic and beyond:
         raise ExportError(f"--dynamic {dynamic[0]}: it is there for nets of images; leave it out")
 
@@ -140,7 +140,7 @@ def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
     if not is_cuda(recorded.workload.device.type):
         return {}
     defaults = {name: part.default for name, part in inspect.signature(onnxruntime.build).parameters.items()}
-    asked = defaults | recorded.stage.options
+    asked = defaults | recorded.stage.spec.options
     switches = onnxruntime.cuda_switches(asked["nhwc"], asked["tf32"], asked["cuda_graph"], asked["fuse_conv_bias"])
     switches["enable_cuda_graph"] &= not dynamic
     return {name: str(int(on)) for name, on in switches.items()} | {"cudnn_conv_algo_search": asked["algo_search"]}
@@ -207,9 +207,9 @@ def check_alone(path: Path, stage: str) -> None:
 
 def eager_form(recorded: RecordedStage) -> nn.Module:
     """The net as the eager stages run it."""
-    target, model = recorded.stage.target.rpartition(".")[2], recorded.workload.model
+    target, model = recorded.stage.spec.target.rpartition(".")[2], recorded.workload.model
     if target == "half":
-        return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.options.get("keep_fp32")))
+        return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.spec.options.get("keep_fp32")))
     return InChannelsLast(model).eval() if target == "channels_last" else model
 
 
@@ -233,7 +233,7 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     if left_by_run and not recorded.ends.flags:
         copy_all(recorded, PACKAGE, folder)
         return Made("aot_inductor", PACKAGE)
-    tuned = str(stage.options.get("mode", "")).startswith("max-autotune")
+    tuned = str(stage.spec.options.get("mode", "")).startswith("max-autotune")
     torch.backends.cudnn.benchmark = on_gpu
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on_gpu
     try:
@@ -260,7 +260,9 @@ def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
         shutil.copyfile(path, folder / GRAPH / name)
     check_alone(folder / GRAPH / NET, recorded.stage.name)
     count = carry(folder)
-    return Made("own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels, and needs torch and triton only"])
+    return Made(
+        "own_kernels", GRAPH, notes=[f"carries the {count} files of its kernels, and needs torch and triton only"]
+    )
 
 
 MAKERS: dict[ExportKind, Callable[[RecordedStage, Path], Made]] = {

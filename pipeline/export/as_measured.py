@@ -45,12 +45,12 @@ def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> Non
     from pipeline.worker.reference import load_first
 
     first = load_first(folder / REFERENCE_FIRST)
-    picture = mask_of(folder, "reference", 0) if run.settings.task.has_masks else None
+    picture = mask_of(folder, "reference", 0) if run.config.task.has_masks else None
     if (first is None and picture is None) or data_has_changed(run):
         return
-    name = run.settings.model.target or run.settings.model.file
+    name = run.config.model.target or run.config.model.file
     with without_tf32():
-        answer = called(Net(type(net).__name__, net, batch, run.settings.task))
+        answer = called(Net(type(net).__name__, net, batch, run.config.task))
     if not isinstance(answer, torch.Tensor):
         raise RequestError(f"{name}: it gave a tensor in the run, and now {type(answer).__name__}")
     known = run.reference
@@ -105,5 +105,5 @@ def other_mask(kept: np.ndarray, answer: torch.Tensor) -> str:
 
 def data_has_changed(run: RunRecord) -> bool:
     """Whether the run's own images or labels are others by now."""
-    data = run.settings.data
+    data = run.config.data
     return bool(run.data_sha256) and run.data_sha256 != data_digest([data.path, data.labels])

@@ -12,7 +12,8 @@ from pipeline.records.atomic_json import write_json
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.error_line import first_line
-from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
+from pipeline.records.goals import Tolerance
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.tasks import TaskName
 from pipeline.stats.intervals import seconds_per_call
 

@@ -77,7 +77,7 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         ExportError: there is none, it wasn't right, or it has no form outside this project.
     """
     stage = named_or_winner(run, name)
-    able = [part.name for part in run.stages if part.exports and part.status == "ok"]
+    able = [part.name for part in run.stages if part.spec.exports and part.status == "ok"]
     if stage is None:
         if name is None:
             raise ExportError(no_winner(able))
@@ -86,6 +86,8 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
     if stage.status != "ok":
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     check_options(stage)
-    if not stage.exports:
-        raise ExportError(f"--stage {name}: {stage.target} has no form outside this project; {nearest(name, able)}")
+    if not stage.spec.exports:
+        raise ExportError(
+            f"--stage {name}: {stage.spec.target} has no form outside this project; {nearest(name, able)}"
+        )
     return stage

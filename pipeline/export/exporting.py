@@ -73,16 +73,16 @@ def check_ends(recorded: RecordedStage) -> None:
     Raises:
         ExportError: they can't; the line names the flag.
     """
-    ends, images, settings = recorded.ends, recorded.images, recorded.run.settings
+    ends, images, config = recorded.ends, recorded.images, recorded.run.config
     if ends.flags and recorded.workload.others:
         raise ExportError(f"{ends.flags[0]}: it is there for nets of images alone; leave it out")
     if ends.images_in and (images is None or images.dtype != np.uint8):
         raise ExportError(
             f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
         )
-    if ends.classes_out and not settings.task.has_masks:
-        raise ExportError(f"--classes-out: the net answers with no classes: task={settings.task.name}; leave it out")
-    if ends.classes_out and not settings.model.trained:
+    if ends.classes_out and not config.task.has_masks:
+        raise ExportError(f"--classes-out: the net answers with no classes: task={config.task.name}; leave it out")
+    if ends.classes_out and not config.model.is_trained:
         raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
 
 
@@ -107,7 +107,7 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
         output=replace(contract.output, dtype=answer["dtype"]),
         judged=judged(recorded, folder, folder.parent, ask, step),  # of the files that its digests name
         golden=golden_limits(
-            torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.settings.task
+            torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.config.task
         ),
     )
     bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
@@ -155,22 +155,22 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
     """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
     run, stage, ends = recorded.run, recorded.stage, recorded.ends
     answer = classes(reference) if ends.classes_out else reference
-    data, has_masks = run.settings.data, run.settings.task.has_masks
+    data, has_masks = run.config.data, run.config.task.has_masks
     return Contract(
         stage=stage.name,
-        target=stage.target,
+        target=stage.spec.target,
         kind=made.kind,
         artefact=made.path,
         input=TensorRule(recorded.workload.name, *described(recorded.given[0]), list(asked.dynamic)),
         others=[TensorRule(name, *described(parts[0])) for name, parts in recorded.workload.others.items()],
-        task=run.settings.task.name,
+        task=run.config.task.name,
         takes_images=recorded.images is not None,
         output=TensorRule(OUTPUT, *described(answer), list(asked.dynamic)),
         normalisation=data.contract,
         classes=max(2, reference.shape[1]) if has_masks else None,
         labels=data.label_rules if data.labels and recorded.images is not None else None,
-        tolerance=stage.tolerance,
-        masks_judged=run.settings.model.trained and has_masks,
+        tolerance=stage.spec.tolerance,
+        masks_judged=run.config.model.is_trained and has_masks,
         measured=measured_of(run, stage),
         weights_sha256=weights,
         command=run.command,

@@ -20,13 +20,12 @@ from pipeline.export.recorded_stage import RecordedStage
 from pipeline.export.steps import Say
 from pipeline.measure.accuracy import WrongShape, compare
 from pipeline.records.accuracy_check import judge
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task
 from pipeline.stages.api import Workload, silent
 from pipeline.worker.calibration_share import given_away
-from pipeline.worker.recorded_run import data_spec
-from pipeline.worker.workload import judged_images, workload_on
+from pipeline.worker.workload import judged_images
 
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
 MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold
@@ -49,9 +48,7 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
         pipeline.errors.InputError: the run's images or labels aren't there any more.
     """
     run = recorded.run
-    data, cache = data_spec(run), run.environment.l2_bytes if run.environment else None
-    net, device, has_masks = recorded.workload.model, recorded.workload.device, run.settings.task.has_masks
-    work = workload_on(net, data, has_masks, device, scratch, cache)
+    work = recorded.workload
     sizes = batch_sizes(work)
     left_out = calibrated_on(recorded, work, sizes)
     numbers = [number for number in range(len(sizes)) if number not in left_out]
@@ -66,7 +63,7 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     found = answers(recorded, work, chunks, folder, scratch, ask, step)
     try:
         answered = (part[: sizes[number]] for number, part in zip(numbers, found, strict=True))
-        accuracy = compare(map(as_logits, answered, expected), expected, labels, run.settings.task)
+        accuracy = compare(map(as_logits, answered, expected), expected, labels, run.config.task)
     except WrongShape as wrong:
         raise BundleFails(str(wrong)) from None
     check(recorded, accuracy)
@@ -169,13 +166,13 @@ def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
         BundleFails: it doesn't; its reason, and what the stage itself had in the run.
     """
     run, stage = recorded.run, recorded.stage
-    allowed, words = stage.tolerance, recorded.workload.words
+    allowed, words = stage.spec.tolerance, recorded.workload.words
     if recorded.ends.classes_out:
         allowed = replace(allowed, relative_l2=float("inf"))
-    status, reason = judge(accuracy, allowed, run.settings.model.trained, words)
-    limits = replace(run.settings.accuracy, max_final_error=None)  # its loop isn't run again
+    status, reason = judge(accuracy, allowed, run.config.model.is_trained, words)
+    limits = replace(run.config.accuracy, max_final_error=None)  # its loop isn't run again
     if status == "ok":
-        reason = limits.missed(accuracy, words) if run.settings.model.trained else ""
+        reason = limits.missed(accuracy, words) if run.config.model.is_trained else ""
     if reason:
         raise BundleFails(f"over {words.counted(accuracy.images)} as the run judged {stage.name}, {reason}")
 

@@ -1,6 +1,6 @@
 """Which stage of a finished run is taken out of it, the one that was named or the winner, by the record alone."""
 
-from pipeline.analysis.summary import summarize
+from pipeline.analysis.summary import winner_of
 from pipeline.config import stage_options
 from pipeline.config.data_request import TENSORS, VOLUME
 from pipeline.config.request_error import RequestError
@@ -10,8 +10,7 @@ from pipeline.records.run_record import RunRecord, StageRecord
 def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
     """The stage of that name, or without one the run's winner; None where there is none."""
     if name is None:
-        winner = summarize(run).winner if run.stages else None
-        return winner.stage if winner else None
+        name = winner_of(run)
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
@@ -27,7 +26,8 @@ def check_options(stage: StageRecord) -> None:
     Raises:
         RequestError: one isn't; the line names it.
     """
-    stage_options.check_options(stage.options, stage_options.signature_of(stage.target), stage.name, stage.target)
+    spec = stage.spec
+    stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)
 
 
 def check_task(run: RunRecord) -> None:
@@ -36,14 +36,14 @@ def check_task(run: RunRecord) -> None:
     Raises:
         RequestError: it takes or gives something else.
     """
-    settings = run.settings
-    of_values = settings.task.name == "regression" and settings.data.name == VOLUME
-    if not settings.task.has_masks and not of_values:
+    config = run.config
+    of_values = config.task.name == "regression" and config.data.name == VOLUME
+    if not config.task.has_masks and not of_values:
         raise RequestError(
-            f"predict makes masks, and this run's net answers with none: task={settings.task.name}; "
+            f"predict makes masks, and this run's net answers with none: task={config.task.name}; "
             f"values are written of task=regression with data={VOLUME}"
         )
-    if settings.data.name == TENSORS:
+    if config.data.name == TENSORS:
         raise RequestError(
             f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
             "python -m pipeline.export makes a bundle of it"

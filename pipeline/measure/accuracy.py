@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes
 from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import words_for
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import SEGMENTATION, Task
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from pipeline.analysis.summary import summarize
+from pipeline.analysis.summary import winner_of
 from pipeline.devices.kinds import is_cuda
-from pipeline.records.goals import Goal
 from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.stats.intervals import DRIFT_UNFAIR
 from pipeline.stats.ranking import ranking
@@ -17,19 +16,19 @@ from pathlib import Path
 from statistics import median
 import torch
 sys.path.append("")  # a checkout that isn't installed
-from pipeline.inputs.targets import import_target
 from pipeline.records import codec
-from pipeline.worker.recorded_run import recorded_net, recorded_workload
+from pipeline.worker.run_stage import prepare
+from pipeline.worker.workload import net_of
 asked, seconds = (sys.argv[1:] or ["{stage}"])[0], float((sys.argv[2:] or [3])[0])
-run, here, device = codec.load(Path(__file__).parent), Path(__file__).with_name("check"), torch.device("{device}")
+run, here = codec.load(Path(__file__).parent), Path(__file__).with_name("check")
 stage = next((part for part in run.stages if part.name == asked), None) or sys.exit(f"{{asked}}: no such stage")
-theirs, ours = (recorded_net(run).to(device) for _ in range(2))
-work = recorded_workload(run, ours, device, here).taken_in(stage.net_layout)  # calibrates on what the run did
-batches = [tuple(each) for each in work.inputs]
+job = run.config.job(stage.spec, "stage", here)
+bench = prepare(job, stage.net_layout)  # the run's images, on which the stage calibrates again
+theirs, batches = net_of(job).to("{device}"), [tuple(each) for each in bench.inputs]
 cudnn, matmul, wait = torch.backends.cudnn, torch.backends.cuda.matmul, {wait}
 {plain}
-built = import_target(stage.target).build(work, **stage.options)
-sides = [(plain, [{fast}] * 3), (built.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
+bench.build()
+sides = [(plain, [{fast}] * 3), (bench.runner.run, [cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32])]
 def loop(call, number):
     wait()
     start = time.perf_counter()
@@ -59,7 +58,6 @@ PLAIN_AUTOCAST_NCHW = """\
 def plain(*inputs):  # the net doesn't take channels_last
     with torch.autocast("cuda", torch.float16): return theirs(*inputs)"""
 PLAIN_EAGER = """\
-torch.set_num_threads(run.config["threads"] or torch.get_num_threads())
 plain = theirs"""
 
 
@@ -69,12 +67,12 @@ def script(run: RunRecord) -> str:
     Without a winner it times the fastest stage, resolved or not, and without any the first that was asked for.
     """
     assert run.environment is not None
-    by_speed, today = run.settings.goal == Goal(), run.baseline == AUTOCAST
-    order = ranking(run) if by_speed else summarize(run).ranking
-    fastest = next((name for name in order.order if name != run.baseline), None)
+    today = run.baseline == AUTOCAST
+    winner = winner_of(run)
+    fastest = next((name for name in ranking(run).order if name != run.baseline), None) if winner is None else None
     nchw = any(stage.net_layout == "NCHW" for stage in run.stages)
     return SCRIPT.format(
-        stage=order.winner or fastest or next((stage.name for stage in run.stages), run.baseline),
+        stage=winner or fastest or next((stage.name for stage in run.stages), run.baseline),
         baseline=run.baseline,
         device=run.environment.device,
         wait="torch.cuda.synchronize" if is_cuda(run.environment.device) else "int",

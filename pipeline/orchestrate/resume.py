@@ -79,7 +79,10 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
         {
             "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
             "config": _lines(
-                [*config_differences(old.config, _as_read(record.config), ""), *accuracy_differences(old, record)]
+                [
+                    *config_differences(old.config, codec.without_secrets(record).config),
+                    *accuracy_differences(old, record),
+                ]
             ),
             "data": _changed("the images or labels", old.data_sha256, record.data_sha256),
         }
@@ -128,11 +131,6 @@ def _linked(source: str, target: str) -> None:
         os.link(source, target, follow_symlinks=False)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _as_read(config: object) -> object:
-    """The config as a record on disk has it."""
-    return codec.to_json(config)
 
 
 def _changed(what: str, old: str | None, new: str | None) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.analysis.summary import winner_of
 from pipeline.config.request_error import shown
 from pipeline.config.threads_request import quota_warning
 from pipeline.devices.discover import cuda_gpus
@@ -48,6 +49,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
         earlier = resume.opened(config, record)
         with under_way(folder), interruption.run(), gpu_held(context):
             measure(context, earlier)
+        context.keep(winner=winner_of(context.record))
         context.keep(finished=True)
     finally:
         if context.baseline:

@@ -128,7 +128,8 @@ def check_course(worker: WorkerProcess, *, sampled: bool, whole: bool) -> None:
 def as_built(record: StageRecord) -> StageRecord:
     """The record with the modules that were kept in fp32 among its options: whoever builds by these builds what ran."""
     kept = [fault.module for fault in record.precision_faults if fault.kept]
-    return replace(record, options={**record.options, "keep_fp32": kept}) if kept else record
+    options = {**record.spec.options, "keep_fp32": kept}
+    return replace(record, spec=replace(record.spec, options=options)) if kept else record
 
 
 def _ending(fields: Mapping[str, object]) -> dict[str, Any]:
@@ -208,17 +209,7 @@ def alternating_baseline(context: RunContext, folder: str) -> Iterator[WorkerPro
 
 def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
     """What is known of a stage before it has run."""
-    return StageRecord(
-        name=spec.name,
-        summary=spec.summary,
-        adds=spec.adds if len(context.config.stages) > 1 else "",
-        tolerance=spec.tolerance,
-        options=spec.options,
-        target=spec.target,
-        exports=spec.exports,
-        any_size=spec.any_size,
-        legacy=spec.legacy,
-    )
+    return StageRecord(spec if len(context.config.stages) > 1 else replace(spec, adds=""))
 
 
 def tail(log: Path) -> str:

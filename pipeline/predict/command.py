@@ -87,7 +87,7 @@ def takes_volumes(run: Path) -> bool:
         return predicted_contract(run).takes_volumes
     record = codec.load(run)
     check_task(record)
-    return record.settings.data.name == VOLUME
+    return record.config.data.name == VOLUME
 
 
 def check(asked: argparse.Namespace) -> None:

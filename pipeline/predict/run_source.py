@@ -18,8 +18,7 @@ from pipeline.inputs.datasets import window
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
-from pipeline.records.plan import Plan
-from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.request import Job
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError
 
@@ -49,8 +48,8 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
     check_batch(job.data.batch_size, sample_of(run), memory_bytes())
     return Planned(
         name=stage.name,
-        words=words_for_kind(run.settings.data.name),
-        any_size=stage.any_size,
+        words=words_for_kind(run.config.data.name),
+        any_size=stage.spec.any_size,
         made_of=made_of(run, job),
         notes=notes,
         build=partial(built, job, folder, run),
@@ -68,10 +67,9 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
     """
     from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
 
-    bench = prepare(job)
-    check_net(folder, run, bench.workload.model, bench.inputs[0])
     layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
-    bench.workload = bench.workload.taken_in(layout)
+    bench = prepare(job, layout)
+    check_net(folder, run, bench.workload.model, bench.inputs[0])
     try:
         bench.build()
     except (Skip, StageError) as error:
@@ -83,13 +81,13 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
 
 def gives(run: RunRecord) -> Gives:
     """Return what the run's network answers with."""
-    return "logits" if run.settings.task.has_masks else "values"
+    return "logits" if run.config.task.has_masks else "values"
 
 
 def sample_of(run: RunRecord) -> list[int]:
     """Channels and sides of a window of the run's; without sides where images keep a size of their own."""
-    data = run.settings.data
-    sides = window(data.name, data.image_size, data.depth)
+    data = run.config.data
+    sides = window(data.name, data.size, data.depth)
     return [data.contract.channels, *([] if sides is None else [sides, sides] if isinstance(sides, int) else sides)]
 
 
@@ -121,8 +119,8 @@ def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list
     """
     notes = []
     check_weights(run)
-    if not run.settings.model.trained:
-        answers = "masks" if run.settings.task.has_masks else "answers"
+    if not run.config.model.is_trained:
+        answers = "masks" if run.config.task.has_masks else "answers"
         notes.append(f"the net has random weights: its {answers} mean nothing")
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
@@ -142,31 +140,17 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
     """
     if run.environment is None:
         raise RequestError("the run ended before its first worker had answered; nothing can be built from it")
-    model, data, device = run.settings.model, run.settings.data, run.environment.device
-    device = choose_device(wanted.device or device, accelerators(), "--device ")
-    return Job(
-        role="stage",
-        stage=StageSpec(
-            stage.name, stage.target, stage.summary, stage.adds, [device], "", stage.legacy, stage.tolerance,
-            stage.options,
-        ),
-        model=ModelSpec(
-            model.name, model.target, model.options, model.checkpoint, model.output, model.file, model.said_trained
-        ),
-        data=DataSpec(
-            name=data.name, path=data.path, labels=data.labels, size=data.image_size,
-            batch_size=wanted.batch or run.batch_size, batches=int(run.config["data"]["batches"]),
-            contract=data.contract, label_rules=data.label_rules, depth=data.depth,
-        ),
-        plan=Plan(),
+    measured = run.environment.device
+    device = choose_device(wanted.device or measured, accelerators(), "--device ")
+    job = run.config.job(stage.spec, "stage", scratch)
+    return replace(
+        job,
+        data=replace(job.data, batch_size=wanted.batch or job.data.batch_size),
         device=device,
-        threads=run.config.get("threads") if device == run.environment.device else None,
-        seed=int(run.config.get("seed", 0)),
-        time_inaccurate=False,
-        launcher="basic",
+        threads=job.threads if device == measured else None,
         folder=str(scratch),
         reference="",
-    )  # fmt: skip
+    )
 
 
 def made_of(run: RunRecord, job: Job) -> dict[str, object]:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.figure_beyond import beyond
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import Tolerance
 from pipeline.records.samples import Accuracy
 
 

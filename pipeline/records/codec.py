@@ -15,11 +15,12 @@ import msgspec
 from pipeline.errors import OneLineError
 from pipeline.records.atomic_json import json_text, write_text
 from pipeline.records.error_line import first_line, shortened
-from pipeline.records.masking import masked, referred_to, values_to_hide
+from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 from pipeline.records.samples import Sample
 
 FILE = "results.json"
+REFUSAL = "refused.txt"  # in the folder of a sweep's job: why its request was refused
 CLAIM = "claimed"  # a file of every run's folder, from its first moment
 STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # a folder's
 MOST_CALLS = 10**12  # of a sample
@@ -133,7 +134,7 @@ def without_secrets(run: RunRecord) -> RunRecord:
 
 
 def _masked_json(run: RunRecord) -> object:
-    return masked(to_json(run), values_to_hide(referred_to(run.config)))
+    return masked(to_json(run), values_to_hide(run.config.variables))
 
 
 def load(folder: Path) -> RunRecord:
@@ -156,7 +157,9 @@ def load(folder: Path) -> RunRecord:
         check_inputs(run)
     except (FileNotFoundError, NotADirectoryError):
         way = "name the folder of a run, such as outputs/DATE/TIME"
-        if (path.parent / CLAIM).is_file():
+        if (path.parent / REFUSAL).is_file():
+            way = f"the request was refused: {refusal_in(path.parent)}"
+        elif (path.parent / CLAIM).is_file():
             way = "this run ended, or still is, before its first record, and nothing can be taken over: run it anew"
         raise RecordError(f"{path}: no such file; {way}") from None
     except OSError as error:
@@ -166,6 +169,12 @@ def load(folder: Path) -> RunRecord:
     except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
         raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
     return run
+
+
+def refusal_in(folder: Path) -> str:
+    """Return why the request of a sweep's job was refused, in one line; empty if it was not."""
+    path = folder / REFUSAL
+    return shortened(path.read_text(encoding="utf-8").strip()) if path.is_file() else ""
 
 
 def check_file(path: Path) -> None:
@@ -199,8 +208,8 @@ def check_inputs(run: RunRecord) -> None:
     Raises:
         ValueError: a number with which no run could have begun.
     """
-    data, rule = run.settings.data, run.settings.data.contract
-    sides = {"image_size": data.image_size, "depth": data.depth, "channels": rule.channels}
+    data, rule = run.config.data, run.config.data.contract
+    sides = {"size": data.size, "depth": data.depth, "channels": rule.channels}
     for name, count in sides.items():
         if count is not None and count < 1:
             raise ValueError(f"data.{name} of {count}")
@@ -218,8 +227,8 @@ def check_times(run: RunRecord) -> None:
     Raises:
         ValueError: a number or a time that no measurement gives; the text names the pair.
     """
-    if run.stages and (batch := run.settings.data.batch_size) is not None and batch < 1:
-        raise ValueError(f"a batch of {batch} images")
+    if run.batch_size < 1:
+        raise ValueError(f"a batch of {run.batch_size} images")
     pairs = [*run.aa_pairs, *run.head_to_head, *(pair for stage in run.stages for pair in stage.pairs)]
     for pair in pairs:
         for block in pair.blocks:

@@ -73,6 +73,15 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """How far a stage may be from fp32, and why so far."""
+
+    relative_l2: float
+    flipped_share: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class AccuracyLimits:
     """What every stage's answer must keep, besides the stage's own tolerance; None is no limit."""
 

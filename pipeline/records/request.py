@@ -1,21 +1,22 @@
 """The request of a run as typed values; the constraints of the annotations are checked in `pipeline.config`."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.bundle_kinds import ExportKind
-from pipeline.records.goals import AccuracyLimits, Goal
-from pipeline.records.plan import Plan
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import AccuracyLimits, Goal, Tolerance
+from pipeline.records.plan import BY_DEVICE, Plan
 from pipeline.records.tasks import SEGMENTATION, Task
 
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # the seeds that torch takes
+FINITE = 1e300
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
 REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the net's first answer
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
@@ -33,10 +34,15 @@ class StageSpec:
     unavailable: str  # why it has no form on the devices that aren't listed
     legacy: bool
     tolerance: Tolerance
-    options: dict[str, object]  # keyword arguments of `build`
+    options: dict[str, Any]  # keyword arguments of `build`
     exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
     any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
     packages: list[str] = field(default_factory=list)  # distributions whose versions the record names
+
+    def measured_by(self) -> dict[str, object]:
+        """Return the fields that change what is measured, and the options."""
+        fields = {name: value for name, value in asdict(self).items() if name not in ("name", "summary", "adds")}
+        return {key: value for key, value in fields.items() if key != "options"} | dict(self.options)
 
 
 # Of a stage's YAML; its other keys are options.
@@ -47,10 +53,10 @@ STAGE_FIELDS = tuple(part.name for part in fields(StageSpec) if part.name != "op
 class ModelSpec:
     """The net: its class, the class's arguments and its weights."""
 
-    name: str
-    target: str
-    options: dict[str, object]
-    checkpoint: str | None
+    name: str = ""
+    target: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
     output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
     file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
     trained: bool | None = None  # whether the net brings trained weights itself; None where nobody says
@@ -71,11 +77,11 @@ class DataSpec:
     """The images, what their values mean and how they are batched."""
 
     name: str
-    path: str | None
-    labels: str | None
-    size: int | None  # height and width in pixels; None keeps the images' own
-    batch_size: int
-    batches: int
+    path: str | None = None
+    labels: str | None = None
+    size: int | None = None  # height and width in pixels; None keeps the images' own
+    batch_size: int = 1
+    batches: int = 3
     contract: InputContract = field(default_factory=InputContract)
     label_rules: LabelRules = field(default_factory=LabelRules)
     inputs: tuple[str, ...] = ()  # of data=tensors: which of the file's, in the order of the net's forward; () is all
@@ -86,8 +92,8 @@ class DataSpec:
 class Job:
     """All that a worker needs to know, as one JSON document."""
 
-    # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call; "hosted": single
-    # calls from host memory and back
+    # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call;
+    # "hosted": single calls from host memory and back
     role: str
     stage: StageSpec
     model: ModelSpec
@@ -104,6 +110,15 @@ class Job:
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
     task: Task = SEGMENTATION
     packages: tuple[str, ...] = ()  # of all stages of the run
+
+
+@dataclass(frozen=True)
+class ReportTargets:
+    """The figures that cost and capacity are computed from; None leaves that out."""
+
+    gpu_hour_price: Annotated[float, Meta(ge=0, le=FINITE)] | None = None  # in the user's currency
+    target_images_per_second: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
+    target_p99_ms: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
 
 
 ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions", "environment"]
@@ -133,6 +148,31 @@ class RunConfig:
     goal: Goal = field(default_factory=Goal)
     task: Task = SEGMENTATION
     sweep: str | None = None  # the folder of the sweep that this run is a job of
+    report: ReportTargets = field(default_factory=ReportTargets)
+    ladder: bool = False  # the stages were asked for as rungs, whose keys begin with stage.rungs.NAME
+    variables: list[str] = field(default_factory=list)  # of the environment, that the request refers to
+
+    def stage(self, name: str) -> StageSpec | None:
+        """Return the stage of that name; None if the run has none."""
+        return next((spec for spec in (*self.stages, self.baseline, self.eager) if spec.name == name), None)
+
+    def measured_by(self) -> dict[str, object]:
+        """Return the settings that change what is measured, by the keys that a user types.
+
+        What is shown of a stage, where and when the run takes place and how its results are judged are left out.
+        """
+        plan = {name: value for name, value in asdict(self.plan).items() if name.removeprefix("gpu_") not in BY_DEVICE}
+        data = {key.removeprefix("contract."): value for key, value in flattened(asdict(self.data))}
+        labels = {key.replace("label_rules.pattern", "label_pattern"): value for key, value in data.items()}
+        groups = {
+            "model": asdict(self.model),
+            "data": {key.removeprefix("label_rules."): value for key, value in labels.items()},
+            "task": asdict(self.task),
+            "measure": plan | {name: getattr(self.plan, name) for name in BY_DEVICE},
+            "stage": {spec.name: spec.measured_by() for spec in self.stages},
+        }
+        own = {name: getattr(self, name) for name in ("device", "threads", "seed", "time_inaccurate")}
+        return dict(flattened(groups | own))
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
         """The worker's share of the request; `name` is the folder's where it isn't the stage's."""
@@ -153,6 +193,15 @@ class RunConfig:
             task=self.task,
             packages=tuple(dict.fromkeys(name for spec in self.stages for name in spec.packages)),
         )
+
+
+def flattened(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each value that is no mapping, with its path, such as "model.options.base"."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", list(value) if isinstance(value, tuple) else value
 
 
 def job_document(job: Job) -> dict[str, object]:

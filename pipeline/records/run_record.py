@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile, SearchAsked
 from pipeline.records.machine import Environment, MeasuredPeaks
-from pipeline.records.run_settings import RunSettings
+from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
 
 SCHEMA_VERSION = 1  # stays 1 until the release
@@ -54,7 +53,6 @@ WarningCode = Literal[
     "processes alternated",
     "processor quota",
     "reference in doubt",
-    "refused",
     "resumed",
     "shared device",
     "slower at full load",
@@ -150,30 +148,13 @@ class Artefact:
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """How far a stage may be from fp32, and why so far."""
-
-    relative_l2: float
-    flipped_share: float
-    reason: str
-
-
-@dataclass(frozen=True)
 class StageRecord:
     """One stage of one run, whatever became of it."""
 
-    name: str
-    summary: str
-    adds: str  # what it adds to the rung before; empty outside a ladder
-    tolerance: Tolerance
-    options: dict[str, Any]  # what was asked for
-    target: str = ""  # import path of the module that built it
-    exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
-    any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
+    spec: StageSpec  # the stage as it ran, also where it is taken over from an earlier run
     status: Status = "failed"
     failure: FailureKind | None = None  # None where the stage is ok, or has not run
     reason: str = ""  # one line: why it isn't ok, or what is odd
-    legacy: bool = False
     description: str = ""  # what ran, in a line for a person
     execution: Execution | None = None  # what ran, as properties; None where the stage never answered
     net_layout: Order | None = None  # in which the stage took the net; None where it chose no layout
@@ -204,6 +185,11 @@ class StageRecord:
     log_tail: str = ""
 
     @property
+    def name(self) -> str:
+        """The name of the stage."""
+        return self.spec.name
+
+    @property
     def usable(self) -> bool:
         """Whether it may be ranked: right, and measured."""
         return self.status == "ok" and bool(self.pairs)
@@ -225,9 +211,7 @@ class RunRecord:
 
     started_at: str  # ISO 8601 with offset
     command: str  # what the user typed
-    preset: str
-    config: dict[str, Any]  # as composed, to be shown and compared; what is read stands in `settings`
-    settings: RunSettings = field(default_factory=RunSettings)
+    config: RunConfig
     environment: Environment | None = None
     measured_peaks: MeasuredPeaks | None = None
     reference: Reference | None = None
@@ -241,22 +225,17 @@ class RunRecord:
     warnings: list[RunWarning] = field(default_factory=list)
     code_sha256: str | None = None  # of the program's own sources
     data_sha256: str | None = None  # of the user's images and labels; None where they come with a package
+    winner: str | None = None  # the stage that the goal names; None where none is named, or the run has not finished
     seconds: float = 0.0  # wall time of the whole run
     finished: bool = False  # False in what an interrupted run leaves
     schema_version: int = SCHEMA_VERSION
 
     @property
     def batch_size(self) -> int:
-        """Images per call.
-
-        Raises:
-            ValueError: the request was refused, so that no batch size is known.
-        """
-        if self.settings.data.batch_size is None:
-            raise ValueError("this run's settings hold no batch size")
-        return self.settings.data.batch_size
+        """Images per call."""
+        return self.config.data.batch_size
 
     @property
     def words(self) -> Words:
         """What its data are called: images, or volumes."""
-        return words_for(self.reference.spatial_dims if self.reference else None, self.settings.data.name)
+        return words_for(self.reference.spatial_dims if self.reference else None, self.config.data.name)

@@ -71,8 +71,8 @@ def _headline(summary: RunSummary) -> str:
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
         return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
-    settings = summary.run.settings
-    apart = ", " if settings.model.trained and settings.task.has_masks else "; "
+    config = summary.run.config
+    apart = ", " if config.model.is_trained and config.task.has_masks else "; "
     named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
     return f"Use {named}: {_pace_told(summary, winner)}{apart}{_rightness(summary, winner)}"
 
@@ -92,8 +92,8 @@ def _only(summary: RunSummary) -> str:
 
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
-    accuracy, task = stage.stage.accuracy, summary.run.settings.task
-    if not summary.run.settings.model.trained and task.has_masks:
+    accuracy, task = stage.stage.accuracy, summary.run.config.task
+    if not summary.run.config.model.is_trained and task.has_masks:
         return not_judged(summary)
     if accuracy is None:
         return "its answer was not checked"
@@ -106,9 +106,9 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 
 def not_judged(summary: RunSummary) -> str:
     """Why masks aren't judged: random weights, or a net that may bring weights of its own, of which nobody says so."""
-    model = summary.run.settings.model
+    model = summary.run.config.model
     ours = not model.target or model.target.startswith("models.")
-    return NOT_JUDGED if ours or model.said_trained is False else NOBODY_SAYS
+    return NOT_JUDGED if ours or model.trained is False else NOBODY_SAYS
 
 
 def paragraph(summary: RunSummary) -> list[str]:
@@ -184,7 +184,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Time, ratios, pixels, memory and set-up."""
     base, shown, words = summary.baseline, chosen(summary), summary.run.words
     at_full_load = any(stage.sustained_seconds for stage in shown)
-    batch, scored = summary.run.settings.data.batch_size, all(mean_dice(stage) is not None for stage in shown)
+    batch, scored = summary.run.config.data.batch_size, all(mean_dice(stage) is not None for stage in shown)
     columns: list[Column[StageSummary]] = [
         Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text"),
         Column(
@@ -201,11 +201,11 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
             ),
         ),
     ]
-    task = summary.run.settings.task
+    task = summary.run.config.task
     for wanted in task_text.OF_TASK[task.name]:
         shown_as = figure(of_accuracy(wanted.read), wanted.text)
         columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
-    if summary.run.settings.model.trained and task.has_masks:
+    if summary.run.config.model.is_trained and task.has_masks:
         differs = f"share of {words.points} whose class differs from the fp32 net's"
         columns.append(Column(f"{words.points} that change", help=differs, cell=figure(_flipped, share)))
         columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []

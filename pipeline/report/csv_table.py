@@ -36,21 +36,21 @@ def columns(summary: RunSummary) -> list[StageColumn]:
     """The columns of every table of stages that have a name here, and what else a spreadsheet needs on each line."""
     run = summary.run
     device = run.environment.device_name if run.environment else None
-    batch = run.settings.data.batch_size
+    batch = run.config.data.batch_size
     packages = run.environment.packages if run.environment else {}
     return [
         *_named(stage_columns(headings_of(summary))),
         csv_only("status", lambda stage: stage.status),
         csv_only("reason", lambda stage: stage.stage.reason),
         csv_only("place", lambda stage: stage.place),
-        csv_only("objective", lambda _: run.settings.goal.objective),
+        csv_only("objective", lambda _: run.config.goal.objective),
         csv_only("objective_value", lambda stage: objective_text.value_of(summary, stage.name)),
         csv_only("constraints_missed", lambda stage: objective_text.missed(summary, stage.name)),
-        csv_only("accuracy_limits", lambda _: objective_text.asked(run.settings.accuracy)),
-        csv_only("legacy", lambda stage: stage.stage.legacy),
+        csv_only("accuracy_limits", lambda _: objective_text.asked(run.config.accuracy)),
+        csv_only("legacy", lambda stage: stage.stage.spec.legacy),
         csv_only("baseline", lambda _: summary.baseline),
         csv_only("ran", lambda stage: stage.stage.description),
-        csv_only("adds", lambda stage: stage.stage.adds),
+        csv_only("adds", lambda stage: stage.stage.spec.adds),
         csv_only("bottleneck", lambda stage: stage.bottleneck.kind if stage.seconds else None),
         *_named(bottleneck_section.columns(run.words)),
         *_named(bits_section.columns(summary)),
@@ -86,7 +86,7 @@ def _explaining(summary: RunSummary) -> list[StageColumn]:
 
 def _pricing(summary: RunSummary) -> list[StageColumn]:
     """What the tables of cost and of GPUs for a target say of a stage."""
-    price = capacity_section.price_column(summary.run.settings.report.gpu_hour_price)
+    price = capacity_section.price_column(summary.run.config.report.gpu_hour_price)
     fleet = [*capacity_section.columns(summary.run.words), price]
     return [
         *_rows(cost_section.columns(summary), costs(summary), lambda each: each.stage.name),

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
+from pipeline.records.codec import to_json
 from pipeline.report import answer, formatting, large_numbers, run_text, usage
 from pipeline.report.gallery import Gallery
 from pipeline.report.sections import accuracy_section, capacity_section, host_time_section, roofline_section
@@ -114,7 +115,7 @@ def page(summary: RunSummary, masks: Gallery | None = None, present: Present = k
             peaks=roofline_section.peaks_text(run),
             flops=host_time_section.flops_text(run),
             samples=run_text.samples_text(run),
-            config=json.dumps(run.config, indent=1, ensure_ascii=False, default=str),
+            config=json.dumps(to_json(run.config), indent=1, ensure_ascii=False),
         )
     )
 

@@ -84,12 +84,12 @@ def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
 
 
 def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
-    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
     if found is None:
         return None
-    if not summary.run.settings.task.has_masks:
+    if not summary.run.config.task.has_masks:
         return _value_error(summary, found, limit.relative_l2)
-    if not summary.run.settings.model.trained:
+    if not summary.run.config.model.is_trained:
         said = f"relative L2 of the logits (limit {significant(limit.relative_l2, 2)})"
         return Number(significant(found.relative_l2, 2), said, not_judged(summary))
     words = summary.run.words
@@ -99,7 +99,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
 
 def _value_error(summary: RunSummary, found: Accuracy, limit: float) -> Number:
     """The error of answers that are no masks."""
-    task, count = summary.run.settings.task, f"on {summary.run.words.counted(found.images)}, against fp32"
+    task, count = summary.run.config.task, f"on {summary.run.words.counted(found.images)}, against fp32"
     one_call = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit, 2)})"
     if task.name == "regression":
         return Number(f"{task_text.decibels(psnr(found))} dB", f"PSNR; {one_call}", count)

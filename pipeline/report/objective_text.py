@@ -50,7 +50,7 @@ BASES: dict[Objective, str] = {
 
 def title(summary: RunSummary) -> str:
     """What the winner was to have the least of, or the most."""
-    return summary.run.words.put_into(TITLES[summary.run.settings.goal.objective])
+    return summary.run.words.put_into(TITLES[summary.run.config.goal.objective])
 
 
 def shown(name: FigureName, value: float | None, words: Words) -> str:
@@ -118,7 +118,7 @@ def no_winner(summary: RunSummary) -> str:
 
 def _none_is_accurate(summary: RunSummary) -> str:
     """The headline where the limits of accuracy leave nothing but the baselines, with the stage that misses least."""
-    limits, found = summary.run.settings.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
+    limits, found = summary.run.config.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
     if not found or any(stage.name not in (summary.baseline, EAGER) for stage in summary.ranked):
         return ""
     nearest = min(found, key=lambda stage: limits.excess(stage.stage.accuracy) if stage.stage.accuracy else math.inf)
@@ -143,7 +143,7 @@ def best_by(summary: RunSummary) -> str:
 
 def better(summary: RunSummary) -> str:
     """What no other stage does where the baseline is the best one."""
-    return BETTER[summary.run.settings.goal.objective]
+    return BETTER[summary.run.config.goal.objective]
 
 
 def kept(summary: RunSummary) -> str:
@@ -155,7 +155,7 @@ def kept(summary: RunSummary) -> str:
     if (found := summary.winner.stage.accuracy) and summary.winner.name != summary.baseline:
         said += [
             _limit_kept(name, limit, found, summary.run.words)
-            for name, limit in summary.run.settings.accuracy.asked.items()
+            for name, limit in summary.run.config.accuracy.asked.items()
         ]
     return "".join(f"; {each}" for each in said)
 
@@ -202,4 +202,4 @@ def _refused(summary: RunSummary) -> list[str]:
     count = sum(by_limit(stage.stage) for stage in summary.stages)
     if not count:
         return []
-    return [f"{plural(count, 'stage')} missed what was asked of the answer ({asked(summary.run.settings.accuracy)})."]
+    return [f"{plural(count, 'stage')} missed what was asked of the answer ({asked(summary.run.config.accuracy)})."]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,17 @@ import yaml
 
 from pipeline.analysis.rejudged import rejudged
 from pipeline.config.conversion import converted
-from pipeline.config.goal_request import ReportKnobs, read_accuracy, read_goal
+from pipeline.config.goal_request import read_accuracy, read_goal
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records.codec import to_json
 from pipeline.records.goals import OF_TASK, Goal
+from pipeline.records.request import ReportTargets
 from pipeline.records.run_record import RunRecord
 
 GOAL_KEYS = ("objective", "subject_to")
 ACCURACY_KEYS = tuple(f"accuracy.{name}" for names in OF_TASK.values() for name in names)
-KEYS = (*(f"report.{name}" for name in ReportKnobs.__struct_fields__), *GOAL_KEYS, *ACCURACY_KEYS)
+REPORT_KEYS = tuple(part.name for part in fields(ReportTargets))
+KEYS = (*(f"report.{name}" for name in REPORT_KEYS), *GOAL_KEYS, *ACCURACY_KEYS)
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,16 @@ class Asked:
         Raises:
             RequestError: what this run can't tell, such as a drop of Dice without labels.
         """
-        settings = run.settings
-        report = replace(settings.report, **self.report)
-        goal = _goal(settings.goal, self.goal, report.gpu_hour_price)
-        run = replace(run, settings=replace(settings, report=report, goal=goal))
+        config = run.config
+        report = replace(config.report, **self.report)
+        goal = _goal(config.goal, self.goal, report.gpu_hour_price)
+        run = replace(run, config=replace(config, report=report, goal=goal))
         if not self.accuracy:
             return run
         judged = [stage.accuracy for stage in run.stages if stage.accuracy]
         labelled = any(found.dice or found.truth_psnr is not None for found in judged)
-        limits = {**to_json(settings.accuracy), **self.accuracy}
-        return rejudged(run, read_accuracy(limits, labelled, settings.model.trained, settings.task.name))
+        limits = {**to_json(config.accuracy), **self.accuracy}
+        return rejudged(run, read_accuracy(limits, labelled, config.model.is_trained, config.task.name))
 
 
 def _goal(own: Goal, asked: dict[str, Any], price: float | None) -> Goal:
@@ -68,7 +70,7 @@ def split(arguments: Sequence[str]) -> tuple[list[Path], Asked]:
             raise RequestError(f"{key}: not a key of the report; {nearest(key, KEYS)}")
         group, _, name = key.rpartition(".")
         getattr(asked, group or "goal")[name] = _value(key, text)
-    converted(asked.report, ReportKnobs, "report")
+    converted(asked.report, ReportTargets, "report")
     _goal(Goal(), {key: value for key, value in asked.goal.items() if value != "cost"}, price=0.0)
     return [Path(word) for word in arguments if word not in overrides], asked
 

@@ -42,9 +42,9 @@ class Machine:
 
 def machine(run: RunRecord) -> Machine:
     """The device, the preset, the work and the versions of a run."""
-    data, found = run.settings.data, run.environment
-    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data.name, data.image_size, data.depth)}"
-    preset = f"preset {run.preset}{of_a_cpu(run) if run.preset == 'cpu' else ''}"
+    data, found = run.config.data, run.environment
+    shape = f"{net_name(run)}, batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
+    preset = f"preset {run.config.preset}{of_a_cpu(run) if run.config.preset == 'cpu' else ''}"
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     where = (
@@ -55,7 +55,7 @@ def machine(run: RunRecord) -> Machine:
 
 def of_a_cpu(run: RunRecord) -> str:
     """What the preset for CPUs made smaller, of what isn't the user's own."""
-    own_net, own_images = run.settings.model.name != LAPTOPS_NET, run.settings.data.name not in OWN_IMAGES
+    own_net, own_images = run.config.model.name != LAPTOPS_NET, run.config.data.name not in OWN_IMAGES
     parts = (("net", own_net), (run.words.sample, own_images))
     smaller = " and ".join(part for part, own in parts if not own)
     return f": a smaller {smaller}, because no GPU was used; {NO_GPU}" if smaller else f": no GPU was used; {NO_GPU}"
@@ -72,7 +72,7 @@ def inputs_at(name: str, size: int | None, depth: int | None) -> str:
 
 def net_name(run: RunRecord) -> str:
     """The net's name; of a library's with the net of it that was chosen, of one only called "custom" its class."""
-    model = run.settings.model
+    model = run.config.model
     if model.file:
         return clean(PurePath(model.file).name)
     options = model.options

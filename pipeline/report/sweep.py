@@ -51,7 +51,7 @@ def job_columns(words: Words) -> list[Column[Entry]]:
 
 def summary_table(jobs: Sequence[Job]) -> Table:
     """Every stage of every job: the sweep's columns, and those of the ladder."""
-    tasks = {job.summary.run.settings.task.name for job in jobs if job.summary}
+    tasks = {job.summary.run.config.task.name for job in jobs if job.summary}
     words = words_of(jobs)
     named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
     own, shown = job_columns(words), shown_in("sweep", stage_columns(named))
@@ -74,13 +74,13 @@ def _status(entry: Entry) -> Cell:
 
 
 def _batch(entry: Entry) -> int | None:
-    return entry.summary.run.settings.data.batch_size if entry.summary else None
+    return entry.summary.run.config.data.batch_size if entry.summary else None
 
 
 def _size(entry: Entry) -> Cell:
     if entry.summary is None:
         return Cell(NOTHING)
-    size = entry.summary.run.settings.data.image_size
+    size = entry.summary.run.config.data.size
     return Cell(str(size or "own"), size)
 
 
@@ -187,6 +187,6 @@ def sweep_csv(jobs: Sequence[Job]) -> str:
             continue
         if not rows:
             rows.append(["job", "size", *csv_table.header(job.summary)])
-        size = job.summary.run.settings.data.image_size
+        size = job.summary.run.config.data.size
         rows += [[job.name, size, *line] for line in csv_table.lines(job.summary)]
     return csv_table.written(rows)

@@ -52,14 +52,14 @@ def tracked(summary: RunSummary, folder: Path) -> Tracked:
 def params_of(summary: RunSummary) -> dict[str, str]:
     """What was asked, where it ran, and the winner; what isn't known is left out."""
     run = summary.run
-    model, data, there = run.settings.model, run.settings.data, run.environment
+    model, data, there = run.config.model, run.config.data, run.environment
     known = {
         "model": model.target,
         "checkpoint": model.checkpoint,
         "data": data.path or data.name,
-        "image_size": data.image_size,
+        "image_size": data.size,
         "batch_size": data.batch_size,
-        "preset": run.preset,
+        "preset": run.config.preset,
         "baseline": summary.baseline,
         "winner": summary.ranking.winner,
         "weights_sha256": run.reference and run.reference.weights_sha256,

@@ -43,12 +43,12 @@ def usage(summary: RunSummary, stage: StageSummary) -> Usage:
     """The lines for one stage, and the command that exports it, where it has a form outside this project."""
     record = stage.stage
     command = f"python -m pipeline.export RUN --stage {clean(stage.name)} --to DIR"
-    if record.exports and (why := _beyond_lines(record)):
+    if record.spec.exports and (why := _beyond_lines(record)):
         return Usage(why, "", command, "sh")
     found = _in_words(_lines(summary, stage), summary)
     if record.net_layout == "NCHW":
         found = replace(found, code=as_it_lies(found.code))
-    if not record.exports:
+    if not record.spec.exports:
         return found
     return replace(found, code=f"{found.code}\n# {command}  packs what runs without this project")
 
@@ -57,7 +57,7 @@ def _beyond_lines(record: StageRecord) -> str:
     """Why no lines for one's own net do what the stage did; empty where they do, or it leaves a file."""
     if record.execution and record.execution.casts_own_values:
         return CASTS
-    keeps = record.target.endswith(".half") and isinstance(record.options.get("keep_fp32"), list)
+    keeps = record.spec.target.endswith(".half") and isinstance(record.spec.options.get("keep_fp32"), list)
     return KEPT if keeps else ""
 
 
@@ -76,18 +76,18 @@ def as_it_lies(code: str) -> str:
 
 def _in_words(found: Usage, summary: RunSummary) -> Usage:
     """The lines for what the net answers with, and for all of its inputs, which else are images and masks."""
-    settings = summary.run.settings
+    config = summary.run.config
     code = found.code
     if one_channel(summary.run):
-        code = code.replace(".argmax(1)", "[:, 0] > 0" if settings.task.has_masks else "")
-    if not settings.task.has_masks:
+        code = code.replace(".argmax(1)", "[:, 0] > 0" if config.task.has_masks else "")
+    if not config.task.has_masks:
         code = code.replace("masks = ", "answer = ").replace(".argmax(1)", "")
         code = code.replace("logits = ", "answer = ").replace("the answer is in logits", "it is in answer")
     lead = found.lead
-    if settings.data.name == OF_VOLUMES:
+    if config.data.name == OF_VOLUMES:
         code = code.replace(CHANNELS_LAST, f"{CHANNELS_LAST}_3d").replace("channels, ", "channels, depth, ")
-    if settings.data.name == OF_TENSORS:
-        inputs = ", ".join(settings.data.inputs) or "one tensor for each input, in the order of its forward"
+    if config.data.name == OF_TENSORS:
+        inputs = ", ".join(config.data.inputs) or "one tensor for each input, in the order of its forward"
         code, lead = (
             f"{code}\n# batch stands for the net's inputs: {inputs}",
             lead.replace(f"{summary.run.words.samples} as it", "inputs as it"),
@@ -112,7 +112,7 @@ def _lines(summary: RunSummary, stage: StageSummary) -> Usage:
 
 
 def _rewritten(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
-    size, batch = summary.run.settings.data.image_size or "height", summary.run.settings.data.batch_size
+    size, batch = summary.run.config.data.size or "height", summary.run.config.data.batch_size
     side = f"{size}, {size}" if isinstance(size, int) else "height, width"
     return "\n".join(
         [
@@ -145,7 +145,7 @@ def _torchscript(record: StageRecord, file: Artefact, _: RunSummary) -> str:
 
 
 def _package(_: StageRecord, file: Artefact, summary: RunSummary) -> str:
-    size, batch = summary.run.settings.data.image_size or "height, width", summary.run.settings.data.batch_size
+    size, batch = summary.run.config.data.size or "height, width", summary.run.config.data.batch_size
     side = f"{size}, {size}" if isinstance(size, int) else size
     lines = ["import torch", f'net = torch._inductor.aoti_load_package("RUN/{file.path}")']
     return "\n".join(
@@ -206,7 +206,7 @@ def _half(record: StageRecord, _: RunSummary, between: str = "") -> str:
 
 
 def _compiled(record: StageRecord, summary: RunSummary) -> str:
-    mode = clean(record.options.get("mode", "default"))
+    mode = clean(record.spec.options.get("mode", "default"))
     asked = mode if re.fullmatch(r"[a-z-]+", mode) else "default"
     return _half(record, summary, f'net = torch.compile(net, mode="{asked}")')
 

@@ -26,7 +26,7 @@ def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
 def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
     """Why the stage's times can't be, in one line; empty where they can, or where nobody knows."""
     peaks, net = run.measured_peaks, run.reference
-    if peaks is None or net is None or not peaks.tflops or run.settings.data.batch_size is None:
+    if peaks is None or net is None or not peaks.tflops:
         return ""
     name, tflops = max(peaks.tflops.items(), key=lambda peak: peak[1])
     flops = net.flops_per_image * run.batch_size

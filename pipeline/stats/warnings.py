@@ -153,9 +153,9 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
 
     cuDNN's heuristics choose FFT algorithms for some fp32 convolutions; ratios to such a baseline flatter every stage.
     """
-    if run.environment is None or not is_cuda(run.environment.device) or run.settings.data.batch_size is None:
+    if run.environment is None or not is_cuda(run.environment.device):
         return None
-    found = [text for text in (_grows(stage, run.settings.data.batch_size, run.words), _transforms(stage)) if text]
+    found = [text for text in (_grows(stage, run.batch_size, run.words), _transforms(stage)) if text]
     if not found:
         return None
     remedy = "compare with autocast, or try torch.backends.cudnn.benchmark=True, which times the algorithms"

@@ -20,7 +20,7 @@ from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_devic
 from pipeline.protocol import TakeSample
 from pipeline.records.plan import Phase
 from pipeline.records.request import REFERENCE_FIRST, Job
-from pipeline.records.run_record import RunWarning
+from pipeline.records.run_record import Order, RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
 from pipeline.worker import host_path, mask_images, net_contract, reference, workload
@@ -90,8 +90,12 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         reporter.report(**late.fields)
 
 
-def prepare(job: Job) -> Bench:
-    """The bench with the job's net and images; the device is the one that was asked for.
+def prepare(job: Job, layout: Order | None = None) -> Bench:
+    """Return the bench with the job's net and images, on the device that was asked for.
+
+    Args:
+        job: from the request, or from the record of a finished run.
+        layout: in which the stage took the net in a finished run; None lets the stage choose.
 
     Raises:
         DeviceError: torch is a build for another vendor's GPUs.
@@ -107,7 +111,7 @@ def prepare(job: Job) -> Bench:
     context_bytes = memory_use.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     look = first_look if job.role == "reference" else workload.no_look
-    return Bench(job, workload.load(job, cache_bytes(device), look), context_bytes)
+    return Bench(job, workload.load(job, cache_bytes(device), look).taken_in(layout), context_bytes)
 
 
 def describe_run(bench: Bench, reporter: Reporter) -> None:

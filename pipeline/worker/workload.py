@@ -28,7 +28,6 @@ from pipeline.errors import ImageError, ModelError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
 from pipeline.inputs.volume_files import values_in_volumes
 from pipeline.records.request import DataSpec, Job, ModelSpec
-from pipeline.records.run_settings import ModelSettings
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.calibration_share import share_of
 from pipeline.worker.guard import changes, process_state
@@ -112,7 +111,7 @@ def net_of(job: Job) -> nn.Module:
     return net_of_spec(job.model, job.seed)
 
 
-def net_of_spec(asked: ModelSpec | ModelSettings, seed: int) -> nn.Module:
+def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
     """A net as a request or a record names it, on the CPU; errors as of `net_of`.
 
     Raises:

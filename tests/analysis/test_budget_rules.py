@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from pipeline.analysis.recommendations.budget_rules import lower_the_budget, spend_the_budget
 from pipeline.analysis.recommendations.rules import recommendations
 from pipeline.analysis.summary import RunSummary
-from pipeline.records.goals import AccuracyLimits
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import AccuracyLimits, Tolerance
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.sections.recommendation_section import worded
+from tests.made_up_request import changed as adjusted
 from tests.report import made_up_run as made_up
 
 CHOSEN = Calibration(ImageSet(32, []), ImageSet(24, []), choice_apart=True, apart=True, kept=["encoder.0", "head"])
@@ -39,11 +39,11 @@ def run_of(
             return stage
         accuracy = replace(stage.accuracy, flipped_share=changed, relative_l2=off)
         given = {"tolerance": Tolerance(6e-2, 1e-3, ""), "options": options, "calibration": calibration}
-        return replace(stage, accuracy=accuracy, **given, **fields)
+        return adjusted(stage, accuracy=accuracy, **given, **fields)
 
-    model = replace(run.settings.model, said_trained=trained)
-    settings = replace(run.settings, accuracy=asked, model=model)
-    return made_up.summary(replace(run, settings=settings, stages=[made(stage) for stage in run.stages]))
+    model = replace(run.config.model, trained=trained)
+    settings = replace(run.config, accuracy=asked, model=model)
+    return made_up.summary(replace(run, config=settings, stages=[made(stage) for stage in run.stages]))
 
 
 def test_room_under_the_limit_is_offered() -> None:
@@ -133,8 +133,8 @@ def test_the_command_is_the_users_own_but_for_the_budget(typed: str, key: str) -
     """A ladder's rung keeps its ladder, and options that were typed stay."""
     run = run_of(4.8e-4).run
     with initialize_config_dir(str(CONF), version_base=None):
-        config = OmegaConf.to_object(compose("config", overrides=typed.split()))
-        stages = [replace(stage, name="fp8") if stage.name == "compile" else stage for stage in run.stages]
+        config = replace(run.config, ladder="rungs" in compose("config", overrides=typed.split()).stage)
+        stages = [adjusted(stage, name="fp8") if stage.name == "compile" else stage for stage in run.stages]
         asked_so: dict[str, Any] = {"command": f"python -m pipeline {typed}", "config": config}
         found = made_up.summary(replace(run, stages=stages, **asked_so))
         assert found.winner is not None

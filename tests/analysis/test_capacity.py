@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 from pipeline.analysis import capacity
 from pipeline.analysis.capacity import Service, Target, fleet, measured, simulate, sojourns
 from pipeline.config.conversion import converted
-from pipeline.config.goal_request import ReportKnobs
 from pipeline.config.load import read
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
+from pipeline.records.request import ReportTargets
 from pipeline.records.run_record import RunRecord
 from pipeline.report.redraw_command import main
 from pipeline.report.sections.capacity_section import note, section
@@ -193,7 +193,7 @@ def test_copies_count_where_they_were_measured() -> None:
 def test_wrong_value_is_refused(value: object) -> None:
     """Neither a number above 0 nor null."""
     with pytest.raises(RequestError, match=r"report\.target_p99_ms="):
-        converted({"target_p99_ms": value}, ReportKnobs, "report")
+        converted({"target_p99_ms": value}, ReportTargets, "report")
 
 
 @pytest.mark.parametrize("knob", ["target_p99_ms=-1", "target_images_per_second=0", "gpu_hour_price=cheap"])
@@ -207,7 +207,7 @@ def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
 
 def test_right_values_are_taken() -> None:
     """Null is no target, and a device may cost nothing."""
-    converted({"target_p99_ms": None, "target_images_per_second": 3, "gpu_hour_price": 0}, ReportKnobs, "report")
+    converted({"target_p99_ms": None, "target_images_per_second": 3, "gpu_hour_price": 0}, ReportTargets, "report")
 
 
 @pytest.mark.usefixtures("short_simulations")

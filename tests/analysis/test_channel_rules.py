@@ -161,7 +161,7 @@ def test_a_processor_has_no_tensor_cores() -> None:
 
 def test_the_first_layers_channels_need_no_size() -> None:
     """They are on record, also where images have sizes of their own; else the size tells them."""
-    folder = {"name": "folder", "image_size": None}
+    folder = {"name": "folder", "size": None}
     assert first_channels(made_up.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
     known = run_of(EVEN)
     assert first_channels(made_up.summary(made_up.with_settings(known, data=folder))) == 3

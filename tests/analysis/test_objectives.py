@@ -29,7 +29,7 @@ def wanted(objective: str = "throughput", *bounds: str, run: RunRecord | None = 
     """The made-up run, a few stages of it, as asked."""
     whole = run or replace(made_up.run(stages=STAGES), aa_pairs=made_up.run().aa_pairs[:1])
     goal = read_goal(objective, list(bounds), 3.5)
-    whole = replace(whole, settings=replace(whole.settings, goal=goal))
+    whole = replace(whole, config=replace(whole.config, goal=goal))
     return summarize(rejudged(whole, AccuracyLimits(**limits)) if limits else whole)
 
 

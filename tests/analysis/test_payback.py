@@ -7,9 +7,10 @@ import pytest
 from pipeline.analysis.cost import costs
 from pipeline.analysis.payback import Line, best_at, break_even, change_overs
 from pipeline.analysis.summary import summarize
-from pipeline.records.run_settings import MeasureSettings
+from pipeline.records.plan import Plan
 from pipeline.report.sections.cost_section import cost_text
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
+from tests.made_up_request import asked
 from tests.report import made_up_run as made_up
 
 BASELINE = Line("eager", 1.0, 0.002)
@@ -71,7 +72,8 @@ def test_of_a_run_it_uses_paces_and_set_up() -> None:
 
 def test_of_what_is_not_resolved_nothing_is_said() -> None:
     """No winner, no payback, no best stage; the reasons are data, and the command measures longer."""
-    found = summarize(run_record([stage_record("compile", wide_pair(1.1))]))
+    short = asked(plan=Plan(sampling_seconds=6.0))
+    found = summarize(run_record([stage_record("compile", wide_pair(1.1))], config=short))
     (stage,) = found.stages
     assert (stage.break_even, stage.break_even_doubt) == (None, "not resolved")
     assert (found.winner, found.change_overs, found.doubt) == (None, [], "not resolved")
@@ -88,7 +90,7 @@ def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds
     """A GPU's blocks take longer: what is thorough on a CPU isn't there."""
     run = run_record([stage_record("compile", wide_pair(1.1))])
     run = replace(run, environment=replace(made_up.environment(), device=device))
-    found = summarize(replace(run, settings=replace(run.settings, measure=MeasureSettings(seconds, 1))))
+    found = summarize(replace(run, config=replace(run.config, plan=Plan(sampling_seconds=seconds))))
     assert found.measure_again.endswith(f"={asked}")
 
 

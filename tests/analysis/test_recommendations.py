@@ -20,6 +20,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, recommendation_texts, worded
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -29,7 +30,7 @@ Rule = Callable[[Any, StageSummary], Recommendation | None]
 def run_with(winner: dict[str, Any] | None = None, **fields: Any) -> RunRecord:
     """The made-up run with the winner's record changed; compile wins there, with onnxruntime beside it."""
     whole = made_up.run(**fields)
-    stages = [replace(stage, **(winner or {})) if stage.name == "compile" else stage for stage in whole.stages]
+    stages = [changed(stage, **(winner or {})) if stage.name == "compile" else stage for stage in whole.stages]
     return replace(whole, stages=stages)
 
 
@@ -45,7 +46,7 @@ def unresolved() -> RunRecord:
     near = made_up.stage(
         "half", 1.03, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (seconds, seconds / 1.03), blocks=4)]
     )
-    return made_up.with_settings(made_up.run(stages=[near]), measure={"sampling_seconds": 6.0})
+    return made_up.with_settings(made_up.run(stages=[near]), plan={"sampling_seconds": 6.0})
 
 
 RECOMPILED = CompileFacts(recompile_reasons=["size mismatch"] * 3)
@@ -58,7 +59,7 @@ IDLING: dict[str, Any] = {  # of the 7.55 ms that compile takes
 def half_wins(**fields: Any) -> RunRecord:
     """Only eager and half, which shows its layers, with half's record changed."""
     stages = made_up.run().stages
-    return made_up.run(stages=[stages[0], replace(stages[4], **fields)])
+    return made_up.run(stages=[stages[0], changed(stages[4], **fields)])
 
 
 def bytes_bound(precision: Precision) -> RunRecord:
@@ -165,7 +166,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "far from full": (on_bounds.try_fp8, half_wins()),
     "wide image": (
         on_bounds.mind_the_first_layer,
-        made_up.with_settings(half_wins(), data={"image_size": 256}),
+        made_up.with_settings(half_wins(), data={"size": 256}),
     ),
     "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (

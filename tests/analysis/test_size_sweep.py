@@ -10,11 +10,13 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweeps import Line, Point, lines, padding, read_jobs
 from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, SearchAsked, SearchCount
+from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.records.samples import WarmUp
 from pipeline.report.sections.size_sweep_section import label, padding_texts, searches_text, section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 PER_CALL = {256: 0.002, 384: 0.0045, 512: 0.008}  # seconds
@@ -36,8 +38,8 @@ def quick(size: int) -> StageRecord:
 
 def job(size: int | None, *stages: StageRecord, batch: int = 8, **config: Any) -> RunSummary:
     whole = made_up.run(stages=list(stages))
-    whole = replace(whole, config={**whole.config, **config})
-    return made_up.summary(made_up.with_settings(whole, data={"image_size": size, "batch_size": batch}))
+    whole = replace(whole, config=replace(whole.config, **config))
+    return made_up.summary(made_up.with_settings(whole, data={"size": size, "batch_size": batch}))
 
 
 def sweep() -> list[RunSummary]:
@@ -215,7 +217,7 @@ def test_two_settings_are_two_lines() -> None:
     assert [label(line) for line in lines(modes)] == ["compile, mode default", "compile, mode max-autotune"]
     batches = [job(size, compiled(size), batch=batch) for size in (256, 512) for batch in (1, 8)]
     assert [label(line) for line in lines(batches)] == ["compile, batch 1", "compile, batch 8"]
-    nets = [job(size, compiled(size), model={"name": net}) for size in (256, 512) for net in ("unet", "unet_small")]
+    nets = [job(size, compiled(size), model=ModelSpec(net)) for size in (256, 512) for net in ("unet", "unet_small")]
     assert [label(line) for line in lines(nets)] == ["compile, model.name unet", "compile, model.name unet_small"]
 
 
@@ -259,6 +261,6 @@ def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
 
 def test_label_holds_no_markup_of_a_record() -> None:
     """Names from a record are cleaned before they are shown."""
-    runs = [job(size, replace(compiled(size), name=made_up.HOSTILE)) for size in (256, 512)]
+    runs = [job(size, changed(compiled(size), name=made_up.HOSTILE)) for size in (256, 512)]
     assert "\x1b" not in label(lines(runs)[0])
     assert section(runs) is not None

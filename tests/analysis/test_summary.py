@@ -41,7 +41,7 @@ def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> N
     """For the job's own report and for the sweep's."""
     for number, size in enumerate((256, 512)):
         (tmp_path / str(number)).mkdir()
-        codec.save(made_up.with_settings(small, data={"image_size": size}), tmp_path / str(number))
+        codec.save(made_up.with_settings(small, data={"size": size}), tmp_path / str(number))
     with patch.object(sweeps, "summarize", wraps=summarize) as computed:
         assert main([str(tmp_path)]) == 0
     assert computed.call_count == 2

@@ -11,6 +11,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import INDUCTOR, Execution, RunRecord
 from tests.analysis.test_recommendations import IDLING, bytes_bound, half_wins, layout_bound
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 
@@ -46,8 +47,8 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
     """The run with its last stage, which wins, called as no stage of the project is, and run like this."""
     *others, last = run.stages
     assert last.execution is not None
-    options = ran.pop("options", last.options)
-    mine = replace(last, name="mine", options=options, execution=replace(last.execution, **ran))
+    options = ran.pop("options", last.spec.options)
+    mine = changed(last, name="mine", options=options, execution=replace(last.execution, **ran))
     found = made_up.summary(replace(run, stages=[*others, mine], baseline="mine" if not others else run.baseline))
     assert found.winner is not None
     assert found.winner.name == "mine"

@@ -31,9 +31,10 @@ from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
+from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Plan
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig, StageSpec
-from pipeline.records.run_record import RunRecord, Tolerance
+from pipeline.records.run_record import RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTLED_BYTES, SETTLED_SECONDS = 512 * 2**20, 10.0  # a GPU's used memory after a process's end against before it
@@ -211,8 +212,9 @@ def whole_run(bench: Bench) -> Row:
 
     def make() -> str:
         stages = (bench.spec("memory", deed="memory", after_calls=14), bench.spec("eager"))
-        blank = RunRecord("2026-01-01T00:00:00+00:00", "a benchmark of faults", "smoke", {})
-        record = run_ladder(bench.config(*stages), bench.folder / "run", blank, Silence())
+        config = bench.config(*stages)
+        blank = RunRecord("2026-01-01T00:00:00+00:00", "a benchmark of faults", config)
+        record = run_ladder(config, bench.folder / "run", blank, Silence())
         said = [f"{stage.name} {stage.failure or stage.status}" for stage in record.stages]
         estimate = record.stages[0].memory_shortage
         batch = f"largest batch {estimate.largest_batch}" if estimate else "no figures"

@@ -25,9 +25,8 @@ from pipeline.config.request_error import RequestError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
 from pipeline.records.elsewhere import elsewhere
-from pipeline.records.request import RunConfig
+from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import RunRecord
-from pipeline.records.run_settings import DataSettings
 from pipeline.report import comparison
 from pipeline.report import redraw_command as report
 from pipeline.report.write import write_report
@@ -295,8 +294,8 @@ def test_a_line_is_as_wide_as_can_be_written(columns: str, width: int, monkeypat
 def test_a_hostile_neighbour_spoils_no_report(tmp_path: Path) -> None:
     """A record beside the run's own, of the right types and without sense, or none at all."""
     for name, run in (("now", MEASURED), ("then", replace(MEASURED, started_at="0", finished=True))):
-        settings = replace(run.settings, data=DataSettings(batch_size=2))
-        codec.save(replace(run, settings=settings), tmp_path / name)
+        settings = replace(run.config, data=DataSpec("samples", batch_size=2))
+        codec.save(replace(run, config=settings), tmp_path / name)
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "results.json").write_text("[" * 100_000)
     assert report.main([str(tmp_path / "now")]) == 0

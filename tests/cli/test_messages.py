@@ -73,9 +73,7 @@ def test_a_preset_that_lacks_its_name_is_told(words: list[str], tmp_path: Path, 
     file.write_text("# @package _global_\nseed: 1\n")
     folders = [f"hydra.run.dir={tmp_path}/run", f"hydra.sweep.dir={tmp_path}/sweep"]
     done = ask(*words, "--config-dir", str(tmp_path), "preset=mine", "stage=eager", *folders)
-    assert {line for line in done.stderr.splitlines() if line.startswith("error: ")} == {
-        "error: preset: not set"
-    }
+    assert {line for line in done.stderr.splitlines() if line.startswith("error: ")} == {"error: preset: not set"}
     assert done.returncode == (1 if words else 2)
     assert (tmp_path / "sweep" / "report.md").is_file() == bool(words)
 

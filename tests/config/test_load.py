@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from pipeline.config.load import read
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.records.request import RunConfig
-from pipeline.records.run_settings import settings_of
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -270,11 +269,9 @@ def test_nearest_lists_all_where_none_is_alike() -> None:
 
 
 def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
-    """Else a checkpoint says so; the record's settings read the same words."""
+    """Else a checkpoint says so."""
     for words, trained in (([], True), (["model.trained=false"], False), (["model.checkpoint=null"], False)):
         config = composed("preset=cpu", "stage=eager", *words)
         assert asked(config).model.is_trained is trained
-        assert settings_of(config).model.trained is trained
     brought = composed("preset=cpu", "stage=eager", "model.checkpoint=null", "model.trained=true")
     assert asked(brought).model.is_trained
-    assert settings_of(brought).model.trained

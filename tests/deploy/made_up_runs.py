@@ -14,10 +14,11 @@ from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
+from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.input_nets import Volumes
+from tests.made_up_request import asked
 from tests.report import made_up_run as made_up
 from tests.stage_files import declared
 
@@ -45,23 +46,11 @@ def weights(folder: Path, seed: int = 0) -> Path:
 
 def stages() -> list[StageRecord]:
     """One that wins, the baseline, one that failed, and one for images of one size alone."""
-    half = replace(
-        stage_record("half", steady_pair(2.0, b="half")), target="pipeline.stages.half", options={}, **declared("half")
+    half, eager, frozen = (
+        stage_record(name, steady_pair(ratio, b=name), target=f"pipeline.stages.{name}", options={}, **declared(name))
+        for name, ratio in (("half", 2.0), ("eager", 1.0), ("torchscript", 1.0))
     )
-    eager = replace(
-        stage_record("eager", steady_pair(1.0, b="eager")),
-        target="pipeline.stages.eager",
-        options={},
-        **declared("eager"),
-    )
-    failed = replace(stage_record("fp8", steady_pair(3.0, b="fp8")), status="failed", reason="no such GPU", pairs=[])
-    frozen = replace(
-        eager,
-        name="torchscript",
-        target="pipeline.stages.torchscript",
-        **declared("torchscript"),
-        pairs=[steady_pair(1.0, b="torchscript")],
-    )
+    failed = stage_record("fp8", None, status="failed", reason="no such GPU")
     return [eager, half, failed, frozen]
 
 
@@ -72,9 +61,9 @@ def write_run(folder: Path, contract: InputContract | None = None) -> Path:
     contract = contract or InputContract()
     for number in range(4):
         write_image(images / f"{number}.png", SIZE, SIZE, contract.channels, number)
-    model = ModelSettings("tiny", "models.unet.UNet", OPTIONS, str(checkpoint))
-    data = DataSettings("folder", str(images), None, SIZE, BATCH, contract)
-    return write_record(folder, RunSettings(model, data))
+    model = ModelSpec("tiny", "models.unet.UNet", OPTIONS, str(checkpoint))
+    data = DataSpec("folder", str(images), None, SIZE, BATCH, 3, contract)
+    return write_record(folder, asked(model=model, data=data))
 
 
 def write_volumes_run(folder: Path, channels: int = 1) -> Path:
@@ -84,20 +73,19 @@ def write_volumes_run(folder: Path, channels: int = 1) -> Path:
     np.save(scans / "a.npy", np.random.default_rng(0).normal(size=(8, 8, 8, channels)).astype(np.float32))
     torch.manual_seed(0)
     save_file(Volumes(channels).state_dict(), checkpoint)
-    model = ModelSettings("tiny", "tests.input_nets.Volumes", {"channels": channels}, str(checkpoint))
-    data = DataSettings("volume", str(scans), None, 8, 1, InputContract(channels, "zscore", (), (), 1.0))
-    return write_record(folder, RunSettings(model, data))
+    model = ModelSpec("tiny", "tests.input_nets.Volumes", {"channels": channels}, str(checkpoint))
+    data = DataSpec("volume", str(scans), None, 8, 1, 3, InputContract(channels, "zscore", (), (), 1.0))
+    return write_record(folder, asked(model=model, data=data))
 
 
-def write_record(folder: Path, settings: RunSettings) -> Path:
-    """The folder of a run with these settings."""
-    checkpoint = str(settings.model.checkpoint)
+def write_record(folder: Path, config: RunConfig) -> Path:
+    """The folder of a run of this request."""
+    checkpoint = str(config.model.checkpoint)
     run = run_record(stages(), environment=replace(made_up.environment(), device="cpu"))
     reference = replace(made_up.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
     record: RunRecord = replace(
         run,
-        settings=settings,
-        config={"seed": 0, "threads": 1, "data": {"batches": 3}},
+        config=config,
         reference=reference,
         code_sha256=code_digest(),
     )

@@ -9,9 +9,11 @@ from models.checkpoint import digest
 from models.checkpoint import save as save_weights
 from pipeline.records import codec
 from pipeline.records.content_digest import file_digest
+from pipeline.records.goals import Tolerance
 from pipeline.records.machine import Environment
-from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord, Tolerance
-from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
+from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord
+from tests.made_up_request import asked, changed, spec
 from tests.report.made_up_run import pair
 from tests.stage_files import declared
 
@@ -25,13 +27,13 @@ MACHINE = Environment(
 
 def stage(name: str, target: str = "", **fields: Any) -> StageRecord:
     """A stage that was right and took 2 ms a call."""
+    tolerance, known = Tolerance(1e-3, 1e-2, "rounding"), declared((target or name).rpartition(".")[2])
     good = StageRecord(
-        name, name, "", Tolerance(1e-3, 1e-2, "rounding"), {}, target=target or f"pipeline.stages.{name}", status="ok",
+        spec(name, target or f"pipeline.stages.{name}", summary=name, tolerance=tolerance, **known), status="ok",
         execution=Execution("fp32"),
-        **declared((target or name).rpartition(".")[2]),
         pairs=[pair("eager", name, (0.004, 0.002), "cpu", blocks=2)],
     )  # fmt: skip
-    return replace(good, **fields)
+    return changed(good, **fields)
 
 
 def run_folder(folder: Path, stages: list[StageRecord], trained: bool = True) -> Path:
@@ -40,12 +42,13 @@ def run_folder(folder: Path, stages: list[StageRecord], trained: bool = True) ->
     weights = folder / "weights.safetensors"
     save_weights(build_model(NET, OPTIONS, None, 1), weights, {})
     reference = Reference(1, 1, 1, digest(str(weights)) if trained else None, 0.0, 0.0, None, 1, [], None)
-    settings = RunSettings(
-        ModelSettings("tiny", NET, OPTIONS, str(weights) if trained else None),
-        DataSettings("stain", image_size=SIDE, batch_size=2),
+    config = asked(
+        model=ModelSpec("tiny", NET, OPTIONS, str(weights) if trained else None),
+        data=DataSpec("stain", None, None, SIDE, batch_size=2, batches=3),
+        seed=1,
     )
     command = "python -m pipeline model=tiny"
-    record = RunRecord("2026-01-01T00:00:00+00:00", command, "cpu", {"seed": 1}, settings, MACHINE, reference=reference)
+    record = RunRecord("2026-01-01T00:00:00+00:00", command, config, MACHINE, reference=reference)
     codec.save(replace(record, stages=stages, finished=True), folder)
     return folder
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.checkpoint import digest
 from models.image_batches import to_batch
@@ -22,8 +22,8 @@ from pipeline.predict import command as predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
 from pipeline.worker.mask_images import save_masks
-from pipeline.worker.recorded_run import recorded_net
 from pipeline.worker.reference import load_first, save_first, some_values
+from pipeline.worker.workload import net_of_spec
 from tests.deploy.made_up_runs import OPTIONS, SIZE, write_image, write_run
 
 Edit = Callable[[dict[str, Any]], object]
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     folder = write_run(tmp_path)
     first = to_batch(read_image(tmp_path / "measured" / "0.png")[None])
     with torch.inference_mode():
-        save_masks(classes(recorded_net(codec.load(folder))(first)).numpy(), folder / "reference")
+        save_masks(classes(net_of(folder)(first)).numpy(), folder / "reference")
     return folder
 
 
@@ -55,6 +55,12 @@ def predict(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> Ca
     return predicted
 
 
+def net_of(run: Path) -> nn.Module:
+    """The net of a run's record."""
+    config = codec.load(run).config
+    return net_of_spec(config.model, config.seed)
+
+
 def edit(run: Path, change: Edit) -> None:
     path = run / codec.FILE
     record = json.loads(path.read_text(encoding="utf-8"))
@@ -63,12 +69,12 @@ def edit(run: Path, change: Edit) -> None:
 
 
 def contract(record: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = record["settings"]["data"]["contract"]
+    found: dict[str, Any] = record["config"]["data"]["contract"]
     return found
 
 
 def half(record: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(stage for stage in record["stages"] if stage["name"] == "half")
+    found: dict[str, Any] = next(stage["spec"] for stage in record["stages"] if stage["spec"]["name"] == "half")
     return found
 
 
@@ -84,11 +90,11 @@ def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> No
         (lambda record: contract(record).update(std=[0.0]), "a data.std or data.scale that is no positive number"),
         (lambda record: contract(record).update(scale=-1.0), "a data.std or data.scale that is no positive number"),
         (lambda record: contract(record).update(channels=0), "data.channels of 0"),
-        (lambda record: record["settings"]["data"].update(image_size=-64), "data.image_size of -64"),
+        (lambda record: record["config"]["data"].update(size=-64), "data.size of -64"),
         (lambda record: half(record).update(options={"foo": 1}), "half.foo: no option of pipeline.stages.half"),
         (lambda record: half(record).update(options={"dtype": "fp8"}), "half.dtype=fp8: did you mean 'fp16'?"),
         (lambda record: contract(record).update(mean=[0.9], std=[0.05]), "of the run's first image another class"),
-        (lambda record: record["settings"]["data"].update(image_size=15), "of the run's first image another class"),
+        (lambda record: record["config"]["data"].update(size=15), "of the run's first image another class"),
         (lambda record: contract(record).update(channels=1), "data.channels=1"),
     ],
 )
@@ -113,7 +119,7 @@ def of_one_class(tmp_path: Path, run: Path) -> Path:
     edit(run, lambda record: record["reference"].update(weights_sha256=digest(str(stored))))
     first = to_batch(read_image(tmp_path / "measured" / "0.png")[None])
     with torch.inference_mode():
-        answer = recorded_net(codec.load(run))(first)
+        answer = net_of(run)(first)
     save_masks(classes(answer).numpy(), run / "reference")
     save_first(answer[0], run / REFERENCE_FIRST)
     return run
@@ -123,9 +129,9 @@ def of_one_class(tmp_path: Path, run: Path) -> Path:
     "change",
     [
         lambda record: contract(record).update(mean=[0.9], std=[0.05]),
-        lambda record: record["settings"]["data"].update(image_size=15),
-        lambda record: record["settings"]["model"].update(options={**OPTIONS, "upsampling": "bilinear"}),
-        lambda record: record["settings"]["model"].update(checkpoint=None),
+        lambda record: record["config"]["data"].update(size=15),
+        lambda record: record["config"]["model"].update(options={**OPTIONS, "upsampling": "bilinear"}),
+        lambda record: record["config"]["model"].update(checkpoint=None),
     ],
 )
 def test_a_net_of_one_class_is_known_by_its_values(
@@ -240,5 +246,5 @@ def test_a_run_whose_only_stage_failed_names_none_in_its_place(
     run: Path, predict: Callable[..., tuple[int, str]]
 ) -> None:
     """A list of nothing is no choice."""
-    edit(run, lambda record: record.update(stages=[{**half(record), "status": "failed", "reason": ""}]))
+    edit(run, lambda record: record.update(stages=[{"spec": half(record), "status": "failed", "reason": ""}]))
     assert predict() == (2, "error: --stage half: failed in this run: no reason")

@@ -256,7 +256,7 @@ def test_the_answers_of_a_regression_are_written(
     """By a run's stage, in the scan's kind of file with its affine."""
     run, out = write_volumes_run(tmp_path), tmp_path / "answers"
     record = codec.load(run)
-    codec.save(replace(record, settings=replace(record.settings, task=Task("regression"))), run)
+    codec.save(replace(record, config=replace(record.config, task=Task("regression"))), run)
     (scans / "a.nii.gz").write_bytes(with_affine(a_volume(6, 20, 9)[..., 0]))
     (scans / "b.nii.gz").write_bytes(b"nothing")
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]

@@ -88,8 +88,8 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
 def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said, tmp_path: Path) -> None:
     run = run_folder(tmp_path / "run", [stage("eager")])
     record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
-    data = replace(record.settings.data, labels="masks", label_rules=rules)
-    codec.save(replace(record, settings=replace(record.settings, data=data)), run)
+    data = replace(record.config.data, labels="masks", label_rules=rules)
+    codec.save(replace(record, config=replace(record.config, data=data)), run)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     assert bundle_contract.load(tmp_path / "out").labels == rules
 
@@ -245,8 +245,8 @@ def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
     """A graph of two images would refuse the run's batch of one."""
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     record = codec.load(run)
-    data = replace(record.settings.data, batch_size=1)
-    codec.save(replace(record, settings=replace(record.settings, data=data)), run)
+    data = replace(record.config.data, batch_size=1)
+    codec.save(replace(record, config=replace(record.config, data=data)), run)
     exported: list[int] = []
 
     def export(_: object, __: object, batch: torch.Tensor, *___: object) -> None:

@@ -21,9 +21,8 @@ from pipeline.export.moved_ends import classes
 from pipeline.export.recorded_stage import opened
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
-from pipeline.records.goals import AccuracyLimits
-from pipeline.records.run_record import Tolerance
-from pipeline.records.run_settings import DataSettings
+from pipeline.records.goals import AccuracyLimits, Tolerance
+from pipeline.records.request import DataSpec
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.records.tasks import SEGMENTATION
 from tests.deploy.recorded import NET, OPTIONS, SIDE, run_folder, stage
@@ -45,11 +44,11 @@ def labelled_run(folder: Path, limits: AccuracyLimits | None = None, **fields: A
         Image.fromarray(rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8)).save(folder / "images" / f"{number}.png")
         Image.fromarray(rng.integers(0, 2, (SIDE, SIDE), np.uint8)).save(folder / "masks" / f"{number}.png")
     record = codec.load(run)
-    data = DataSettings(
-        "folder", str(folder / "images"), str(folder / "masks"), SIDE, 2, label_rules=LabelRules("*.png")
+    data = DataSpec(
+        "folder", str(folder / "images"), str(folder / "masks"), SIDE, 2, 3, label_rules=LabelRules("*.png")
     )
-    settings = replace(record.settings, data=data, accuracy=limits or AccuracyLimits())
-    codec.save(replace(record, settings=settings), run)
+    settings = replace(record.config, data=data, accuracy=limits or AccuracyLimits())
+    codec.save(replace(record, config=settings), run)
     return run
 
 
@@ -89,7 +88,7 @@ def flipped(pixels: dict[int, int]) -> Spoilt:
 
 def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> bundle_contract.Judged:
     record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    recorded = opened(run, record, record.stages[0], tmp_path / "built")
     (tmp_path / "scratch").mkdir()
     return judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
 
@@ -131,7 +130,7 @@ def test_each_chunk_of_batches_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     told: list[str] = []
     run = labelled_run(tmp_path / "run")
     record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    recorded = opened(run, record, record.stages[0], tmp_path / "built")
     (tmp_path / "scratch").mkdir()
     ask = answering(run, flipped({}))
     judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask, told.append)
@@ -163,7 +162,7 @@ def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
     """And values are compared, which change no class."""
     run = of_tensors(tmp_path / "run")
     record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "scratch")
+    recorded = opened(run, record, record.stages[0], tmp_path / "built")
     (tmp_path / "scratch").mkdir()
 
     def ask(_: Path, *words: str) -> Said:
@@ -174,7 +173,7 @@ def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
         return {"shape": list(answer.shape)}
 
     found = judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask)
-    assert (found.images, found.relative_l2, found.flipped_share) == (2, 0.0, None)
+    assert (found.images, found.relative_l2, found.flipped_share) == (6, 0.0, None)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

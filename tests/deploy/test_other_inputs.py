@@ -27,8 +27,9 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import command as predict_command
 from pipeline.predict.sources import Wanted, of_bundle
 from pipeline.records import codec
-from pipeline.records.run_record import RunRecord, Tolerance
-from pipeline.records.run_settings import DataSettings, ModelSettings
+from pipeline.records.goals import Tolerance
+from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.run_record import RunRecord
 from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
 from tests.compiler.rewriting import lowered, own_calls, rewrite_all
@@ -43,7 +44,7 @@ VOLUMES = InputContract(1, "zscore", (), (), 1.0)
 def rewritten(folder: Path, **settings: Any) -> RunRecord:
     """The record of a folder with other settings."""
     run = codec.load(folder)
-    found = replace(run, settings=replace(run.settings, **settings))
+    found = replace(run, config=replace(run.config, **settings))
     codec.save(found, folder)
     return found
 
@@ -57,8 +58,8 @@ def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
     save_file({"sample": sample, "timestep": torch.arange(4), "encoder_hidden_states": states}, path)
     rewritten(
         run,
-        model=ModelSettings("mine", CONDITIONED),
-        data=DataSettings("tensors", str(path), batch_size=2),
+        model=ModelSpec("mine", CONDITIONED),
+        data=DataSpec("tensors", str(path), batch_size=2),
         task=Task(task),  # type: ignore[arg-type]
     )
     return run
@@ -110,7 +111,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
 def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -> None:
     """It answers and is checked with all of them where nothing of the project is."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
-    record = rewritten(run, model=ModelSettings("mine", CONDITIONED, {"width": 16}))
+    record = rewritten(run, model=ModelSpec("mine", CONDITIONED, {"width": 16}))
     net = build_model(CONDITIONED, {"width": 16}, None, 1).eval()
     given = load_file(run / "inputs.safetensors")
     names = ("sample", "timestep", "encoder_hidden_states")
@@ -136,7 +137,7 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
     names = ("sample", "timestep", "encoder_hidden_states")
     given = {"sample": torch.randn(4, 4, 16, 16), names[1]: torch.arange(4), names[2]: torch.randn(4, 5, 8)}
     save_file(given, run / "inputs.safetensors")
-    record = rewritten(run, model=ModelSettings("mine", ATTENDING))
+    record = rewritten(run, model=ModelSpec("mine", ATTENDING))
     inputs = Batch(tuple(given[name][:2] for name in names), names)
     exported = export(build_model(ATTENDING, {}, None, 1).eval(), inputs, torch.float32)
     rewrite_all(exported)
@@ -181,8 +182,8 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     run = run_folder(tmp_path / "run", [stage("half", options={"dtype": "bf16"})], trained=False)
     rewritten(
         run,
-        model=ModelSettings("mine", "tests.input_nets.Volumes"),
-        data=DataSettings("volume", str(scans), None, 8, 1, VOLUMES),
+        model=ModelSpec("mine", "tests.input_nets.Volumes"),
+        data=DataSpec("volume", str(scans), None, 8, 1, 3, VOLUMES),
     )
     bundle = tmp_path / "bundle"
     assert export_command.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
@@ -219,6 +220,6 @@ def test_predict_makes_masks_of_images_alone(tmp_path: Path, capsys: pytest.Capt
     run = codec.load(folder)
     with pytest.raises(RequestError, match="this run's net answers with none: task=diffusion"):
         check_task(run)
-    masks = replace(run, settings=replace(run.settings, task=Task()))
+    masks = replace(run, config=replace(run.config, task=Task()))
     with pytest.raises(RequestError, match=r"net takes data=tensors; python -m pipeline\.export"):
         check_task(masks)

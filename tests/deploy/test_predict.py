@@ -242,11 +242,11 @@ def write_bundle(folder: Path, run: Path) -> Path:
     batch, logits = ([BATCH, channels, SIZE, SIZE] for channels in (3, 3))
     contract = Contract(
         "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", batch, "float32"),
-        TensorRule("logits", logits, "float32"), record.settings.data.contract, record.stages[0].tolerance, True,
+        TensorRule("logits", logits, "float32"), record.config.data.contract, record.stages[0].spec.tolerance, True,
         measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
     bundle_contract.save(contract, folder)
-    checkpoint = record.settings.model.checkpoint
+    checkpoint = record.config.model.checkpoint
     (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
     write_sums(folder)
     return folder

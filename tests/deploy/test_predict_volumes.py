@@ -200,7 +200,7 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
     (bundle / "load.py").write_text("def load():\n    return lambda batch: batch.expand(-1, 2, -1, -1, -1) * 0\n")
     contract = Contract(
         "eager", "pipeline.stages.eager", "exported", "net.pt2", TensorRule("image", [1, 1, 8, 8, 8], "float32"),
-        TensorRule("logits", [1, 2, 8, 8, 8], "float32"), record.settings.data.contract, record.stages[0].tolerance,
+        TensorRule("logits", [1, 2, 8, 8, 8], "float32"), record.config.data.contract, record.stages[0].spec.tolerance,
         True, measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
     bundle_contract.save(contract, bundle)

@@ -13,7 +13,7 @@ from pipeline.export.fresh_process import BundleFails, Said
 from pipeline.export.verification import Machine, main
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate.processes import Use
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import Tolerance
 
 Captured = pytest.CaptureFixture[str]
 MEASURED = Measured(4.0, "cuda", "NVIDIA H200", "570.1", "13.0", None, {"torch": "2.11.0", "triton": "3.6.0"})

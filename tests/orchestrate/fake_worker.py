@@ -11,7 +11,6 @@ from pipeline.records.machine import Environment
 from pipeline.records.plan import Phase
 from pipeline.records.request import DataSpec, Job, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import Reference, RunRecord, StageRecord
-from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.worker.jobs import EAGER, PLAN
@@ -123,9 +122,7 @@ def config(*names: str, **changes: Any) -> RunConfig:
 
 def blank(**changes: Any) -> RunRecord:
     """What the command line knows of a run before it begins."""
-    settings = RunSettings(data=DataSettings(batch_size=1))
-    asked = {"data": {"batch_size": 1}}
-    record = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", asked, settings, code_sha256="code")
+    record = RunRecord("2026-01-01T00:00:00+00:00", "a test", config(), code_sha256="code")
     return replace(record, **changes)
 
 

@@ -18,19 +18,20 @@ from safetensors.torch import save_file
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate import check_script
 from pipeline.records import codec
+from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.records.run_settings import DataSettings, ModelSettings, RunSettings
 from pipeline.records.tasks import Task
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.fork_server import torch_alone
 from tests.input_nets import Larger, Volumes
+from tests.made_up_request import asked, changed
 from tests.process_state import own_switches
 from tests.report import made_up_run as made_up
 
 ROOT = Path(__file__).parents[2]
-SMALL = RunSettings(
-    ModelSettings("unet", "models.unet.UNet", {"in_channels": 3, "classes": 2, "base": 4, "depth": 2}),
-    DataSettings("samples", image_size=64, batch_size=2),
+SMALL = asked(
+    model=ModelSpec("unet", "models.unet.UNet", {"in_channels": 3, "classes": 2, "base": 4, "depth": 2}),
+    data=DataSpec("samples", size=64, batch_size=2),
 )
 
 
@@ -77,10 +78,9 @@ def test_a_run_that_never_described_its_machine_leaves_none(tmp_path: Path) -> N
 def kept(folder: Path, **settings: Any) -> Path:
     """A run on a CPU, of eager and autocast, with settings of its own; its script's path."""
     measured = {name: stage_record(name, steady_pair(1.0)) for name in ("eager", "amp")}
-    stages = [replace(stage, target=f"pipeline.stages.{name}") for name, stage in measured.items()]
+    stages = [changed(stage, target=f"pipeline.stages.{name}") for name, stage in measured.items()]
     environment = replace(made_up.environment(), device="cpu")
-    found = replace(run_record(stages, environment=environment), config={"data": {"batches": 3}, "threads": 1})
-    found = replace(found, settings=replace(SMALL, **settings))
+    found = replace(run_record(stages, environment=environment), config=replace(SMALL, **settings))
     codec.save(found, folder)
     check_script.write(found, folder)
     return folder / check_script.FILE
@@ -115,8 +115,8 @@ def volumes(folder: Path) -> dict[str, Any]:
     scans.mkdir()
     np.save(scans / "a.npy", np.arange(8**3, dtype=np.float32).reshape(8, 8, 8))
     return {
-        "model": ModelSettings("mine", "tests.input_nets.Volumes"),
-        "data": DataSettings("volume", str(scans), None, 8, 1, InputContract(1, "zscore", (), (), 1.0)),
+        "model": ModelSpec("mine", "tests.input_nets.Volumes"),
+        "data": DataSpec("volume", str(scans), None, 8, 1, 3, InputContract(1, "zscore", (), (), 1.0)),
     }
 
 
@@ -124,15 +124,15 @@ def tensors(folder: Path) -> dict[str, Any]:
     """A file of three inputs and a net for them."""
     path, states = folder / "inputs.safetensors", torch.zeros(4, 5, 6)
     save_file({"timestep": torch.arange(4), "encoder_hidden_states": states, "sample": torch.zeros(4, 4, 8, 8)}, path)
-    model = ModelSettings("mine", "tests.input_nets.Conditioned")
-    return {"model": model, "data": DataSettings("tensors", str(path), batch_size=2), "task": Task("diffusion")}
+    model = ModelSpec("mine", "tests.input_nets.Conditioned")
+    return {"model": model, "data": DataSpec("tensors", str(path), batch_size=2), "task": Task("diffusion")}
 
 
 def a_file(folder: Path) -> dict[str, Any]:
     """A net as torch.export wrote it, and the program's own images."""
     path = folder / "net.pt2"
     torch.export.save(torch.export.export(Larger().eval(), (torch.zeros(2, 3, 16, 16),)), path)
-    return {"model": ModelSettings("file", file=str(path)), "data": DataSettings("stain", image_size=16, batch_size=2)}
+    return {"model": ModelSpec("file", file=str(path)), "data": DataSpec("stain", size=16, batch_size=2)}
 
 
 @pytest.mark.parametrize("given", [volumes, tensors, a_file])

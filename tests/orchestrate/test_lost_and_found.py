@@ -141,7 +141,7 @@ def other_code(_: pytest.MonkeyPatch) -> RunRecord:
 
 
 def other_config(_: pytest.MonkeyPatch) -> RunRecord:
-    return blank(config={"data": {"batch_size": 2}})
+    return blank(config=config(data=replace(config().data, batch_size=2)))
 
 
 def other_data(_: pytest.MonkeyPatch) -> RunRecord:

@@ -34,7 +34,7 @@ exit "$(cat "$FAKE/code")"
 COUNTED = "\n".join([*NOISE, *lines(0, CONV, "1,000", "500", "7")])
 BEFORE = Note("layers", "failed", "before")
 PROFILE = Profile(2, 1e-3, 1.0, 1.0, [], None)
-OK = StageRecord("eager", "", "", EAGER.tolerance, {}, status="ok", profile=PROFILE, diagnostics=Diagnostics())
+OK = StageRecord(EAGER, status="ok", profile=PROFILE, diagnostics=Diagnostics())
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def session(tmp_path: Path) -> RunContext:
     (tmp_path / "run" / "eager" / "trace.json.gz").write_bytes(
         gzip.compress(json.dumps({"traceEvents": events}).encode())
     )
-    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {})
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", config)
     return RunContext(config, tmp_path / "run", blank, Progress(1, Console(file=io.StringIO())))
 
 

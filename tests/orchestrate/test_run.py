@@ -17,7 +17,6 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.records.run_settings import DataSettings, RunSettings
 from pipeline.stats.ranking import ranking
 from tests.worker.jobs import EAGER, PLAN
 
@@ -46,8 +45,7 @@ def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
         ),
         **changes,
     )
-    settings = RunSettings(data=DataSettings(batch_size=1))
-    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", "smoke", {"data": {"batch_size": 1}}, settings)
+    blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", run_config)
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
         return run_ladder(run_config, folder, blank, progress)
 

@@ -17,17 +17,15 @@ from pipeline.records.atomic_json import write_json, write_text
 from pipeline.records.content_digest import data_digest
 from pipeline.records.error_line import first_line, typed_line
 from pipeline.records.json_schema import text
-from pipeline.records.run_record import RunRecord, StageRecord, Tolerance
-from pipeline.records.run_settings import DataSettings, RunSettings
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
 from tests.fake_machine import ACCURACY
+from tests.made_up_request import ASKED, asked, changed, spec
 
 SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
 PAIR = Pair("eager", "half", [Block("ABBA", (SAMPLE, SAMPLE), (SAMPLE, SAMPLE))])
-STAGE = StageRecord("half", "fp16", "", Tolerance(0.01, 0.001, "because"), {"dtype": "auto"}, status="ok", pairs=[PAIR])
-SETTINGS = RunSettings(data=DataSettings(batch_size=2))
-ASKED = {"data": {"batch_size": 2}}
-RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", "cpu", ASKED, SETTINGS, stages=[STAGE])
+STAGE = StageRecord(spec("half", options={"dtype": "auto"}), status="ok", pairs=[PAIR])
+RUN = RunRecord("2026-01-01T00:00:00+00:00", "python -m pipeline", ASKED, stages=[STAGE])
 
 
 def test_a_record_survives_the_disk(tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
     """Likewise."""
     for wrong in (
         replace(RUN, stages=[replace(STAGE, latencies=[0.1, 0.0])]),
-        replace(RUN, settings=RunSettings(data=DataSettings(batch_size=0))),
+        replace(RUN, config=asked(data=replace(ASKED.data, batch_size=0))),
     ):
         codec.save(wrong, tmp_path)
         with pytest.raises(codec.RecordError, match="not a run's record"):
@@ -141,7 +139,7 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("names", [["a", "a"], ["../../x"], [""], ["a\n\u202eb"], ["/etc"], [".hidden"]])
 def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_path: Path) -> None:
     """They become paths beside the record, and lines on a terminal."""
-    codec.save(replace(RUN, stages=[replace(STAGE, name=name) for name in names]), tmp_path)
+    codec.save(replace(RUN, stages=[changed(STAGE, name=name) for name in names]), tmp_path)
     with pytest.raises(codec.RecordError, match=r"(two stages are|no stage can be) called") as refused:
         codec.load(tmp_path)
     assert str(refused.value).isprintable()

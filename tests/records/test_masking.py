@@ -16,6 +16,7 @@ from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
 from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide
 from pipeline.records.run_record import RunRecord
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 TOKEN = "hf_s3cr3t-0f-the-user"
@@ -52,12 +53,12 @@ def test_the_longest_value_is_hidden_first() -> None:
 def test_no_record_holds_a_secret(tmp_path: Path) -> None:
     """Whatever field it got into; the record is otherwise the same, and so is what the report is drawn from."""
     run = made_up.run()
-    stage = replace(run.stages[0], reason=f"refused {TOKEN}", details={TOKEN: [TOKEN]}, options={"token": TOKEN})
+    stage = changed(run.stages[0], reason=f"refused {TOKEN}", details={TOKEN: [TOKEN]}, options={"token": TOKEN})
     leaky = replace(run, command=f"python -m pipeline +stage.token={TOKEN}", stages=[stage])
     assert TOKEN not in codec.save(leaky, tmp_path).read_text()
     shown = codec.without_secrets(leaky)
     assert text_of(codec.load(tmp_path)) == text_of(shown) == text_of(leaky).replace(TOKEN, "${oc.env:MY_TOKEN}")
-    assert shown.stages[0].options == {"token": "${oc.env:MY_TOKEN}"}
+    assert shown.stages[0].spec.options == {"token": "${oc.env:MY_TOKEN}"}
 
 
 def text_of(run: RunRecord) -> str:

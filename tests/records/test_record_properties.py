@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.records import codec
+from pipeline.records.goals import Tolerance
 from pipeline.records.masking import masked
-from pipeline.records.run_record import RunWarning, Tolerance
-from pipeline.records.run_settings import RunSettings, settings_of
+from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, WarmUp
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,15 +34,6 @@ def test_what_is_written_is_read_again(kind: type[Any]) -> None:
         assert codec.from_json(kind, json.loads(json.dumps(codec.to_json(record)))) == record
 
     holds()
-
-
-@FEW
-@given(JSON)
-def test_any_config_has_settings(config: Any) -> None:
-    """A value of another type counts as not set; what comes of it can be written and read."""
-    whole = {"model": config, "data": {"size": config, "batch_size": config}, "measure": config, "report": config}
-    found = settings_of(whole)
-    assert codec.from_json(RunSettings, json.loads(json.dumps(codec.to_json(found)))) == found
 
 
 @FEW

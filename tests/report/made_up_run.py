@@ -7,12 +7,15 @@ from functools import cache
 from typing import Any
 
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records.goals import Tolerance
 from pipeline.records.machine import Environment, MeasuredPeaks
-from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, RunWarning, StageRecord, Tolerance
-from pipeline.records.run_settings import DataSettings, MeasureSettings, ModelSettings, ReportSettings, RunSettings
+from pipeline.records.plan import Plan
+from pipeline.records.request import DataSpec, ModelSpec, ReportTargets, RunConfig
+from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, RunWarning, StageRecord
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
 from pipeline.stats.intervals import seconds_per_call
+from tests.made_up_request import asked, changed, spec
 from tests.report.made_up_diagnostics import FLOPS, HIDDEN, KINDS, LAYERS, diagnostics_of, explained, layers, profile
 
 __all__ = [
@@ -93,14 +96,10 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
     """A stage that is right and measured, but for `fields`."""
     each, draw = BASELINE_SECONDS / ratio, random.Random(name)
     device = fields.pop("device", "cuda")
+    shown: dict[str, Any] = {"summary": f"{name} as it is run", "adds": adds, "legacy": name == "torchscript"}
     good = StageRecord(
-        name,
-        f"{name} as it is run",
-        adds,
-        TOLERANCE,
-        {"dtype": "auto"},
+        spec(name, tolerance=TOLERANCE, options={"dtype": "auto"}, **shown),
         status="ok",
-        legacy=name == "torchscript",
         description="fp16, channels_last",
         execution=execution(name),
         details={"opset": 20},
@@ -119,7 +118,7 @@ def stage(name: str, ratio: float, build: float, peak: int, adds: str, **fields:
         artefacts=[Artefact(f"{name}/model.onnx", "onnx", 62_000_000, "ab" * 32)],
         log=f"{name}/log.txt",
     )
-    return replace(good, **fields)
+    return changed(good, **fields)
 
 
 def unwell() -> list[StageRecord]:
@@ -184,25 +183,25 @@ def environment() -> Environment:
     )
 
 
-def settings(**data: Any) -> RunSettings:
-    """Batches of 8 images of 512×512, and the price of a GPU's hour; `data` are fields of DataSettings."""
-    images = DataSettings(**{"name": "samples", "image_size": 512, "batch_size": 8, **data})
-    return RunSettings(
-        ModelSettings("unet", checkpoint="unet.safetensors"),
-        images,
-        MeasureSettings(sampling_seconds=30.0),
-        ReportSettings(gpu_hour_price=3.5),
+def settings(**data: Any) -> RunConfig:
+    """Batches of 8 images of 512×512, and the price of a GPU's hour; `data` are fields of DataSpec."""
+    images = DataSpec(
+        **{"name": "samples", "path": None, "labels": None, "size": 512, "batch_size": 8, "batches": 3, **data}
+    )
+    return asked(
+        model=ModelSpec("unet", "", {}, "unet.safetensors"),
+        data=images,
+        plan=Plan(sampling_seconds=30.0),
+        report=ReportTargets(gpu_hour_price=3.5),
+        preset="gpu",
+        device="cuda",
     )
 
 
 def with_settings(whole: RunRecord, **parts: dict[str, Any]) -> RunRecord:
-    """The run with fields of its settings' parts changed, such as data={"image_size": 256}, and so in its config."""
-    changed = {name: replace(getattr(whole.settings, name), **fields) for name, fields in parts.items()}
-    config = dict(whole.config)
-    for name, fields in parts.items():
-        if name in config:
-            config[name] = {**config[name], **{key: each for key, each in fields.items() if key in config[name]}}
-    found = replace(whole, config=config, settings=replace(whole.settings, **changed))
+    """The run with fields of its request's parts changed, such as data={"size": 256}."""
+    changed_parts = {name: replace(getattr(whole.config, name), **fields) for name, fields in parts.items()}
+    found = replace(whole, config=replace(whole.config, **changed_parts))
     if (batch := parts.get("data", {}).get("batch_size")) is None:
         return found
     command = whole.command.replace(f"data.batch_size={whole.batch_size}", f"data.batch_size={batch}")
@@ -246,13 +245,6 @@ def standard() -> RunRecord:
     return RunRecord(
         "2026-11-20T12:00:00+00:00",
         "python -m pipeline data.batch_size=8",
-        "gpu",
-        {
-            "data": {"name": "samples", "size": 512, "batch_size": 8},
-            "model": {"name": "unet"},
-            "measure": {"sampling_seconds": 30.0},
-            "report": {"gpu_hour_price": 3.5},
-        },
         settings(),
         environment(),
         MeasuredPeaks({"fp32": 51.0, "tf32": 404.0, "fp16": 750.0, "bf16": 781.0}, 4.24e12, 55.5e9, 23.1e9, 2.1),

@@ -16,6 +16,7 @@ from pipeline.report import answer
 from pipeline.report.large_numbers import numbers
 from pipeline.report.sections.accuracy_section import right
 from pipeline.report.usage import usage
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -49,7 +50,7 @@ def untrained() -> RunRecord:
             f"Use compile: 11 × as fast as eager; {answer.NOBODY_SAYS}",
         ),
         (
-            made_up.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "said_trained": True}),
+            made_up.with_settings(RUN, model={"checkpoint": None, "target": "my_nets.Net", "trained": True}),
             "Use compile: 11 × as fast as eager, 0.0040 % of pixels change",
         ),
         (replace(RUN, stages=[EAGER]), "Only the baseline was measured: eager, 82.0 ms for 8 images"),
@@ -130,9 +131,9 @@ def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytes
     """Typed as they stand, they give a mask of an image or of a volume; a compiler is spared."""
     stage = replace(next(stage for stage in RUN.stages if stage.name == name), artefacts=[])
     machine = replace(made_up.environment(), device="cpu")
-    data = replace(RUN.settings.data, name="samples" if axes == 2 else "volume")
-    settings = replace(RUN.settings, data=data)
-    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)], settings=settings)
+    data = replace(RUN.config.data, name="samples" if axes == 2 else "volume")
+    settings = replace(RUN.config, data=data)
+    on_cpu = replace(RUN, environment=machine, stages=[_in_bf16(stage)], config=settings)
     found = made_up.summary(on_cpu).stages[0]
     monkeypatch.setattr(torch, "compile", lambda net, mode: net)
     for switch in ("benchmark", "allow_tf32"):
@@ -208,7 +209,7 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
 def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: bool) -> None:
     """Of stages that leave this project in some form."""
     summary = made_up.summary(RUN)
-    stage = replace(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
+    stage = changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named
 
@@ -218,7 +219,7 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
     """The lines of its stage cast none, and fail."""
     summary, how = made_up.summary(RUN), Execution("fp16", casts_own_values=True)
     found = usage(
-        summary, replace(summary.stages[4], stage=replace(stage, execution=how, target=target, exports="exported"))
+        summary, replace(summary.stages[4], stage=changed(stage, execution=how, target=target, exports="exported"))
     )
     assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
     assert found.lead.startswith("The net makes fp32 values that its half weights don't take.")
@@ -227,7 +228,7 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
 def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
     """Its lines would have all in half precision, which overflows."""
     summary = made_up.summary(RUN)
-    stage = replace(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half", exports="exported")
+    stage = changed(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half", exports="exported")
     found = usage(summary, replace(summary.stages[4], stage=stage))
     assert (found.language, found.code) == ("sh", "python -m pipeline.export RUN --stage half --to DIR")
     assert found.lead.startswith("Modules stay in fp32 where half precision ends.")

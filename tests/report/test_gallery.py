@@ -3,7 +3,6 @@
 import base64
 import io
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from PIL import Image
 from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
 from pipeline.report.html import page
 from pipeline.worker import mask_images
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -86,7 +86,7 @@ def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
     """A record that names a stage `..` makes the report read nothing outside the run's folder."""
     left(tmp_path / "run")
     save(tmp_path, "secret", np.zeros((128, 128), dtype=np.uint8))
-    sly = made_up.summary(made_up.run(stages=[replace(RUN.stages[0], name="../secret")]))
+    sly = made_up.summary(made_up.run(stages=[changed(RUN.stages[0], name="../secret")]))
     assert gallery(sly, tmp_path / "run").stages == []
 
 

@@ -8,6 +8,7 @@ from pipeline.records.samples import HostPath
 from pipeline.report.sections.explanations import explanations, sentences
 from pipeline.report.sections.host_path_section import TITLE, table
 from tests.fake_machine import run_record, stage_record, steady_pair
+from tests.made_up_request import changed
 
 PATH = [
     HostPath("as it is", [0.4, 0.08, 0.08], 100, 50),
@@ -18,7 +19,7 @@ PATH = [
 
 def summary(**fields: object) -> RunSummary:
     """A run whose winner takes 10 ms, and a stage whose path wasn't measured."""
-    fast = replace(stage_record("fast", steady_pair(2.0, b="fast")), **fields)  # type: ignore[arg-type]
+    fast = changed(stage_record("fast", steady_pair(2.0, b="fast")), **fields)
     return summarize(run_record([fast, stage_record("eager", steady_pair(1.0, b="eager"))]))
 
 

@@ -7,7 +7,6 @@ from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html
 from pipeline.report.charts import canvas
 from pipeline.report.html import page
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -75,8 +75,7 @@ def test_what_a_record_holds_is_shown_and_never_run() -> None:
 @pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "description", "log_tail"])
 def test_no_field_of_a_stage_escapes(field: str) -> None:
     """Each text of a stage, hostile in turn, in a usable stage that every chart draws."""
-    changed: dict[str, Any] = {field: made_up.HOSTILE}
-    hostile = replace(RUN.stages[7], **changed)
+    hostile = changed(RUN.stages[7], **{field: made_up.HOSTILE})
     reader = Reader(made_up.page(replace(RUN, stages=[RUN.stages[0], hostile])))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert not any(name.startswith("on") for _, attributes in reader.tags for name in attributes)
@@ -120,7 +119,7 @@ def test_an_unfinished_run_says_so() -> None:
     """Also one that was interrupted before anything was known."""
     cut = replace(RUN, stages=RUN.stages[:2], finished=False)
     assert "This run did not finish: 2 stages on record." in Reader(made_up.page(cut)).text
-    bare = RunRecord(RUN.started_at, RUN.command, RUN.preset, RUN.config)
+    bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
     assert "no stage is on record" in Reader(made_up.page(bare)).text
 
 
@@ -132,7 +131,7 @@ def test_a_legacy_stage_is_called_that() -> None:
 def test_a_processor_s_run_is_called_that() -> None:
     """Ratios of the small preset aren't taken for a GPU's."""
     machine = replace(made_up.environment(), device="cpu", device_name="a processor")
-    text = Reader(made_up.page(replace(RUN, preset="cpu", environment=machine))).text
+    text = Reader(made_up.page(replace(RUN, config=replace(RUN.config, preset="cpu"), environment=machine))).text
     assert "CPU: a processor, 16 threads" in text
     assert "say nothing of a GPU's" in text
     assert "as fast as eager" in text
@@ -195,7 +194,7 @@ def test_the_page_lets_nothing_run_but_its_own_script() -> None:
 def test_no_sign_of_a_record_hides_or_turns_the_text() -> None:
     """Bidirectional marks, zero-width signs and controls of any field are made visible."""
     sly = "a\u202eb\u200bc\u2066d\x07e"
-    stage = replace(RUN.stages[7], summary=sly, reason=sly, description=sly, details={"note": sly}, log_tail=sly)
+    stage = changed(RUN.stages[7], summary=sly, reason=sly, description=sly, details={"note": sly}, log_tail=sly)
     text = made_up.page(replace(RUN, stages=[RUN.stages[0], stage], command=f"python {sly}"))
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\x07]", text)
     assert "a\ufffdb" in text

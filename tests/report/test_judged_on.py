@@ -8,13 +8,15 @@ import pytest
 from rich.console import Console
 
 from pipeline.analysis.stage_summary import StageSummary
-from pipeline.records.run_record import RunRecord, Tolerance
+from pipeline.records.goals import Tolerance
+from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder_section import ladder
 from pipeline.report.terminal import first_screen
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -128,10 +130,10 @@ def test_p99_says_of_how_many_calls_it_is() -> None:
 
 def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> None:
     """By its limit, not by its figure: 0.4 % of 0.5 % is further off than 3 % of 10 %."""
-    near = replace(half().stage, name="half", accuracy=made_up.accuracy(flipped_share=0.004, relative_l2=0.0))
-    far = replace(near, name="compile", accuracy=made_up.accuracy(flipped_share=0.03, relative_l2=0.0))
+    near = changed(half().stage, name="half", accuracy=made_up.accuracy(flipped_share=0.004, relative_l2=0.0))
+    far = changed(near, name="compile", accuracy=made_up.accuracy(flipped_share=0.03, relative_l2=0.0))
     near, far = (
-        replace(stage, pairs=[made_up.pair("eager", stage.name, (0.04, 0.04), blocks=2)], tolerance=limit)
+        changed(stage, pairs=[made_up.pair("eager", stage.name, (0.04, 0.04), blocks=2)], tolerance=limit)
         for stage, limit in ((near, Tolerance(1.0, 0.005, "")), (far, Tolerance(1.0, 0.10, "")))
     )
     said = right_in_all(made_up.summary(replace(RUN, stages=[near, far])))

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from pipeline.analysis.run_comparison import differences
-from pipeline.records.run_settings import DataSettings, ModelSettings
+from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.samples import Sample
 from pipeline.report.run_text import inputs_at, machine, net_name, unwell
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 
@@ -41,8 +42,8 @@ def test_variables_that_libraries_read_are_named_and_compared() -> None:
 )
 def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, data: str, said: str) -> None:
     run = made_up.run()
-    settings = replace(run.settings, model=ModelSettings(model), data=DataSettings(data))
-    found = machine(replace(run, preset="cpu", settings=settings)).preset
+    settings = replace(run.config, model=ModelSpec(model), data=DataSpec(data))
+    found = machine(replace(run, config=replace(settings, preset="cpu"))).preset
     assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
 
 
@@ -59,8 +60,8 @@ def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, d
 def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str, str], said: str) -> None:
     """Many nets have the preset's name."""
     run = made_up.run()
-    found = replace(run.settings, model=ModelSettings(name, target=target, options=dict(options)))
-    assert net_name(replace(run, settings=found)) == said
+    found = replace(run.config, model=ModelSpec(name, target=target, options=dict(options)))
+    assert net_name(replace(run, config=found)) == said
 
 
 def test_one_thread_is_one() -> None:
@@ -96,7 +97,7 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
         replace(block, stage=(on_another_stream(block.stage[0]), on_another_stream(block.stage[1])))
         for block in pair.blocks
     ]
-    astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), replace(half, name="bare", pairs=[])
+    astray, bare = replace(half, pairs=[replace(pair, blocks=blocks)]), changed(half, name="bare", pairs=[])
     found = made_up.summary(made_up.run(stages=[eager, astray, bare]))
     (warning,) = [part for part in found.stages[1].warnings if part.code == "clocks disagree"]
     assert unwell(found) == [
@@ -107,7 +108,7 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
 
 def test_what_failed_is_named_before_what_has_no_form_here() -> None:
     """A terminal shows four lines; report.md opens with the failures, and has the others below its ladder."""
-    absent = replace(made_up.unwell()[2], name="tf32")
+    absent = changed(made_up.unwell()[2], name="tf32")
     run = made_up.run(stages=[absent, *made_up.run().stages])
     lines = unwell(made_up.summary(run))
     assert [line.split()[0] for line in lines] == ["crashed", "hung", "black", "tf32", "absent"]

@@ -1,12 +1,10 @@
 """Drawing a sweep's report again when some of its jobs left nothing to draw."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.records import codec
-from pipeline.records.run_record import RunWarning
 from pipeline.report.redraw_command import main
 from tests.report import made_up_run as made_up
 
@@ -18,9 +16,7 @@ def sweep_of(folder: Path) -> Path:
     whole = made_up.run(stages=made_up.run().stages[:2])
     codec.save(whole, folder / "0")
     (folder / "2" / "results.json").write_text('{"schema_version": 1', encoding="utf-8")
-    config = {**whole.config, "data": {"batch_size": "abc"}}
-    refused = RunWarning("refused", "data.batch_size=abc: a whole number", "correct the request")
-    codec.save(replace(whole, config=config, stages=[], aa_pairs=[], warnings=[refused], finished=False), folder / "3")
+    (folder / "3" / codec.REFUSAL).write_text("data.batch_size=abc: a whole number")
     return folder
 
 

@@ -22,6 +22,7 @@ from pipeline.report.sections.cost_section import cost_table
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import Ratio
 from pipeline.stats.outcomes import Noise
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -87,7 +88,7 @@ def test_markdown_is_a_table_that_no_text_breaks() -> None:
 
 def test_csv_holds_plain_numbers_and_no_formula() -> None:
     """It parses; ratios are numbers; a cell that a spreadsheet would reckon with is quoted."""
-    sly = replace(RUN, stages=[replace(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
+    sly = replace(RUN, stages=[changed(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
     rows = list(csv.DictReader(io.StringIO(csv_text(made_up.summary(sly)))))
     assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
     assert list(rows[0]) == csv_table.header(made_up.summary(sly))

@@ -22,6 +22,7 @@ from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.records.machine import MeasuredPeaks
 from pipeline.records.run_record import Execution, RunRecord, StageRecord
 from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
@@ -100,7 +101,7 @@ def test_a_stage_s_share_of_the_arithmetic_is_at_each_layer_s_own_peak() -> None
 def test_the_reached_peak_is_the_most_that_anything_reached() -> None:
     """A layer that beats the matmul is the peak, and is named; one that beats it by far multiplies less often."""
     slow, fast, unbelievable = (
-        in_fp8(replace(HALF, name="half", execution=Execution("fp16")), seconds=seconds)
+        in_fp8(changed(HALF, name="half", execution=Execution("fp16")), seconds=seconds)
         for seconds in (2e-3, 0.9e-3, 0.1e-3)
     )
     assert reached_peaks(slow)["fp16"] == ReachedPeak(800e3)

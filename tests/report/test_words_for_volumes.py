@@ -34,7 +34,7 @@ def of_volumes(run: RunRecord, dims: int | None = 3) -> RunRecord:
 
 def with_goal(objective: Any) -> RunRecord:
     run = made_up.run()
-    return replace(run, settings=replace(run.settings, goal=Goal(objective)))
+    return replace(run, config=replace(run.config, goal=Goal(objective)))
 
 
 def priced() -> RunRecord:
@@ -59,7 +59,11 @@ def of_a_cpu() -> RunRecord:
         made_up.stage(name, ratio, 0.1, 10**9, "", device="cpu", diagnostics=grown, energy=None)
         for name, ratio in (("eager", 1.0), ("half", 2.0))
     ]
-    return made_up.run(stages=stages, environment=replace(made_up.environment(), device="cpu"), preset="cpu")
+    return made_up.run(
+        stages=stages,
+        environment=replace(made_up.environment(), device="cpu"),
+        config=replace(made_up.run().config, preset="cpu"),
+    )
 
 
 def limited() -> RunRecord:
@@ -71,7 +75,7 @@ RUNS: dict[str, Callable[[], RunRecord]] = {
     "random weights": lambda: made_up.with_settings(made_up.run(), model={"checkpoint": None}),
     "regression": lambda: replace(
         made_up.run(),
-        settings=replace(made_up.run().settings, task=Task("regression")),
+        config=replace(made_up.run().config, task=Task("regression")),
         stages=made_up.run().stages[:4],
     ),
     "the least energy": lambda: with_goal("energy"),

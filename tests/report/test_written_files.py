@@ -13,7 +13,7 @@ from pipeline.analysis.run_comparison import since
 from pipeline.analysis.sweeps import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES
-from pipeline.records.run_record import RunRecord, RunWarning
+from pipeline.records.run_record import RunRecord
 from pipeline.report import comparison
 from pipeline.report.redraw_command import main
 from pipeline.report.sweep import curve_name, knees
@@ -33,18 +33,18 @@ def of_batch(size: int, rate: float) -> RunRecord:
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """Five jobs: three batches, one that was refused and one that left nothing."""
-    refused = [RunWarning("refused", "stage.mode=fast: did you mean 'default'?", "correct it")]
     jobs: list[Any] = [
         of_batch(1, 100.0),
         of_batch(8, 480.0),
         of_batch(32, 500.0),
-        replace(RUN, warnings=refused),
+        None,
         None,
     ]
     for number, job in enumerate(jobs):
         (tmp_path / str(number)).mkdir()
         if job:
             codec.save(job, tmp_path / str(number))
+    (tmp_path / "3" / codec.REFUSAL).write_text("stage.mode=fast: did you mean 'default'?")
     return tmp_path
 
 
@@ -142,7 +142,7 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
 ) -> None:
     """GPU, version and config, each named."""
     other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
-    config = {**RUN.config, "data": {**RUN.config["data"], "size": 256}}
+    config = replace(RUN.config, data=replace(RUN.config.data, size=256))
     compared(RUN, replace(RUN, environment=other, config=config), tmp_path, "--across")
     said = capsys.readouterr().out
     for part in ("device name: NVIDIA H200 and NVIDIA L4", "torch: 2.11.0 and 2.15.0", "data.size: 512 and 256"):
@@ -150,8 +150,7 @@ def test_runs_of_different_machines_are_compared_with_a_warning(
 
 
 OF_BATCH_1 = {
-    name: getattr(made_up.with_settings(RUN, data={"batch_size": 1}), name)
-    for name in ("settings", "config", "command", "stages")
+    name: getattr(made_up.with_settings(RUN, data={"batch_size": 1}), name) for name in ("config", "command", "stages")
 }
 
 
@@ -160,7 +159,7 @@ OF_BATCH_1 = {
     [
         ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(made_up.environment(), device_name="NVIDIA L4")}),
         ("data.batch_size: 8 and 1", OF_BATCH_1),
-        ("data.image_size: 512 and 256", {"settings": made_up.settings(image_size=256)}),
+        ("data.size: 512 and 256", {"config": made_up.settings(size=256)}),
         ("the weights' SHA-256: {} and 0a1b", {"reference": "0a1b"}),
     ],
 )
@@ -194,7 +193,7 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
         "2026-11-20/10-00-00": replace(RUN, started_at="2026-11-20T10:00:00+00:00", stages=slower),
         "2026-11-20/11-00-00": replace(RUN, started_at="2026-11-20T11:00:00+00:00", finished=False),
         "2026-11-20/12-00-00": replace(
-            RUN, started_at="2026-11-20T12:00:00+00:00", settings=made_up.settings(batch_size=1)
+            RUN, started_at="2026-11-20T12:00:00+00:00", config=made_up.settings(batch_size=1)
         ),
         "2026-11-21/10-00-00": replace(RUN, started_at="2026-11-21T10:00:00+00:00"),
     }

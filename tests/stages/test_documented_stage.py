@@ -20,6 +20,7 @@ from pipeline.profiling.observed_execution import complete, tf32_allowed
 from pipeline.records.diagnostics import Diagnostics, TimeSplit
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.stages import Runner, Workload
+from tests.made_up_request import changed
 from tests.profiling.traced import event
 from tests.report import made_up_run as made_up
 
@@ -78,7 +79,7 @@ def test_it_is_observed(shown: Runner, work: Workload) -> None:
 def run_of(execution: Execution, **fields: Any) -> RunRecord:
     """A run in which a stage that is called like none of the project's wins."""
     stages = made_up.run().stages
-    return made_up.run(stages=[stages[0], replace(stages[4], name="mine", execution=execution, **fields)])
+    return made_up.run(stages=[stages[0], changed(stages[4], name="mine", execution=execution, **fields)])
 
 
 def test_it_has_a_roofline_and_a_bottleneck(shown: Runner, work: Workload) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.build import build_model
 from pipeline.compiler.budget import Budget, Spent, keep_within, overlap, spent
 from pipeline.measure import accuracy
-from pipeline.records.run_record import Tolerance
+from pipeline.records.goals import Tolerance
 from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, layers_to_keep, passed

@@ -20,8 +20,8 @@ from torch import Tensor
 from pipeline.compiler.half import Half
 from pipeline.config.stage_options import signature_of
 from pipeline.measure import accuracy
+from pipeline.records.goals import Tolerance
 from pipeline.records.request import STAGE_FIELDS
-from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, Skip, StageError
 from pipeline.stages.api import Workload
 from tests.config.test_load import composed

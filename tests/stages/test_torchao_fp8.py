@@ -14,7 +14,7 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.sections.accuracy_section import calibrated_on
 from pipeline.stages import Skip, StageError, api, torchao_fp8
 from pipeline.stages.api import Workload
-from tests.report.made_up_run import TOLERANCE
+from tests.made_up_request import spec
 from tests.stages.test_stages import built
 
 
@@ -164,5 +164,5 @@ def test_a_form_that_torchao_has_no_kernel_for_stays_in_bf16(layer: nn.Conv2d) -
 def test_a_report_says_that_each_call_scales_its_own_values() -> None:
     """Not that scales came from no images."""
     chosen = Calibration(ImageSet(0, []), ImageSet(6, ["a"]), choice_apart=True, apart=True)
-    said = calibrated_on(StageRecord("torchao_fp8", "", "", TOLERANCE, {}, calibration=chosen))
+    said = calibrated_on(StageRecord(spec("torchao_fp8"), calibration=chosen))
     assert said.startswith("each call scales its own values, layers chosen on other 6 images of 1 picture")

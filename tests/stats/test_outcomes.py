@@ -24,6 +24,7 @@ from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, steady_co
 from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
 from pipeline.stats.ranking import contenders, noise_and_ratios, ranking
 from tests.fake_machine import Machine, run_record, sampling, stage_record, steady_pair, wide_pair
+from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
 
@@ -154,7 +155,7 @@ def test_where_others_take_the_processors_no_winner_is_named(share: float, winne
 def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
     """Among the stages to choose from, which its memory or set-up may speak for."""
     run = ladder(steady_pair(1.0, spread=0.0), half=3.0)
-    busy = replace(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
+    busy = changed(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
     accurate = [replace(stage, build_seconds=cost) for stage, cost in zip([*run.stages, busy], (1, 9, 2), strict=True)]
     table = answer.choice_table(summarize(replace(run, stages=accurate)))
     shown = {row[0].text.split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}

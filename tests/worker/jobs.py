@@ -10,9 +10,9 @@ import pytest
 from torch import nn
 
 from pipeline.protocol import TakeSample
+from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.records.run_record import Tolerance
 from pipeline.records.samples import Sample
 from pipeline.worker import workload
 from pipeline.worker.run_stage import run_stage

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from pipeline.records.goals import Tolerance
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.records.run_record import Tolerance
 from pipeline.stages import Runner, StageError, eager
 from pipeline.stages.api import Workload
 from pipeline.worker import workload

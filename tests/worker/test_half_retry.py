@@ -13,9 +13,10 @@ from pipeline.compiler.half import Half
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
 from pipeline.records.diagnostics import PrecisionFault
+from pipeline.records.goals import Tolerance
 from pipeline.records.precision_text import fault_text
 from pipeline.records.request import StageSpec
-from pipeline.records.run_record import StageRecord, Tolerance
+from pipeline.records.run_record import StageRecord
 from pipeline.worker import half_retry
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
@@ -70,8 +71,8 @@ def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: 
     assert faults[0].magnitude > 65504
     assert faults[1].input_magnitude > 65504 > faults[1].magnitude
     assert (line.fields["status"], line.fields["reason"]) == ("ok", "")
-    blank = StageRecord("half", "", "", HALF.tolerance, HALF.options, precision_faults=faults)
-    assert as_built(blank).options["keep_fp32"] == ["encoder.1.0", "encoder.1.3"]
+    blank = StageRecord(HALF, precision_faults=faults)
+    assert as_built(blank).spec.options["keep_fp32"] == ["encoder.1.0", "encoder.1.3"]
     assert line.fields["description"].endswith("encoder.1.0, encoder.1.3 in fp32")
     assert line.phases[:5] == ["start", "build", "verify", "verify", "verify"]  # none goes back
     assert line.samples

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
-from pipeline.records.run_record import Tolerance
 from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError
 from pipeline.worker import layout_retry, workload

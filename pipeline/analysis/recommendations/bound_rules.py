@@ -35,7 +35,7 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     roofline, peaks, compute = winner.roofline, summary.run.measured_peaks, winner.bottleneck.evidence.compute
     if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
         return None
-    if summary.run.settings.data.name in (TENSORS, VOLUME):
+    if summary.run.config.data.name in (TENSORS, VOLUME):
         return None  # whose kernels are for images
     if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
         return None
@@ -74,7 +74,7 @@ def first_channels(summary: RunSummary) -> int | None:
 
     A record without channels gives them by what the layer reads, if all images have one size.
     """
-    reference, size = summary.run.reference, summary.run.settings.data.image_size
+    reference, size = summary.run.reference, summary.run.config.data.size
     if not summary.on_gpu or reference is None or not reference.layers or reference.layers[0].kind != "Conv2d":
         return None
     first = reference.layers[0]

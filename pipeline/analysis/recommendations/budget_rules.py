@@ -18,9 +18,9 @@ def budget_of(summary: RunSummary, found: StageSummary) -> float | None:
 
     None where it chose none, where masks aren't judged, or by the user's own limits in place of the tolerance's.
     """
-    stage, asked = found.stage, found.stage.options.get("budget")
+    stage, asked = found.stage, found.stage.spec.options.get("budget")
     chose = stage.calibration is not None and stage.calibration.choice is not None
-    if not chose or not found.masks_judged or summary.run.settings.accuracy.asked:
+    if not chose or not found.masks_judged or summary.run.config.accuracy.asked:
         return None
     return asked if isinstance(asked, float) and asked > 0 else None
 
@@ -29,9 +29,9 @@ def spend_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
     """Layers keep more bits than the limit on changed pixels asks for."""
     stage, budget, accuracy = winner.stage, budget_of(summary, winner), winner.stage.accuracy
     kept = stage.calibration.kept if stage.calibration else None
-    if budget is None or not kept or accuracy is None or accuracy.flipped_share is None or stage.tolerance is None:
+    if budget is None or not kept or accuracy is None or accuracy.flipped_share is None:
         return None
-    limit, share = stage.tolerance.flipped_share, accuracy.flipped_share / budget
+    limit, share = stage.spec.tolerance.flipped_share, accuracy.flipped_share / budget
     larger = NEARLY_ALL * limit
     if larger < WORTH_IT * budget or share > 1 or _values_bind(stage, accuracy, share):
         return None
@@ -45,9 +45,9 @@ def lower_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
     """A stage with fewer bits was refused, as more pixels changed than on the images of its choice, and for no more."""
     for found in summary.stages:
         stage, budget, accuracy = found.stage, budget_of(summary, found), found.stage.accuracy
-        if stage.status != "inaccurate" or budget is None or accuracy is None or stage.tolerance is None:
+        if stage.status != "inaccurate" or budget is None or accuracy is None:
             continue
-        changed, limit = accuracy.flipped_share or 0.0, stage.tolerance.flipped_share
+        changed, limit = accuracy.flipped_share or 0.0, stage.spec.tolerance.flipped_share
         if changed > limit and _right_otherwise(stage, accuracy):
             apart = stage.calibration is not None and stage.calibration.apart
             figures: dict[str, Figure] = {"stage": stage.name, "changed": changed, "limit": limit, "budget": budget}
@@ -58,18 +58,17 @@ def lower_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendatio
 
 
 def _right_otherwise(stage: StageRecord, accuracy: Accuracy) -> bool:
-    near = stage.tolerance is not None and accuracy.relative_l2 <= stage.tolerance.relative_l2
+    near = accuracy.relative_l2 <= stage.spec.tolerance.relative_l2
     return near and not accuracy.nan_share and not accuracy.one_class
 
 
 def _values_bind(stage: StageRecord, accuracy: Accuracy, share: float) -> bool:
     """Whether the distance of the logits takes more of its own budget than the pixels do of theirs."""
-    allowed = stage.options.get("error_budget")
+    allowed = stage.spec.options.get("error_budget")
     return isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
 
 
 def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
     """The user's command as it was, all rungs of a ladder included, but for the budget."""
-    asked = summary.run.config.get("stage")
-    rung = f"rungs.{stage.name}." if isinstance(asked, dict) and "rungs" in asked else ""
+    rung = f"rungs.{stage.name}." if summary.run.config.ladder else ""
     return retyped(summary.run.command, f"stage.{rung}budget={budget:.2g}")

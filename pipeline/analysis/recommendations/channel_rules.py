@@ -44,7 +44,7 @@ def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendati
     figures: dict[str, Figure] = {
         "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
         "total": spent.total, "share": None if spent.by_layer else spent.share,
-        "trained": "trained" if summary.run.settings.model.trained else None,
+        "trained": "trained" if summary.run.config.model.is_trained else None,
     }  # fmt: skip
     command = retyped(summary.run.command, f"model.options.base={base}") if base else ""
     return Recommendation("even channels", figures, command)
@@ -80,9 +80,9 @@ def _spent(summary: RunSummary, winner: StageSummary, odd: list[LayerWork]) -> S
 
 def _own_base(summary: RunSummary, multiple: int) -> int | None:
     """The base that the project's own untrained net should have; None for another net, and where its base is even."""
-    model = summary.run.settings.model
+    model = summary.run.config.model
     base = model.options.get("base")
-    ours = model.target == OWN_NET and not model.trained
+    ours = model.target == OWN_NET and not model.is_trained
     return _up(base, multiple) if ours and isinstance(base, int) and base > 0 and base % multiple else None
 
 
@@ -92,9 +92,9 @@ def _up(count: int, multiple: int) -> int:
 
 def _by_base(summary: RunSummary) -> Recommendation | None:
     """What a record tells that holds no layer's channels: the width that the net begins with."""
-    model = summary.run.settings.model
+    model = summary.run.config.model
     base = model.options.get("base")
-    if model.trained:  # trained weights fit one width alone
+    if model.is_trained:  # trained weights fit one width alone
         return None
     if not isinstance(base, int) or base < 1 or base % MULTIPLE_UNKNOWN == 0:
         return None

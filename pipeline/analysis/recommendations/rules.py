@@ -156,7 +156,7 @@ def _other_layout(winner: StageSummary) -> list[str]:
     ran = winner.stage.execution
     if ran is None or ran.layout in ("NHWC", None) or winner.stage.net_layout == "NCHW":
         return []  # it is there, or the net doesn't take it
-    if winner.stage.options.get("nhwc") is False:
+    if winner.stage.spec.options.get("nhwc") is False:
         return [f"stage={winner.name}", "stage.nhwc=true"]
     return [] if ran.fuses else ["stage=channels_last"]
 
@@ -164,7 +164,12 @@ def _other_layout(winner: StageSummary) -> list[str]:
 def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """A compiler that was not asked to search; another stage's option of the same name may mean anything."""
     ran = winner.stage.execution
-    if ran is None or ran.provider != INDUCTOR or winner.stage.options.get("mode") != "default" or not summary.on_gpu:
+    if (
+        ran is None
+        or ran.provider != INDUCTOR
+        or winner.stage.spec.options.get("mode") != "default"
+        or not summary.on_gpu
+    ):
         return None
     figures: dict[str, Figure] = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
     return Recommendation(
@@ -175,10 +180,10 @@ def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | N
 def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """A service whose callers wait for copies."""
     inside, outside, peaks = winner.latency, winner.host_latency, summary.run.measured_peaks
-    settings = summary.run.settings
+    config = summary.run.config
     if inside is None or outside is None or not summary.on_gpu:
         return None
-    if not settings.task.has_masks or settings.data.name == TENSORS:
+    if not config.task.has_masks or config.data.name == TENSORS:
         return None  # bytes stand for no values but those of images and classes
     copies = outside.p50 - inside.p50
     if copies < COPY_SHARE * outside.p50:
@@ -187,7 +192,7 @@ def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendati
     pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
     figures: dict[str, Figure] = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
     masks = f"masks = net({summary.run.words.samples}).argmax(1).byte()"
-    images = from_bytes(settings.data.contract)
+    images = from_bytes(config.data.contract)
     if summary.run.words == VOLUMES or images is None or _costs("uint8 in", winner):
         return Recommendation("shrink the answers", figures, masks)
     return Recommendation("shrink the copies", figures, f"images = {images}; {masks}")

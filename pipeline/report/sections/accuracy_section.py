@@ -34,7 +34,7 @@ def right_in_all(summary: RunSummary) -> str:
 
 def _off(stage: StageSummary) -> float:
     """How far a stage's answer is from the net's, of what it may be, by the figure that is nearest to its limit."""
-    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
     if found is None:
         return 0.0
     pairs = [(found.relative_l2, limit.relative_l2)]
@@ -45,7 +45,7 @@ def _off(stage: StageSummary) -> float:
 
 def right(stage: StageSummary) -> str:
     """The accuracy beside its limits, and on which images; masks of random weights are not judged."""
-    found, limit = stage.stage.accuracy, stage.stage.tolerance
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
     if found is None:
         return "Not checked."
     logits = f"relative L2 {significant(found.relative_l2, 2)} (limit {significant(limit.relative_l2, 2)})"

@@ -47,7 +47,7 @@ def section(summary: RunSummary) -> CapacitySection:
         if environment is None or is_cuda(environment.device)
         else "Machines like this for the target"
     )
-    asked, target = summary.run.settings.report, target_of(summary)
+    asked, target = summary.run.config.report, target_of(summary)
     if target is None:
         wanted = ((RATE, asked.target_images_per_second), (TAIL, asked.target_p99_ms))
         missing = listed([key for key, value in wanted if value is None])
@@ -121,7 +121,7 @@ def lines(summary: RunSummary) -> list[Line]:
 
 
 def _table(summary: RunSummary) -> Table:
-    price = summary.run.settings.report.gpu_hour_price
+    price = summary.run.config.report.gpu_hour_price
     *figures, why = columns(summary.run.words)
     priced = [] if price is None else [price_column(price)]
     return table_of([*figures, *priced, why], lines(summary))

@@ -17,7 +17,7 @@ DOUBTS: dict[Doubt, str] = {
 
 def columns(summary: RunSummary) -> list[Column[Cost]]:
     """Time, energy, cost and break-even."""
-    price = summary.run.settings.report.gpu_hour_price
+    price = summary.run.config.report.gpu_hour_price
     at, words = "" if price is None else f" at {price:g} an hour", summary.run.words
     baseline, against = summary.baseline, f" against {spoken(summary.baseline)}"
 

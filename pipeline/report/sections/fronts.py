@@ -13,7 +13,7 @@ Point = tuple[str, float, float, str]  # name, times as fast, value, place
 def error_front(summary: RunSummary) -> Figure | None:
     """The share of pixels that change, or the relative L2, against speed; None where fewer than two stages have any."""
     accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked]
-    if not summary.run.settings.task.has_masks:
+    if not summary.run.config.task.has_masks:
         errors = [(stage, found.relative_l2) for stage, found in accuracies if found and found.relative_l2 > 0]
         note = "Right and low is better. A stage that answers as fp32 does, bit for bit, has no place on this scale."
         return _front(summary, errors, ("Error against speed", "relative L2 against fp32"), note, log=True)

@@ -46,7 +46,7 @@ class Headings:
 
 def headings_of(summary: RunSummary) -> Headings:
     """What the titles of one run's tables name."""
-    return Headings(clean(summary.baseline), _single_calls(summary), summary.run.settings.task.name, summary.run.words)
+    return Headings(clean(summary.baseline), _single_calls(summary), summary.run.config.task.name, summary.run.words)
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -169,7 +169,7 @@ def _correctness(words: Words) -> list[StageColumn]:
     differs = f"share of {words.points} whose class differs from the fp32 net's"
     return [
         Column(f"{words.points} that change", help=differs, cell=_flipped, csv="flipped_share"),
-        csv_only("flipped_share_limit", lambda stage: stage.stage.tolerance.flipped_share),
+        csv_only("flipped_share_limit", lambda stage: stage.stage.spec.tolerance.flipped_share),
         csv_only("masks_judged", lambda stage: stage.masks_judged),
         csv_only("judged_images", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
         csv_only("judged_pictures", lambda stage: stage.stage.accuracy and stage.stage.accuracy.pictures),
@@ -177,7 +177,7 @@ def _correctness(words: Words) -> list[StageColumn]:
         csv_only("dice_least", lambda stage: accuracy_of("min_dice", stage)),
         csv_only("dice_drop_points", lambda stage: accuracy_of("max_dice_drop", stage)),
         csv_only("relative_l2", lambda stage: stage.stage.accuracy and stage.stage.accuracy.relative_l2),
-        csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
         csv_only("one_class", lambda stage: stage.stage.accuracy and stage.stage.accuracy.one_class),
     ]
@@ -190,7 +190,7 @@ def _value_correctness(task: TaskName) -> list[StageColumn]:
             Column(each.title, help=each.help, cell=figure(_read(each), each.text), csv=each.csv or "relative_l2")
             for each in task_text.OF_TASK[task]
         ),
-        csv_only("relative_l2_limit", lambda stage: stage.stage.tolerance.relative_l2),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
         csv_only("judged_samples", lambda stage: stage.stage.accuracy and stage.stage.accuracy.images),
         csv_only("nan_share", lambda stage: stage.stage.accuracy and stage.stage.accuracy.nan_share),
     ]
@@ -267,7 +267,7 @@ def _name(stage: StageSummary, named: Headings) -> Cell:
     """With its mark; of the baseline that was measured against itself, that."""
     name = clean(stage.name)
     again = " again (A/A)" if name == named.baseline and stage.ratio and stage.ratio.blocks else ""
-    return Cell(f"{MARKS.get(stage.place, '')}{name}{again}{' (legacy)' if stage.stage.legacy else ''}", name)
+    return Cell(f"{MARKS.get(stage.place, '')}{name}{again}{' (legacy)' if stage.stage.spec.legacy else ''}", name)
 
 
 def _ratio(stage: StageSummary) -> Cell:

@@ -83,26 +83,26 @@ def _gist(summary: RunSummary, stage: StageSummary) -> str:
     """What is shown of a stage that is folded."""
     fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
     fast += ", not resolved" if fast and stage.compared.outcome == "not resolved" else ""
-    said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.adds)]
+    said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.spec.adds)]
     return " · ".join(part for part in said if part)
 
 
 def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
     """What one reads of a stage first; what isn't known is empty."""
-    record, reason = stage.stage, f"Reason for this limit: {stage.stage.tolerance.reason}."
+    record, reason = stage.stage, f"Reason for this limit: {stage.stage.spec.tolerance.reason}."
     return [
         ("speed", _speed(summary, stage)),
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck_section.sentence(stage)),
         ("latency", _latency(stage)),
         ("right?", f"{accuracy_section.right(stage)} {reason}" if record.accuracy else ""),
-        ("asked of the answer", objective_text.limits(summary.run.settings.accuracy, record)),
+        ("asked of the answer", objective_text.limits(summary.run.config.accuracy, record)),
         ("half precision", accuracy_section.precision_faults(record)),
         ("calibrated on", accuracy_section.calibrated_on(record, stage.words)),
         ("memory", run_text.memory_text(record) if record.memory else ""),
         ("energy", _energy(stage)),
         ("set-up", _setup(record)),
-        ("asked", ", ".join(f"{key}={_value(value)}" for key, value in record.options.items())),
+        ("asked", ", ".join(f"{key}={_value(value)}" for key, value in record.spec.options.items())),
         ("ran", record.description),
     ]  # fmt: skip
 
