@@ -1,4 +1,4 @@
-"""Real images: those in scikit-image's wheel, which need no download, or a folder of the user's."""
+"""Images of a run: those in scikit-image's wheel, which need no download, or a folder of the user's."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from pipeline.inputs.stain import HELD_OUT, UNLABELLED, stain_mask
 from pipeline.inputs.volume_files import folder_volumes
 from pipeline.inputs.windows import Named, cut, rolled
 
-# The stained tissue comes first, so that every run has pixels with labels.
+# The stained tissue is first, so that every run has labelled pixels.
 SAMPLES = [
     "ihc.png",
     "retina.jpg",
@@ -30,23 +30,23 @@ SAMPLES = [
     "chelsea.png",
 ]
 SAMPLE_FOLDER = Path(skimage.data.__file__).parent
-VOLUME = "volume"  # the data that are volumes
+VOLUME = "volume"  # the name of data that are volumes
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images of one size, or volumes, which have a depth before the height.
+    """Images of one size, or volumes, which have a depth axis before the height.
 
     Attributes:
         images: [images, height, width, channels], uint8, uint16 or fp32, as their files hold them.
         labels: [images, height, width], uint8, class indices, 255 where not labelled; None without labels.
-        sources: where each image comes from.
-        distinct: how many of them, from the first, are windows of their own; the others are such windows rolled.
-        pictures: of each image the picture that it is a window of, whether rolled or mirrored.
-        windows: how many there are in all, whether asked for or not.
-        left_out: what else lies in the folders, and why it isn't read.
+        sources: the origin of each image, for messages.
+        distinct: number of images, from the first, that are different windows; the rest are these windows, rolled.
+        pictures: the source picture of each image.
+        windows: number of windows that the source pictures give.
+        left_out: other entries of the folders, and why each isn't read.
     """
 
     images: np.ndarray
@@ -59,9 +59,9 @@ class Dataset:
 
 
 def viewable(image: np.ndarray) -> np.ndarray:
-    """An image [height, width, channels] to be looked at: [height, width, 3], uint8; of a volume its middle plane.
+    """Return an image [height, width, channels] for display: [height, width, 3], uint8; of a volume its middle plane.
 
-    Of other channels than 3 the first is shown, in grey; values beyond 8 bits go from the least to the largest.
+    Unless there are 3 channels, the first is shown in grey. Values of more than 8 bits are scaled to their range.
     """
     image = middle_plane(image, axes=3)
     planes = image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
@@ -74,7 +74,7 @@ def viewable(image: np.ndarray) -> np.ndarray:
 
 
 def middle_plane(values: np.ndarray, axes: int) -> np.ndarray:
-    """The plane in the middle of a volume's depth, where there are more than so many axes; anything else as it is."""
+    """Return the middle plane of a volume's depth if `values` has more than `axes` axes, else `values`."""
     return values[len(values) // 2] if values.ndim > axes else values
 
 
@@ -87,7 +87,7 @@ def load_dataset(
     contract: InputContract = AS_TODAY,
     rules: LabelRules = INDICES,
 ) -> Dataset:
-    """`count` images, or volumes, of one size.
+    """Load `count` images, or volumes, of one size.
 
     Args:
         name: "samples", "stain", "folder" or "volume".
@@ -95,12 +95,12 @@ def load_dataset(
         labels: a folder with a file of labels for each image; None without labels.
         size: height and width, or of volumes depth, height and width; None keeps the size of the images, which must
             then be the same for all.
-        count: how many; where the images give fewer windows, they come again, rolled by a few pixels each time.
-        contract: how many channels they are to have, and by what values are divided.
+        count: number of images; if there are fewer windows, they are repeated, rolled by a few pixels.
+        contract: the number of channels, and the scale of values.
         rules: how labels are read.
 
     Raises:
-        ImageError: files that are no images, a folder that holds none, or sizes that differ; one line.
+        ImageError: a file can't be read, the folder holds no image, or sizes differ; one line.
     """
     named, left_out = named_images(name, path, labels, contract, rules)
     tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
@@ -120,14 +120,18 @@ def load_dataset(
 
 
 def window(name: str, size: int | None, depth: int | None) -> int | tuple[int, int, int] | None:
-    """The size of a window: height and width, or of volumes depth, height and width; None keeps that of the files."""
+    """Return the size of a window: height and width, or of volumes depth, height and width; None keeps the files'."""
     return size if name != VOLUME or size is None else (depth or size, size, size)
 
 
 def named_images(
     name: str, path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> tuple[list[Named], list[str]]:
-    """The images before they are cut, and what else lies in their folder; arguments and errors as of `load_dataset`."""
+    """Return the images before they are cut, and other entries of their folder.
+
+    Raises:
+        ImageError: as `load_dataset`.
+    """
     if name in DEMOS:
         return [demo(image, contract.channels) for image in DEMOS[name]()], []
     if name == VOLUME:
@@ -136,10 +140,10 @@ def named_images(
 
 
 def check_one_size(tiles: list[Named]) -> None:
-    """That all are of one height and width.
+    """Raise if the images differ in size.
 
     Raises:
-        ImageError: they aren't; the line gives the commonest.
+        ImageError: they do; the line names the most frequent sizes.
     """
     shapes = Counter(tile.image.shape[:-1] for tile in tiles)
     if len(shapes) > 1:
@@ -153,13 +157,13 @@ def check_one_size(tiles: list[Named]) -> None:
 
 
 def _power(side: int) -> int:
-    """The largest power of two that a side holds, at most 512: what nets that halve their images take."""
+    """Return the largest power of two up to `side`, at most 512: networks that halve their images take it."""
     return 1 << (min(side, 512).bit_length() - 1)
 
 
 @cache
 def sample_images() -> list[Named]:
-    """The images of scikit-image's wheel, read once; the stain mask is labelled in the held-out quarter alone."""
+    """Read scikit-image's images; the stain mask has labels in the held-out quarter only."""
     images = [(name, read_image(SAMPLE_FOLDER / name)) for name in SAMPLES]
     tissue = images[0][1]
     labels = np.full(tissue.shape[:2], UNLABELLED, np.uint8)
@@ -170,13 +174,13 @@ def sample_images() -> list[Named]:
 
 
 def held_out_image() -> list[Named]:
-    """The quarter of the stained tissue that no training has seen, every pixel labelled."""
+    """Return the quarter of the stained tissue that training never sees, every pixel labelled."""
     tissue = read_image(SAMPLE_FOLDER / SAMPLES[0])
     return [Named(f"scikit-image {SAMPLES[0]}, held-out quarter", tissue[HELD_OUT], stain_mask(tissue)[HELD_OUT])]
 
 
 def training_quarters() -> list[Named]:
-    """The other three quarters of that tissue, without labels."""
+    """Return the other three quarters of the tissue, without labels."""
     tissue, half = read_image(SAMPLE_FOLDER / SAMPLES[0]), HELD_OUT[0].start
     corners = [(0, 0), (0, half), (half, 0)]
     return [
@@ -190,11 +194,11 @@ DEMOS: dict[str, Callable[[], list[Named]]] = {
     "stain": held_out_image,
     "stain_training": training_quarters,
 }
-CALIBRATED_ON = {"stain": "stain_training"}  # what holds other pictures than that of the evaluation images
+CALIBRATED_ON = {"stain": "stain_training"}  # data with other pictures than the evaluation images
 
 
 def demo(named: Named, channels: int) -> Named:
-    """One of the program's own images; of one channel its luminance."""
+    """Return one of the program's own images; its luminance if `channels` is 1."""
     if channels == 3:
         return named
     grey = (named.image @ np.array(LUMINANCE)).round().astype(np.uint8)
@@ -202,10 +206,10 @@ def demo(named: Named, channels: int) -> Named:
 
 
 def image_files(path: str | None) -> tuple[list[Path], list[str]]:
-    """The images of a folder in the order of names, and what else lies there, which is no file.
+    """Return the images of a folder in the order of names, and its other entries, which are no files.
 
     Raises:
-        ImageError: the folder is missing or holds no image, or a file that is none.
+        ImageError: the folder is missing, holds no image, or holds a file that is no image.
     """
     folder = Path(path or "")
     if not path or not folder.is_dir():
@@ -229,17 +233,21 @@ def image_files(path: str | None) -> tuple[list[Path], list[str]]:
 
 
 def values_in(path: str | None) -> int:
-    """How many values the images of a folder have, by their headers; errors as of `image_files`."""
+    """Return the number of values in a folder's images, by their headers.
+
+    Raises:
+        ImageError: as `image_files`.
+    """
     return sum(map(pixels, image_files(path)[0]))
 
 
 def folder_images(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> tuple[list[Named], list[str]]:
-    """Every image of a folder, in the order of names, and what is left out: what is no file, and labels of no image.
+    """Read a folder's images in the order of names; also return what is left out, such as labels of no image.
 
     Raises:
-        ImageError: as `image_files`, files that can't be read, two of one label, or labels that no rule covers.
+        ImageError: as `image_files`; a file can't be read, two images share a label, or no rule covers a label.
     """
     files, left_out = image_files(path)
     found: list[np.ndarray | None] = [None] * len(files)
@@ -254,5 +262,5 @@ def folder_images(
 
 
 def _or_unlabelled(tile: Named) -> np.ndarray:
-    """The labels [h, w] of an image [h, w, channels], or 255 in every pixel."""
+    """Return the labels [height, width] of an image, or 255 in every pixel."""
     return np.full(tile.image.shape[:-1], UNLABELLED, np.uint8) if tile.label is None else tile.label

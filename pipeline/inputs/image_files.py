@@ -1,4 +1,4 @@
-"""Images of any format as arrays of stated shape and type; what no rule covers is refused by name (docs/inputs.md)."""
+"""Images of any format as arrays of stated shape and type; files that no rule covers are refused (docs/inputs.md)."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,18 +11,18 @@ from pipeline.errors import ImageError
 from pipeline.inputs.formats import IMAGES, Meaning, format_in, reading
 
 SHOWN = (1, 3)  # channels of grey and of colour
-KINDS = (np.uint8, np.uint16, np.float32)  # in which images are kept
-SAID = 5  # files that a line names
+KINDS = (np.uint8, np.uint16, np.float32)  # types of images
+SAID = 5  # number of files that a message names
 
 Read = TypeVar("Read")
 
 
 def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
-    """What `read` makes of every file.
+    """Return `read(file)` of every file.
 
     Raises:
-        ImageError: `read` raised it for some. The line gives each reason once, that of most files first, with their
-            names; it names the first five, and says how many there are.
+        ImageError: `read` raised it for some files. The line gives each reason once, the most frequent first, names up
+            to five files, and states how many more there are.
     """
     done: list[Read] = []
     wrong: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
 
 
 def _together(wrong: dict[str, list[str]]) -> str:
-    """Such as "a.png, b.png and 3 more: labels in colour; c.png: no such file"."""
+    """Return a line such as "a.png, b.png and 3 more: labels in colour; c.png: no such file"."""
     parts, left, more = [], SAID, 0
     for reason, names in sorted(wrong.items(), key=lambda part: -len(part[1])):
         shown = names[:left]
@@ -52,10 +52,10 @@ def _together(wrong: dict[str, list[str]]) -> str:
 
 
 def read_image(path: Path, channels: int = 3) -> np.ndarray:
-    """An image as [height, width, channels], in the type that its file has: uint8, uint16 or fp32.
+    """Read an image as [height, width, channels] in the type of its file: uint8, uint16 or fp32.
 
-    One channel becomes three that are equal, three that are equal become one; a palette's colours are taken,
-    transparency is dropped, CMYK is converted, and the orientation in the file's EXIF applied.
+    Grey becomes three equal channels, and three equal channels become one. A palette becomes its colours, CMYK is
+    converted, transparency is dropped, and the orientation in EXIF is applied.
 
     Raises:
         ImageError: it can't be read, has several pages, other channels, or values of another type.
@@ -72,7 +72,11 @@ def read_image(path: Path, channels: int = 3) -> np.ndarray:
 
 
 def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
-    """The image [height, width, any] as [height, width, channels]; errors as of `read_image`."""
+    """Return an image [height, width, any] as [height, width, channels].
+
+    Raises:
+        ImageError: it has other channels.
+    """
     found = image.shape[2]
     if found == channels:
         return image
@@ -113,15 +117,17 @@ def pixels(path: Path) -> int:
 
 
 def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:
-    """The images in one type, so that a value means the same in all: 8 bits widened to 16, integers scaled to floats.
+    """Return the images in one type, so that a value means the same in all.
+
+    8 bits are widened to 16; beside floats, integers become a share of their type's largest value.
 
     Args:
         images: each [height, width, channels], uint8, uint16 or fp32.
-        sources: where each comes from.
-        scale: what the user divides values by; None for what their type holds.
+        sources: the origin of each, for messages.
+        scale: the user's divisor of values; None: the largest value of their type.
 
     Raises:
-        ImageError: floats outside of 0 to 1, or files of several types, where `scale` says what a value means.
+        ImageError: floats lie outside 0 to 1 and there is no `scale`, or `scale` is for files of several types.
     """
     types = {image.dtype for image in images}
     if scale is not None:
@@ -143,5 +149,5 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
 
 
 def _as_float(image: np.ndarray) -> np.ndarray:
-    """Integers as a share of what their type holds, fp32; floats as they are."""
+    """Return integers as a share of their type's largest value, fp32; floats unchanged."""
     return image if image.dtype == np.float32 else image.astype(np.float32) / np.iinfo(image.dtype).max

@@ -1,22 +1,22 @@
-"""What a user's images and labels mean: channels, normalisation, and the values of labels. Free of torch."""
+"""The meaning of a user's images and labels: channels, normalisation, and the values of labels."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Normalization = Literal["centred", "unit", "imagenet", "zscore", "ct", "own"]
 
-# Mean and standard deviation of values in 0 to 1; one figure stands for every channel.
+# Mean and standard deviation of values in 0 to 1; one number holds for every channel.
 NAMED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "centred": ((0.5,), (0.25,)),
     "unit": ((0.0,), (1.0,)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # torchvision.transforms' for its ImageNet weights
-    "zscore": ((), ()),  # each image's own
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # as torchvision's transforms of its ImageNet weights
+    "zscore": ((), ()),  # of each image
 }
 
 
 @dataclass(frozen=True)
 class InputContract:
-    """What a net's input is made of: (value / scale − mean) / std, channel by channel, in fp32.
+    """The normalisation of a network's input: (value / scale − mean) / std, channel by channel, in fp32.
 
     With "ct" it is (min(max(value / scale, low), high) − mean) / std, the intensity normalisation of nnU-Net for CT
     (Isensee et al., Nature Methods 18, 203-211, 2021): low and high are the 0.5th and the 99.5th percentile of the
@@ -24,12 +24,12 @@ class InputContract:
 
     Attributes:
         channels: of the input.
-        normalize: the rule's name; "own" where mean and std are the user's, "zscore" where they are each image's own,
-            "ct" where values are clipped as well.
-        mean: of a scaled value, one for all channels or one for each; empty for "zscore".
-        std: likewise; a scaled value's standard deviation.
-        scale: what a value is divided by; None for what its type holds: 255 of uint8, 65535 of uint16, 1 of a float.
-        low, high: what a scaled value is clipped to, one for all channels or one for each; empty where it isn't.
+        normalize: the rule's name; "own": the user's mean and std; "zscore": those of each image; "ct": with
+            clipping.
+        mean: of scaled values, one for all channels or one for each; empty for "zscore".
+        std: their standard deviation, likewise.
+        scale: divisor of values; None: 255 of uint8, 65535 of uint16, 1 of floats.
+        low, high: limits of scaled values, one for all channels or one for each; empty without clipping.
     """
 
     channels: int = 3
@@ -43,13 +43,13 @@ class InputContract:
 
 @dataclass(frozen=True)
 class LabelRules:
-    """How the values in a file of labels become class indices.
+    """The rules by which values in label files become class indices.
 
     Attributes:
-        pattern: a label's file name; * stands for the image's own without its suffix.
-        positive: the value that is class 1, where all others are class 0; None where values are class indices.
-        ignore: the value of pixels without a label; None where every pixel has one.
-        colors: red, green and blue of class 0, 1, …; empty where labels have one channel.
+        pattern: file name of a label; * is the image's name without its suffix.
+        positive: the value of class 1, all others being class 0; None: values are class indices.
+        ignore: the value of unlabelled pixels; None: every pixel is labelled.
+        colors: red, green and blue of class 0, 1, …; empty: labels have one channel.
     """
 
     pattern: str = "*.png"

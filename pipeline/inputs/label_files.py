@@ -1,4 +1,4 @@
-"""Reads labels as class indices, by stated rules; what a rule doesn't cover is refused with its values and its file."""
+"""Label files as class indices; values that no rule covers are refused with their file (docs/inputs.md)."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.stain import UNLABELLED
 
 SHOWN_VALUES = 5
-MOST_COLOURS = 16  # of a file that shows classes; a photograph, or what JPEG made of classes, has more
-NNUNET = "_0000"  # of the first channel's file of a case, whose labels are named by the case alone
+MOST_COLOURS = 16  # of a file that shows classes by colours; a photograph has more
+NNUNET = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 LARGEST = np.iinfo(np.int64).max
 JPEG = {"JPEG", "MPO"}
 IN_COLOUR = (3, 4)  # channels
 
 
 def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
-    """The file with the labels of an image.
+    """Return the label file of an image.
 
     Raises:
         ImageError: there is none.
@@ -41,10 +41,10 @@ def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
 
 
 def check_apart(images: Sequence[Path], labels: Sequence[Path], where: str) -> None:
-    """That no two images have one file of labels.
+    """Raise if two images share one label file.
 
     Raises:
-        ImageError: two have; the line names them.
+        ImageError: two do; the line names them.
     """
     if twice := [file for file, number in Counter(labels).items() if number > 1]:
         names = ", ".join(image.name for image, file in zip(images, labels, strict=True) if file == twice[0])
@@ -52,13 +52,13 @@ def check_apart(images: Sequence[Path], labels: Sequence[Path], where: str) -> N
 
 
 def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callable[[Path], object]) -> list[str]:
-    """The labels that no image has taken, each with what it is; none where the images lie in the same folder.
+    """Return a line for each label file without an image; none if labels and images share a folder.
 
     Args:
         folder: of the labels.
-        images: the folder of the images.
-        used: the files that were taken.
-        known: whether a file is one of labels.
+        images: folder of the images.
+        used: label files of images.
+        known: returns whether a file is a label file.
     """
     if folder.resolve() == images.resolve():
         return []
@@ -68,14 +68,13 @@ def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callabl
 
 
 def read_label(path: Path, rules: LabelRules) -> np.ndarray:
-    """The values [height, width] of a file of labels, int64, before `as_classes` makes classes of them.
+    """Read the values [height, width] of a label file, int64; `as_classes` turns them into classes.
 
-    Indices of a palette, and grey of few bits, are taken as they are; with `rules.colors` a colour is the class that it
-    is listed as.
+    Indices of a palette and grey of few bits are kept. With `rules.colors`, a colour becomes its index in that list.
 
     Raises:
-        ImageError: it can't be read, is a JPEG, has several channels that differ, colours that aren't listed, or a
-            transparency that varies.
+        ImageError: it can't be read, is a JPEG, or has channels that differ, colours that aren't listed, or varying
+            transparency.
     """
     check_exact(path)
     values = read_values(path, "colours" if rules.colors else "classes")
@@ -116,7 +115,7 @@ def check_exact(path: Path) -> None:
 
 
 def _in_colour(values: np.ndarray) -> str:
-    """What is said of labels [height, width, channels] that show classes by colours, with the option for these ones."""
+    """Return the message for coloured labels [height, width, channels], with the option that lists their colours."""
     colors = np.unique(values.reshape(-1, values.shape[2])[:, :3], axis=0).astype(int).tolist()
     if len(colors) > MOST_COLOURS:
         return f"labels of {len(colors)} colours, too many for classes; a lossless file has one for each"
@@ -125,7 +124,11 @@ def _in_colour(values: np.ndarray) -> str:
 
 
 def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """The index [height, width] of each pixel's colour in the list."""
+    """Return the index [height, width] of each pixel's colour in `colors`.
+
+    Raises:
+        ImageError: a colour isn't listed.
+    """
     shown = np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values[..., :3]
     classes = np.full(shown.shape[:2], -1, np.int64)
     for index, color in enumerate(colors):
@@ -137,13 +140,12 @@ def _of_colors(path: Path, values: np.ndarray, colors: Sequence[tuple[int, int, 
 
 
 def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: LabelRules) -> list[np.ndarray]:
-    """Class indices [height, width], uint8, 255 where not labelled, of the values of all files together.
+    """Return class indices [height, width], uint8, 255 where not labelled, by a rule for all files together.
 
-    Where no value but 0 and 255 occurs in any file, 255 is class 1: a mask in black and white. With `rules.positive`
-    that value is class 1 and any other class 0. `rules.ignore` is what isn't labelled.
+    If no file has another value than 0 and 255, 255 is class 1: masks in black and white.
 
     Raises:
-        ImageError: no file holds the positive value, no pixel is labelled, or a value is no class that can be kept.
+        ImageError: no file holds `rules.positive`, no pixel is labelled, or a value is no class from 0 to 254.
     """
     found = set().union(*(np.unique(label).tolist() for label in labels))
     ignore = rules.ignore
@@ -160,7 +162,7 @@ def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: Label
 
 
 def _classes(label: np.ndarray, file: Path, positive: int | None, ignore: int | None) -> np.ndarray:
-    """One file's classes."""
+    """Return the class indices of one file."""
     known = np.ones(label.shape, bool) if ignore is None else label != ignore
     classes = label if positive is None else (label == positive).astype(np.int64)
     beyond = known & ((classes < 0) | (classes >= UNLABELLED))
@@ -173,6 +175,6 @@ def _classes(label: np.ndarray, file: Path, positive: int | None, ignore: int | 
 
 
 def _listed(values: set[int]) -> str:
-    """The smallest values, and that there are more."""
+    """Return the smallest values as text, with … if there are more."""
     first = ", ".join(map(str, sorted(values)[:SHOWN_VALUES]))
     return f"{first}, …" if len(values) > SHOWN_VALUES else first

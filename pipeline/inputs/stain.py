@@ -1,7 +1,7 @@
 """The labels of the demo: where the immunohistochemistry image is stained brown.
 
-They are a classical threshold (colour deconvolution after Ruifrok and Johnston, then Otsu), and no pathologist's: a net
-that reproduces them has learnt a stain, not a diagnosis. In NumPy alone: every worker that loads images makes them, and
+They come from a classical threshold (colour deconvolution after Ruifrok and Johnston, then Otsu), not from a pathologist.
+A network that reproduces them has learnt a stain, not a diagnosis. NumPy alone: every worker computes them, and
 scikit-image's own functions take a second to import.
 """
 
@@ -10,14 +10,14 @@ import numpy as np
 UNLABELLED = 255
 HELD_OUT = (slice(256, 512), slice(256, 512))  # the quarter at the lower right of 512×512 is never trained on
 WORD = "stain mask of scikit-image's immunohistochemistry image by a classical threshold (DAB, Otsu), no pathologist's"
-# How much haematoxylin, eosin and DAB darken red, green and blue: Ruifrok and Johnston, Anal Quant Cytol Histol 2001.
+# Darkening of red, green and blue by haematoxylin, eosin and DAB: Ruifrok and Johnston, Anal Quant Cytol Histol 2001.
 DARKENS = np.array([[0.65, 0.70, 0.29], [0.07, 0.99, 0.11], [0.27, 0.57, 0.78]])
-LEAST_LIGHT = 1e-6  # of 1, as black has no logarithm
+LEAST_LIGHT = 1e-6  # of 1; black has no logarithm
 BINS = 256
 
 
 def stain_mask(image: np.ndarray) -> np.ndarray:
-    """1 where the DAB channel of an image [height, width, 3], uint8, lies above Otsu's threshold, else 0."""
+    """Return 1 where the DAB channel of an image [height, width, 3], uint8, exceeds Otsu's threshold, else 0."""
     darkness = -np.log(np.maximum(image / 255, LEAST_LIGHT))
     brown = np.maximum(darkness @ np.linalg.inv(DARKENS)[:, 2], 0)
     mask: np.ndarray = (brown > otsu(brown)).astype(np.uint8)
@@ -25,7 +25,7 @@ def stain_mask(image: np.ndarray) -> np.ndarray:
 
 
 def otsu(values: np.ndarray) -> float:
-    """The middle of a histogram's bin at which the two sides differ most, of values of any shape that aren't all equal.
+    """Return Otsu's threshold of values of any shape: the middle of the bin that separates two sides best.
 
     The variance between the sides is (t·m − s)² / (m·(1 − m)), up to a factor: m is the share of the values up to the
     bin, s their part of the sum and t the whole sum (Otsu, IEEE Trans Syst Man Cybern 9, 1979, eq. 18).

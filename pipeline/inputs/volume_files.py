@@ -13,19 +13,19 @@ from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.label_files import NNUNET, as_classes, check_apart, of_no_image
 from pipeline.inputs.windows import Named
 
-FARTHEST = 0.5  # of a voxel's shortest side: corners nearer than that are of one place, as headers are rounded
+FARTHEST = 0.5  # of a voxel's shortest side: nearer corners are the same, as headers are rounded
 
 
 def is_volume(path: Path) -> bool:
-    """Return whether a path is a volume by its suffix, and a folder only where its format is one."""
+    """Return whether a path has a volume's suffix, and is a folder exactly if that format is one."""
     return bool(suffix_in(VOLUMES, path)) and path.is_dir() == format_in(VOLUMES, path).folder
 
 
 def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
-    """The volumes of a folder in the order of names, and what else lies there that is no file; a .zarr is a folder.
+    """Return the volumes of a folder in the order of names, and a line for each other folder in it.
 
     Raises:
-        ImageError: the folder is missing, holds no volume, or a file that is none.
+        ImageError: the folder is missing, holds no volume, or holds a file that is no volume.
     """
     folder = Path(path or "")
     if not path or not folder.is_dir():
@@ -45,10 +45,10 @@ def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
 def folder_volumes(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> tuple[list[Named], list[str]]:
-    """Every volume of a folder, in the order of names, and what else lies there.
+    """Read a folder's volumes in the order of names; also return what is left out.
 
     Raises:
-        ImageError: as `volume_files`, files that can't be read, or labels that no rule covers.
+        ImageError: as `volume_files`; a file can't be read, or no rule covers a label.
     """
     files, left_out = volume_files(path)
     found: list[np.ndarray | None] = [None] * len(files)
@@ -64,7 +64,7 @@ def folder_volumes(
 
 
 def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
-    """The file with the labels of a volume: of its name, whatever its suffix, where the pattern has none of its own.
+    """Return the label file of a volume; any suffix fits unless the pattern has one.
 
     Raises:
         ImageError: there is none.
@@ -83,8 +83,7 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
 def check_place(volume: Path, labels: Path) -> None:
     """Raise if the headers of two NIfTI files place the same voxel at different positions.
 
-    Voxels are compared by index: where a header mirrors an axis or has another spacing, the labels are of other axes
-    than they seem.
+    Labels belong to voxels by index: if the headers differ by a mirrored axis or a spacing, the indices don't match.
 
     Raises:
         ImageError: a corner is farther away than rounding explains.
@@ -106,7 +105,7 @@ def check_place(volume: Path, labels: Path) -> None:
 
 
 def read_volume(path: Path, channels: int) -> np.ndarray:
-    """A volume [depth, height, width, channels], fp32, as its file scales it.
+    """Read a volume [depth, height, width, channels], fp32, scaled as its file says.
 
     Raises:
         ImageError: it can't be read, has other axes or channels, or holds NaN.
@@ -123,7 +122,7 @@ def read_volume(path: Path, channels: int) -> np.ndarray:
         raise ImageError(f"{path}: {values.shape[-1]} channels, data.channels={channels}{first}")
     if values.dtype.kind not in "buif":
         raise ImageError(f"{path}: values of type {values.dtype}; integers and floating point are read")
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is told
+    with np.errstate(over="ignore"):  # too large values become infinite, which is refused
         volume = values.astype(np.float32)
     if not np.isfinite(volume).all():
         raise ImageError(f"{path}: it holds NaN or infinite values")
@@ -131,7 +130,7 @@ def read_volume(path: Path, channels: int) -> np.ndarray:
 
 
 def read_labels(path: Path) -> np.ndarray:
-    """The values [depth, height, width] of labels, int64.
+    """Read the values [depth, height, width] of labels, int64.
 
     Raises:
         ImageError: it can't be read, has other axes, or values that are no integers.
@@ -165,5 +164,9 @@ def voxels(path: Path) -> int:
 
 
 def values_in_volumes(path: str | None) -> int:
-    """How many values the volumes of a folder have, by their headers; errors as of `volume_files`."""
+    """Return the number of values in a folder's volumes, by their headers.
+
+    Raises:
+        ImageError: as `volume_files`.
+    """
     return sum(map(voxels, volume_files(path)[0]))

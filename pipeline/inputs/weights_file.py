@@ -1,4 +1,4 @@
-"""A file of weights by its name and its header: what can be said of it without torch, before anything starts."""
+"""Checks of a weights file by its name and header, without torch, before anything starts."""
 
 import json
 import struct
@@ -9,17 +9,17 @@ from conf import ROOT
 from pipeline.errors import CheckpointError
 
 SAFE = ".safetensors"
-GIT_LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins, which lies in a file's place
-ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # how files of torch.save and of gzip begin
+GIT_LFS = b"version https://git-lfs"  # first bytes of a Git LFS pointer, which replaces a file
+ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # first bytes of files by torch.save and gzip
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
-LONGEST_HEADER = 100_000_000  # bytes; safetensors itself reads no longer one
-FLOATING = ("F", "BF")  # how the names of floating types begin in a header
-CONVOLUTION_RANKS = (3, 4, 5)  # of its weight: [out, in, extent, …]
+LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
+FLOATING = ("F", "BF")  # first letters of floating types in a header
+CONVOLUTION_RANKS = (3, 4, 5)  # axes of its weight: [out, in, extent, …]
 
 
 def find(path: str) -> Path:
-    """The file, from where the user is or from the project's root.
+    """Return the file, relative to the current folder or to the project's root.
 
     Raises:
         CheckpointError: there is none.
@@ -32,9 +32,9 @@ def find(path: str) -> Path:
 
 
 def header(path: Path) -> tuple[dict[str, Any], int]:
-    """A safetensors file's header, and how many bytes follow it: 8 bytes of the header's length, then its JSON.
+    """Read a safetensors file's header; also return the number of bytes behind it.
 
-    Source: https://huggingface.co/docs/safetensors.
+    8 bytes hold the header's length, then comes its JSON (https://huggingface.co/docs/safetensors).
 
     Raises:
         ValueError: there is none.
@@ -46,12 +46,12 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
             raise ValueError("its header is cut off, or it has none")
         found = json.loads(file.read(length))
     if not isinstance(found, dict):
-        raise ValueError("its header is no mapping")  # noqa: TRY004 - as all that is wrong with it
+        raise ValueError("its header is no mapping")  # noqa: TRY004 - callers catch one type
     return found, rest
 
 
 def kind_of(path: Path) -> str:
-    """What a file is by its first bytes, where it is of another kind than its suffix says, in a clause; else empty."""
+    """Return what a file is by its first bytes if its suffix says otherwise, in a clause; else an empty text."""
     try:
         with path.open("rb") as file:
             first = file.read(len(GIT_LFS))
@@ -67,10 +67,10 @@ def kind_of(path: Path) -> str:
 
 
 def check(path: str) -> None:
-    """That a file may hold weights that a net computes with; whether it is of this net's only the net itself tells.
+    """Raise if a file can't hold the weights of a network; whether they fit this network is checked with torch.
 
     Raises:
-        CheckpointError: there is none, it is of no format that is read, or by its header it is torn or of whole
+        CheckpointError: there is no file, its format isn't read, or its header shows that it is cut off or holds whole
             numbers.
     """
     file = find(path)
@@ -87,7 +87,12 @@ def check(path: str) -> None:
 
 
 def fault_in(found: dict[str, object], size: int) -> str:
-    """What is wrong with a header that so many bytes follow, in a clause; empty where nothing is."""
+    """Return what is wrong with a header, in a clause; an empty text if nothing is.
+
+    Args:
+        found: the header.
+        size: number of bytes behind it.
+    """
     tensors = {name: part for name, part in found.items() if name != "__metadata__" and isinstance(part, dict)}
     if not tensors:
         return "no tensors in it; save model.state_dict()"

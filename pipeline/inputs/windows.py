@@ -1,4 +1,4 @@
-"""Cuts images, or volumes, and their labels into windows of one size."""
+"""Windows of one size, cut from images or volumes and their labels."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -9,11 +9,11 @@ import numpy as np
 from pipeline.errors import ImageError
 from pipeline.inputs.stain import UNLABELLED
 
-MOST_MIRRORED = 2  # times its side that an image is continued to
+MOST_MIRRORED = 2  # times its side, to which an image is mirrored at most
 
 
 class Named(NamedTuple):
-    """An image with its labels; a volume has a depth before the height."""
+    """An image with its labels; a volume has a depth axis before the height."""
 
     source: str
     image: np.ndarray  # [height, width, channels]
@@ -21,17 +21,17 @@ class Named(NamedTuple):
 
 
 def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Named]:
-    """The image in windows of `size`; a smaller image is mirrored up to the size, to twice its own at most.
+    """Cut an image into windows of `size`; a smaller image is continued in its mirror image, up to twice its own size.
 
     Args:
         named: the image.
-        size: height and width, or one for each axis; None leaves it as it is.
-        whole: whether each labelled pixel is to be judged, and once: the last windows of a side end at its edge, and
-            what another window or the image itself holds already isn't labelled in them. Else windows lie side by
-            side, and what is left at the right and lower edge belongs to none.
+        size: of all sides, or of each axis; None: the image is one window.
+        whole: judge each labelled pixel once: the last windows of a side end at its edge, and pixels that another
+            window holds are unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge
+            is dropped.
 
     Raises:
-        ImageError: the labels are of another size than the image, or it is less than half as high or wide as a window.
+        ImageError: image and labels differ in size, or the image is less than half as high or wide as a window.
     """
     source, image, label = named
     if label is not None and label.shape != image.shape[:-1]:
@@ -59,30 +59,30 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
 
 
 def _unlabelled_share(tile: Named) -> float:
-    """The share of pixels without a label, 0 to 1."""
+    """Return the share of pixels without a label, 0 to 1."""
     return 1.0 if tile.label is None else float((tile.label == UNLABELLED).mean())
 
 
 def _starts(length: int, size: int, whole: bool) -> list[int]:
-    """Where windows begin along a side, in pixels."""
+    """Return the starts of windows along a side, in pixels."""
     starts = list(range(0, length - size + 1, size))
     return [*starts, length - size] if whole and length % size else starts
 
 
 def _mirrored(image: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """An image [h, w, c] or labels [h, w], continued in its mirror image where a side is shorter than its size."""
+    """Return an image [h, w, c] or labels [h, w], mirrored where a side is shorter than its size."""
     missing = [(0, max(0, size - length)) for size, length in zip(sizes, image.shape, strict=False)]
     return np.pad(image, missing + [(0, 0)] * (image.ndim - len(sizes)), mode="symmetric")
 
 
 def _unlabelled_up_to(label: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Labels [h, w], continued without labels where a side is shorter than its size."""
+    """Return labels [h, w], unlabelled where a side is shorter than its size."""
     missing = [(0, max(0, size - length)) for size, length in zip(sizes, label.shape, strict=True)]
     return np.pad(label, missing, constant_values=UNLABELLED)
 
 
 def rolled(tile: Named, turn: int) -> Named:
-    """The tile again, moved by 13 pixels a turn, so that no two batches are the same."""
+    """Return the tile rolled by 13 pixels a turn, so that no two batches are equal."""
     source, image, label = tile
     if not turn:
         return tile
