@@ -1,1 +1,1 @@
-"""The networks, the checkpoint loader and the training of the demo weights; nothing here knows of stages."""
+"""Networks, checkpoints, tensors read with torch, and the training of the demo weights."""

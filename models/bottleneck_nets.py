@@ -1,4 +1,4 @@
-"""Three nets, each built to be bound by one thing: they check the bottleneck that a run names.
+"""Three networks with a known bottleneck each, which check the bottleneck that a run names.
 
 Each takes [batch, 3, height, width] to logits [batch, 2, height, width].
 """
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 class ManyTinyLayers(nn.Module):
-    """Bound by overhead: over a hundred kernels, each done before the next is launched. Give it small images."""
+    """A network bound by overhead: over a hundred kernels, each done before the next launch. For small images."""
 
     def __init__(self, layers: int = 40, channels: int = 8) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class ManyTinyLayers(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
+        """Return logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         image = self.first(image)
         for layer in self.layers:
             image = image + layer(image).tanh()
@@ -27,7 +27,7 @@ class ManyTinyLayers(nn.Module):
 
 
 class WidePointwise(nn.Module):
-    """Bound by memory: a chain of operators that each read and write a large image and compute next to nothing."""
+    """A network bound by memory: operators that read and write a large image and compute almost nothing."""
 
     def __init__(self, steps: int = 12, channels: int = 64) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class WidePointwise(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
+        """Return logits [batch, 2, height, width] of an image [batch, 3, height, width]."""
         image = self.first(image)
         for scale in self.scales:
             image = self.activation(image * scale + 0.5) + image
@@ -46,7 +46,7 @@ class WidePointwise(nn.Module):
 
 
 class LargeChannels(nn.Module):
-    """Bound by compute: 3×3 convolutions of hundreds of channels at an eighth of the image's size."""
+    """A network bound by compute: 3×3 convolutions of hundreds of channels at an eighth of the image's size."""
 
     def __init__(self, layers: int = 6, channels: int = 768) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class LargeChannels(nn.Module):
         self.head = nn.Conv2d(channels, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, height, width] of an image [batch, 3, height, width], both sides multiples of 8."""
+        """Return logits [batch, 2, height, width] of an image [batch, 3, height, width], both sides multiples of 8."""
         size = image.shape[-2:]
         image = self.patches(image)
         for layer in self.layers:

@@ -1,4 +1,4 @@
-"""Makes the net that the user named, in fp32, ready to answer."""
+"""The network that the user named, in fp32 and eval mode."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,18 +20,18 @@ CLASS = "_class_"  # the only key of an option's value that stands for a class
 def build_model(
     target: str, options: Mapping[str, object], checkpoint: str | None, seed: int, output: int | str | None = None
 ) -> nn.Module:
-    """The net `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
+    """Make the network `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
 
     Args:
-        target: a dotted name such as "my_package.MyNet", of a class or of a function that makes a net.
+        target: a dotted name such as "my_package.MyNet", of a class or of a function that makes a network.
         options: its keyword arguments; {_class_: "torch.nn.InstanceNorm2d"} stands for that class.
-        checkpoint: a file of weights.
+        checkpoint: a weights file; None: random weights.
         seed: of random weights.
-        output: which part of the net's answer holds the logits; None where the answer is they.
+        output: the part of the network's answer that holds the logits; None: the answer itself.
 
     Raises:
-        ModelError: `target` names nothing that makes a net, or it doesn't take these options.
-        CheckpointError: the file isn't weights of this net.
+        ModelError: `target` names nothing that makes a network, or it doesn't take these options.
+        CheckpointError: the file doesn't hold weights of this network.
     """
     maker = maker_of_net(target)
     given = with_classes(options, "model.options")
@@ -43,7 +43,12 @@ def build_model(
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
-    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:  # torch's, of sizes, or the net's own
+    except (
+        RuntimeError,
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+    ) as error:  # torch's, of a size, or the network's own
         if not options:
             raise
         said = ", ".join(f"{key}={part}" for key, part in options.items())
@@ -62,7 +67,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
     """Import the class of a network, or the function that makes one, of a name such as "my_package.MyNet".
 
     Raises:
-        ModelError: there is no such module, class or function, or it is neither.
+        ModelError: there is no such module, class or function.
     """
     module_name, _, name = target.rpartition(".")
     if why := refusal(target) if module_name else "it has no package":
@@ -78,7 +83,7 @@ def with_classes(value: object, key: str) -> Any:
     """Return an option's value with the class itself wherever it has {_class_: "torch.nn.InstanceNorm2d"}.
 
     Raises:
-        ModelError: one is no class of a layer or network; the line names the key.
+        ModelError: a name isn't a class of a layer or network; the line names the key.
     """
     if isinstance(value, Mapping):
         if CLASS in value:
@@ -91,7 +96,7 @@ def class_of(target: Any, key: str) -> type[nn.Module]:
     """Import the class of a layer or network of a dotted name.
 
     Raises:
-        ModelError: it is none; the line names the key.
+        ModelError: it isn't one; the line names the key.
     """
     if not isinstance(target, str) or "." not in target or refusal(target):
         raise ModelError(f"{key}: {target} is no class of a layer; name one as torch.nn.InstanceNorm2d")
@@ -115,14 +120,14 @@ def _is_layer(found: object) -> bool:
 
 
 def _nearest(module: ModuleType, name: str) -> str:
-    """A clause that names the nets of the module that are most like `name`."""
+    """Return a clause that names the networks of the module that are most like `name`."""
     nets = [key for key, part in vars(module).items() if _is_layer(part)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def answering(model: nn.Module) -> nn.Module:
-    """The net itself, in eval mode and fp32; its own `eval` or `float` may forget to return it."""
+    """Put the network into eval mode and fp32, and return it; its own `eval` or `float` may not."""
     without_history(model)
     model.eval()
     model.float()
@@ -130,10 +135,9 @@ def answering(model: nn.Module) -> nn.Module:
 
 
 def without_history(model: nn.Module) -> None:
-    """Take their gradient's history from tensors that modules hold beside their parameters.
+    """Detach tensors that modules hold beside their parameters: one with a history of gradients can't be copied.
 
-    None with one can be copied. torch's older weight norm leaves one where it is put on a layer, and computes it anew
-    at each call.
+    torch's older weight norm leaves one, and computes it again at each call.
     """
     for part in model.modules():
         for name, held in vars(part).items():
@@ -142,21 +146,21 @@ def without_history(model: nn.Module) -> None:
 
 
 def check_plain(target: str, model: nn.Module) -> None:
-    """That the net is Python's, which each stage compiles or scripts itself.
+    """Raise if the network is compiled or scripted already: stages do that themselves.
 
     Raises:
-        ModelError: it isn't; the line says what to give in its place.
+        ModelError: it is; the line says what to give instead.
     """
     compiled = "_orig_mod" in model._modules  # of torch.compile, whose module is slow to import
     if compiled or isinstance(model, torch.jit.ScriptModule):
         by = "torch.compile" if compiled else "torch.jit.script or torch.jit.load"
-        raise ModelError(f"model.target: {target} gives what {by} made; give the net itself: stages do that")
+        raise ModelError(f"model.target: {target} gives what {by} made; give the network itself: stages do that")
 
 
 def check_layouts(target: str, model: nn.Module) -> None:
-    """That every parameter and buffer is a plain tensor.
+    """Raise unless every parameter and buffer is a plain tensor.
 
-    One without values can't be moved, and where a quantised one is made fp32, the process dies by SIGSEGV (torch 2.12).
+    One without values can't be moved, and a conversion of a quantised one to fp32 ends in SIGSEGV (torch 2.12).
 
     Raises:
         ModelError: one isn't; the line names the first.
@@ -164,10 +168,10 @@ def check_layouts(target: str, model: nn.Module) -> None:
     for name, part in (*model.named_parameters(), *model.named_buffers()):
         if why := without_plain_values(part):
             raise ModelError(
-                f"model.target: {target} makes {name} with {why}; make a net whose weights are plain tensors"
+                f"model.target: {target} makes {name} with {why}; make a network whose weights are plain tensors"
             )
 
 
 def ends_the_program(error: SystemExit) -> str:
-    """What a net does that leaves Python in place of answering, in a clause."""
+    """Return a clause about a network that calls sys.exit instead of answering."""
     return f"ends the program (sys.exit({error.code!r}))"

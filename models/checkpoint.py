@@ -1,4 +1,4 @@
-"""Reads and writes weights: safetensors, or a state dict that holds tensors alone. Code in a pickle is never run."""
+"""Weights files: safetensors, or a state dict of tensors alone. Code in a pickle is never run."""
 
 import os
 import pickle
@@ -20,23 +20,28 @@ from pipeline.command_line import tell
 from pipeline.errors import CheckpointError
 from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of
 
-NESTS = ("state_dict", "model_state_dict", "model", "network_weights")  # under which training scripts keep the weights
-INFLATES_TO = 2  # times its size; a rest for the names of very small weights
-DEEPEST = 10  # such names within each other; a mapping can hold itself
-# Before every name: DataParallel and torch.compile put the first two there, a LightningModule its attribute's name.
+NESTS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "network_weights",
+)  # keys under which training scripts keep the weights
+INFLATES_TO = 2  # times its size, with a margin for the names of small weights
+DEEPEST = 10  # keys within each other; a mapping can hold itself
+# Prefixes of names: the first two by DataParallel and torch.compile, the others an attribute's name in Lightning.
 WRAPPERS = r"(module\.|_orig_mod\.|model\.|net\.)*"
-TRAINING_HEAD = "aux_classifier."  # as torchvision calls it
-# Code that makes nothing but a number: nnU-Net keeps its losses as numpy's, beside the weights.
+TRAINING_HEAD = "aux_classifier."  # torchvision's name
+# Code that makes only numbers: nnU-Net keeps its losses as numpy's, beside the weights.
 NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
-SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles one
+SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles a number
 SCALAR_NAMES = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # of numpy 1 and 2
 
 
 def load_into(model: nn.Module, path: str) -> None:
-    """Give the net the file's weights; half precision becomes the net's own.
+    """Load a file's weights into the network; half precision becomes the network's own.
 
     Raises:
-        CheckpointError: the file can't be read safely, belongs to another net, or holds what a net can't compute with.
+        CheckpointError: the file can't be read safely, belongs to another network, or holds unfit values.
     """
     state, told = without_prefixes(model.state_dict(), read(find(path), tell))
     state, left_out = without_training_head(model.state_dict(), state)
@@ -46,20 +51,20 @@ def load_into(model: nn.Module, path: str) -> None:
     if misfit := difference(model.state_dict(), state):
         copies = [prefix for prefix in whole_nets(model.state_dict(), state) if prefix]
         under = f"; it holds them under {' and '.join(copies)}: save those of one" if copies else ""
-        raise CheckpointError(f"{path}: weights of another net than {type(model).__name__}: {misfit}{under}")
+        raise CheckpointError(f"{path}: weights of another network than {type(model).__name__}: {misfit}{under}")
     if unfit := unfit_values(model.state_dict(), state):
         raise CheckpointError(f"{path}: {unfit}")
     model.load_state_dict(state)
 
 
 def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """The tensors under the names that a net has for them, and what was done to the names, in a clause.
+    """Return the tensors under the network's names, and a clause about what was renamed or left out.
 
-    What lies beside them is of no part of the net, such as the weights of a loss, and goes too.
+    Tensors beside the network's, such as the weights of a loss, are left out.
 
     Args:
-        wanted: the net's own, any shapes.
-        given: a checkpoint's.
+        wanted: the network's tensors, of any shapes.
+        given: the checkpoint's.
     """
     taken = prefix_of(wanted, given)
     state = {name.removeprefix(taken): part for name, part in given.items() if name.startswith(taken)}
@@ -69,9 +74,9 @@ def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> 
 
 
 def prefix_of(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """Before the names of a checkpoint that are the net's: where all of them are, or else most.
+    """Return the prefix of the network's names in a checkpoint: one that gives all of them, or else most.
 
-    Where it has several whole nets, a wrapper's; nothing where none is that. A net's own names may begin so too.
+    Of several whole networks, the one under a wrapper's prefix is taken; without one, the prefix is empty.
     """
     whole = whole_nets(wanted, given)
     known = [prefix for prefix in whole if re.fullmatch(WRAPPERS, prefix)]
@@ -82,20 +87,18 @@ def prefix_of(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
 
 
 def whole_nets(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Before which names a checkpoint has all of the net's: "" where it has them as they are."""
+    """Return the prefixes under which a checkpoint has all of the network's tensors; "" for none."""
     first = next(iter(wanted), "")
     before = [name.removesuffix(first) for name in given if name.endswith(first)]
     return [each for each in before if each[-1:] in {"", "."} and all(each + name in given for name in wanted)]
 
 
 def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """The tensors without those of an auxiliary head, which only training needs, and what was left out, in a clause.
-
-    A net that has such a head itself keeps it.
+    """Return the tensors without those of an auxiliary head for training, and a clause about what was left out.
 
     Args:
-        wanted: the net's own, any shapes.
-        given: a checkpoint's, under the net's names.
+        wanted: the network's tensors, of any shapes; a head in it stays.
+        given: the checkpoint's, under the network's names.
     """
     head = [name for name in given if name.startswith(TRAINING_HEAD)]
     if not head or any(name.startswith(TRAINING_HEAD) for name in wanted):
@@ -105,11 +108,11 @@ def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]
 
 
 def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, Tensor]:
-    """The tensors of a file by name, in the shapes that were saved.
+    """Read the tensors of a file by name.
 
     Args:
         path: the file.
-        say: is told, in a line, what other weights of the file were left aside.
+        say: is told, in a line, about other weights in the file that are not used.
 
     Raises:
         CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
@@ -126,7 +129,7 @@ def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, T
         raise CheckpointError(f"{path}: {kind_of(path) or why + _recipe(path)}") from None
     except CheckpointError:
         raise
-    except Exception as error:  # noqa: BLE001 - on bytes that are no pickle the unpickler raises whatever comes up
+    except Exception as error:  # noqa: BLE001 - the unpickler raises any type on bytes that are no pickle
         first = (str(error).splitlines() or ["no text"])[0]
         why = f"no file of weights that can be read ({type(error).__name__}: {first})"
         raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
@@ -134,7 +137,7 @@ def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, T
 
 
 def check_archive(path: Path) -> None:
-    """That an archive is as torch.save writes it: as large unpacked as packed, and no program.
+    """Raise unless an archive is as torch.save writes it: not compressed, and no program.
 
     Raises:
         CheckpointError: it would inflate, or holds TorchScript, which is code.
@@ -153,7 +156,7 @@ def check_archive(path: Path) -> None:
 
 
 def _recipe(path: Path) -> str:
-    """How to get the weights out of a file that Lightning or a training script wrote, where it is no mere rubbish."""
+    """Return how to extract the weights from a pickle of Lightning or of a training script, in a clause."""
     if not zipfile.is_zipfile(path):
         return ""
     code = (
@@ -164,7 +167,7 @@ def _recipe(path: Path) -> str:
 
 
 def _tensors(path: Path, value: object, say: Callable[[str], None]) -> dict[str, Tensor]:
-    """The state dict within what was unpickled, which may nest it under a name: one of NESTS, or the only one."""
+    """Return the state dict in an unpickled value, which may be nested under one of NESTS or under its only key."""
     for _ in range(DEEPEST):
         if not isinstance(value, Mapping):
             break
@@ -184,12 +187,12 @@ def _tensors(path: Path, value: object, say: Callable[[str], None]) -> dict[str,
 
 
 def _is_state(value: object) -> TypeGuard[Mapping[object, Tensor]]:
-    """Whether it is names with tensors, such as an average of the weights beside them."""
+    """Return whether a value maps names to tensors."""
     return isinstance(value, Mapping) and bool(value) and all(isinstance(part, Tensor) for part in value.values())
 
 
 def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """Why the tensors `given`, of any shapes, don't fit where `wanted` are, in a clause; empty where they fit."""
+    """Return why the tensors `given` don't fit `wanted`, both of any shapes, in a clause; empty if they fit."""
     missing = [name for name in wanted if name not in given]
     strange = [name for name in given if name not in wanted]
     shapes = [name for name in wanted if name in given and wanted[name].shape != given[name].shape]
@@ -200,64 +203,74 @@ def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str
         parts.append(f"{len(strange)} unknown, first {strange[0]}")
     if shapes:
         name = shapes[0]
-        sizes = f"{list(given[name].shape)} where the net has {list(wanted[name].shape)}"
+        sizes = f"{list(given[name].shape)} where the network has {list(wanted[name].shape)}"
         parts.append(f"{len(shapes)} of another shape, first {name}: {sizes}")
     return "; ".join(parts)
 
 
 def unfit_values(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """Why the tensors `given` can't take the place of `wanted`, of the same shapes, in a clause; empty if they can."""
+    """Return why the values of `given` can't replace those of `wanted`, of the same shapes, in a clause; or empty."""
     for name, part in given.items():
         if kind := without_plain_values(part):
-            return f"{name} has {kind}; save model.state_dict() of the net in fp32, fp16 or bf16"
+            return f"{name} has {kind}; save model.state_dict() of the network in fp32, fp16 or bf16"
         if wanted[name].is_floating_point() != part.is_floating_point() and not counts(wanted[name], part):
-            return f"{name} is {part.dtype}, the net's is {wanted[name].dtype}; a conversion would change its values"
+            return (
+                f"{name} is {part.dtype}, the network's is {wanted[name].dtype}; a conversion would change its values"
+            )
         if part.is_floating_point() and not bool(part.float().isfinite().all()):
             return f"{name} holds NaN or infinite values"
     return ""
 
 
 def counts(wanted: Tensor, part: Tensor) -> bool:
-    """Whether floats of any shape are whole numbers, as `.half()` makes of counters; integers take them unchanged."""
+    """Return whether floats of any shape are whole numbers, as `.half()` makes of counters."""
     return part.is_floating_point() and not wanted.dtype.is_complex and bool((part.float() % 1 == 0).all())
 
 
 def without_plain_values(part: Tensor) -> str:
-    """What a tensor of any shape has in place of plain values, in a clause; empty where it has those."""
+    """Return what a tensor of any shape has instead of plain values, in a clause; empty if it has plain values."""
     if part.is_meta or is_lazy(part):
         return "no values"
     return "a sparse or quantized layout" if part.layout != torch.strided or part.is_quantized else ""
 
 
 def stored_as(path: str) -> list[str]:
-    """The floating types in which a file keeps its weights, such as ["float16"]; errors as of `read`."""
+    """Return the floating types of a file's weights, such as ["float16"].
+
+    Raises:
+        CheckpointError: as `read`.
+    """
     kinds = {str(part.dtype).removeprefix("torch.") for part in read(find(path)).values() if part.is_floating_point()}
     return sorted(kinds)
 
 
 def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
-    """Write the weights in fp16, which halves the file, with `notes` in its header; integers stay as they are.
+    """Write the weights in fp16, integers unchanged, with `notes` in the header.
 
     Raises:
-        OSError: no disk takes them; what was there before stays.
+        OSError: they can't be written; an earlier file stays.
     """
     state = {name: part.half() if part.is_floating_point() else part for name, part in model.state_dict().items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     held = {name: part.cpu().contiguous() for name, part in state.items()}
-    place = path.resolve()  # what a link leads to
+    place = path.resolve()  # the target of a link
     scratch = place.with_name(f"{place.name}.{os.getpid()}.part")
     try:
-        scratch.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that its user alone may read
+        scratch.write_bytes(in_bytes(held, metadata=dict(notes)))  # save_file makes a file that only its user may read
         scratch.replace(place)
     finally:
         scratch.unlink(missing_ok=True)
 
 
 def notes(path: Path) -> dict[str, str]:
-    """The notes in a file's header; errors as of `weights_file.header`."""
+    """Return the notes in a file's header.
+
+    Raises:
+        ValueError: it has no header.
+    """
     return dict(header(path)[0].get("__metadata__", {}))
 
 
 def digest(path: str) -> str:
-    """SHA-256 of the file: a flipped bit in weights loads without a word, so records keep it."""
+    """Return the SHA-256 of the file: records keep it, as a flipped bit in weights loads without an error."""
     return sha256(find(path).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Images as read from files, as the tensors that networks take."""
+"""Batches: images as read from files, as normalised tensors."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ AS_TODAY = InputContract()
 
 
 def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
-    """Images [n, height, width, channels] as the nets take them: [n, channels, height, width], fp32, normalised.
+    """Return images [n, height, width, channels] as a normalised batch [n, channels, height, width], fp32.
 
-    Volumes have a depth before the height, here as there.
+    Volumes have a depth before the height, before and after.
     """
     return normaliser(contract, images.dtype, images.ndim, torch.device("cpu"))(
         torch.from_numpy(images.astype(np.float32))
@@ -22,13 +22,13 @@ def to_batch(images: np.ndarray, contract: InputContract = AS_TODAY) -> Tensor:
 
 
 def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """What makes of images [n, height, width, channels], fp32, on the device, what the nets take, as `to_batch`.
+    """Return a function that normalises images [n, height, width, channels], fp32, on the device, as `to_batch`.
 
     Args:
-        contract: how.
-        kind: the type of the files' values, which says what they are divided by where the contract doesn't.
+        contract: the normalisation.
+        kind: type of the files' values, whose largest value is the scale if the contract has none.
         axes: of the images: 4, or 5 of volumes.
-        device: where its figures are kept.
+        device: of its constants.
     """
     space, ones = tuple(range(2, axes)), [1] * (axes - 2)
     scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
@@ -45,7 +45,7 @@ def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch
             return ((planes - mean) / std).contiguous()
         own_mean, own_std = planes.mean(space, keepdim=True), planes.std(space, correction=0, keepdim=True)
         plain = planes.amax(space, keepdim=True) == planes.amin(space, keepdim=True)
-        own_std = torch.where(plain, torch.ones_like(own_std), own_std)  # a plane of one value becomes 0
+        own_std = torch.where(plain, torch.ones_like(own_std), own_std)  # a channel of one value becomes 0
         return ((planes - own_mean) / own_std).contiguous()
 
     return normalised

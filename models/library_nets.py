@@ -1,4 +1,4 @@
-"""Nets of the libraries that people take them from, made of the library's own classes, so that its checkpoints fit."""
+"""Networks of well-known libraries, made of the library's own classes, so that its checkpoints fit."""
 
 import importlib
 import inspect
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from pipeline.errors import InputError, ModelError
 
-MOST_NAMED = 12  # nets or encoders in a line
-CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's nets that must be told; the strides between them are 2
+MOST_NAMED = 12  # networks or encoders in a message
+CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
 RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials
 
 
@@ -25,7 +25,7 @@ def smp_net(
     classes: int = 2,
     **options: object,
 ) -> nn.Module:
-    """A net of segmentation-models-pytorch: images [batch, in_channels, height, width] to logits of as many classes.
+    """Make a network of segmentation-models-pytorch, from images [batch, in_channels, height, width] to logits.
 
     Args:
         architecture: the class's name.
@@ -36,7 +36,7 @@ def smp_net(
         options: further ones of the class.
 
     Raises:
-        ModelError: smp isn't installed, has no such architecture or encoder, or that takes other options.
+        ModelError: smp isn't installed, has no such architecture or encoder, or takes other options.
     """
     library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
     encoders = library.encoders.get_encoder_names()
@@ -44,7 +44,7 @@ def smp_net(
     if encoder_name.startswith("tu-"):
         timm = imported("timm", "timm", "smp")
         whose, encoders = "timm", [f"tu-{name}" for name in timm.list_models()]
-        if ":" in encoder_name or timm.is_model(encoder_name.removeprefix("tu-")):  # of a hub, or by a name of old
+        if ":" in encoder_name or timm.is_model(encoder_name.removeprefix("tu-")):  # of a hub, or by an earlier name
             encoders.append(encoder_name)
     if encoder_name not in encoders:
         raise ModelError(
@@ -52,14 +52,14 @@ def smp_net(
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     cls = net_named(architecture, library, "architecture")
-    by_timm = getattr(library.encoders, "is_equivalent_to_timm_universal", lambda _: False)  # by a name of old
+    by_timm = getattr(library.encoders, "is_equivalent_to_timm_universal", lambda _: False)  # by an earlier name
     if not (encoder_name.startswith("tu-") or by_timm(encoder_name)):
         _refuse_unknown(cls, options)
     return made(cls, {**chosen, "classes": classes, **options})
 
 
 def _refuse_unknown(cls: type[nn.Module], options: Iterable[str]) -> None:
-    """Refuse an option that a class of smp doesn't have and would drop, as it hands further ones to timm alone."""
+    """Raise for an option that a class of smp doesn't have and would drop: it passes others to timm alone."""
     kinds = inspect.signature(cls).parameters
     known = [key for key, kind in kinds.items() if kind.kind is not inspect.Parameter.VAR_KEYWORD]
     if unknown := next((key for key in options if key not in known), None):
@@ -73,18 +73,18 @@ def monai_net(
     out_channels: int = 2,
     **options: object,
 ) -> nn.Module:
-    """A net of MONAI: images [batch, in_channels, height, width] to logits of `out_channels` classes.
+    """Make a network of MONAI, from images [batch, in_channels, height, width] to logits of `out_channels` classes.
 
     Args:
         net: the class's name in monai.networks.nets.
         spatial_dims: 2 for images.
         in_channels: of the images.
         out_channels: classes of the logits.
-        options: further ones of the class; None leaves one out. `channels` and `strides` are made where a class that
-            must be told both is told neither, and UNet's `num_res_units`.
+        options: further ones of the class; None leaves one out. Required `channels` and `strides` have defaults, and
+            so has UNet's `num_res_units`.
 
     Raises:
-        ModelError: MONAI isn't installed, has no such net, or that takes other options.
+        ModelError: MONAI isn't installed, has no such network, or it takes other options.
     """
     library = imported("monai.networks.nets", "monai", "monai")
     given = {key: part for key, part in options.items() if part is not None}
@@ -94,7 +94,7 @@ def monai_net(
 
 
 def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, object]:
-    """MONAI's options that aren't given and that a class such as UNet must be told."""
+    """Return defaults of the options that a class such as MONAI's UNet requires and the user left out."""
     takes = inspect.signature(cls).parameters
     if not all(key in takes and takes[key].default is inspect.Parameter.empty for key in ("channels", "strides")):
         return {}
@@ -104,10 +104,10 @@ def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, object]
 
 
 def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
-    """Diffusers' UNet2DModel at one time step: latents [batch, in_channels, height, width] to noise of that size.
+    """Make diffusers' UNet2DModel at one time step, from latents [batch, in_channels, height, width] to noise.
 
     Args:
-        timestep: the step of all latents, as text-to-image pipelines call the net: one step for a whole batch.
+        timestep: the step of all latents, as text-to-image pipelines call the network: one step for a whole batch.
         options: of the class; None leaves one out.
 
     Raises:
@@ -126,7 +126,7 @@ def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
 
 
 def imported(module: str, package: str, preset: str) -> ModuleType:
-    """A library's module.
+    """Import a library's module.
 
     Raises:
         ModelError: it isn't installed, or can't be imported; the line says how to install it.
@@ -134,41 +134,43 @@ def imported(module: str, package: str, preset: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] != module.partition(".")[0]:  # it is there, and what it needs isn't
+        if (error.name or "").partition(".")[0] != module.partition(".")[
+            0
+        ]:  # it is installed, and a package that it needs isn't
             raise ModelError(f"model={preset}: {module} can't be imported: {error}; install what it needs") from None
         raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
 
 
 def net_named(name: str, library: ModuleType, option: str) -> type[nn.Module]:
-    """The net of that name in a library's module.
+    """Return the class of a network in a library's module.
 
     Raises:
-        ModelError: there is none; the line names the nearest, or some of those that there are.
+        ModelError: there is none; the line names the nearest, or some of the existing ones.
     """
     nets = {key: part for key, part in vars(library).items() if isinstance(part, type) and issubclass(part, nn.Module)}
     if name not in nets:
-        raise ModelError(f"model.options.{option}={name}: no net of {library.__name__}; {nearest(name, nets)}")
+        raise ModelError(f"model.options.{option}={name}: no network of {library.__name__}; {nearest(name, nets)}")
     return nets[name]
 
 
 def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.Module:
-    """The net `maker(**options)`.
+    """Return the network `maker(**options)`.
 
     Raises:
-        ModelError: it doesn't take them; the line says what it takes.
+        ModelError: it doesn't take these options; the line says what it takes.
     """
     try:
         return maker(**options)
     except InputError:
         raise
-    except Exception as error:  # noqa: BLE001 - libraries check their arguments with whatever they like
+    except Exception as error:  # noqa: BLE001 - libraries raise any type for their arguments
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {maker.__name__}: {said}; it takes {known}") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The clause that offers the nearest name, or the first few."""
+    """Return a clause that offers the nearest name, or the first few."""
     names = list(known)
     if close := get_close_matches(name, names, n=1, cutoff=0.5):
         return f"did you mean {close[0]!r}?"

@@ -1,10 +1,10 @@
-"""Writes a file of inputs by their names, shapes, types and ranges, for a net whose own inputs aren't at hand.
+"""Write a file of random inputs by their names, shapes, types and ranges, for a network without inputs at hand.
 
     python -m models.made_inputs sample=4x64x64 timestep=int64:0..999 mask=1x64x64:bool --out inputs.safetensors
 
-The file is what `data=tensors` takes (docs/inputs.md). A word is NAME=SHAPE:TYPE:RANGE, of which each part may be left
-out: without a shape a sample is one number; the type is float32; floats without a range are normal, of mean 0 and
-standard deviation 1, with one uniform; whole numbers are uniform, both ends included.
+The file is for `data=tensors` (docs/inputs.md). A word is NAME=SHAPE:TYPE:RANGE, and each part may be left out.
+Defaults: a sample is one number, its type is float32, and floats are normal with mean 0 and deviation 1. With a
+range, values are uniform; whole numbers need one, and both ends are included.
 """
 
 import math
@@ -22,8 +22,8 @@ from pipeline.errors import InputError, TensorError
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-FARTHEST = 2**53  # from 0 that a double holds to the digit; no range goes further
-# By torch's names the least and the most of a range.
+FARTHEST = 2**53  # largest distance from 0 at which a double holds every whole number
+# The limits of a range, by torch's names.
 FLOATING = {
     "float64": (-FARTHEST, FARTHEST),
     "float32": (-FARTHEST, FARTHEST),
@@ -42,19 +42,19 @@ TYPES = (*FLOATING, *WHOLE, BOOL)
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 SHAPE, RANGE = re.compile(r"\d+(?:x\d+)*"), re.compile(rf"({NUMBER})\.\.({NUMBER})", re.IGNORECASE)
 MOST_AXES = 4  # of a sample: channels, depth, height, width
-MOST_BYTES = 2**32  # of all: a few samples are enough, as a run lets them come again
+MOST_BYTES = 2**32  # of all: a few samples are enough, as a run repeats them
 FORM = "NAME=SHAPE:TYPE:RANGE, such as sample=4x64x64, timestep=int64:0..999 or mask=1x64x64:bool"
 
 
 @dataclass(frozen=True)
 class MadeInput:
-    """One input: what a sample is like.
+    """The description of one input.
 
     Attributes:
         name: of the forward's argument.
-        shape: of a sample, without its axis; () is one number.
-        dtype: as the file keeps it, by torch's name.
-        low, high: the range; None for normal values, and of bool.
+        shape: of a sample; () is one number.
+        dtype: in the file, by torch's name.
+        low, high: the range; None for normal values and for bool.
     """
 
     name: str
@@ -65,10 +65,10 @@ class MadeInput:
 
 
 def input_of(word: str) -> MadeInput:
-    """The input that a word of the command line describes.
+    """Parse a word of the command line.
 
     Raises:
-        TensorError: it has another form; the line names the part and the nearest that there is.
+        TensorError: it has another form; the line names the part and the nearest valid one.
     """
     name, equals, text = word.partition("=")
     if not equals or not name.isidentifier():
@@ -88,7 +88,7 @@ def input_of(word: str) -> MadeInput:
 
 
 def _kind(part: str, word: str) -> str:
-    """What a part of a word tells."""
+    """Return which part of an input's description a text is: "shape", "range" or "type"."""
     if SHAPE.fullmatch(part):
         return "shape"
     if RANGE.fullmatch(part):
@@ -102,7 +102,11 @@ def _kind(part: str, word: str) -> str:
 
 
 def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float | None]:
-    """Both ends of a range, and that the type holds them."""
+    """Return both ends of a range, None without one.
+
+    Raises:
+        TensorError: the type doesn't hold them.
+    """
     whole = dtype in WHOLE
     if text is None:
         if whole:
@@ -121,10 +125,10 @@ def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float 
 
 
 def check(inputs: Sequence[MadeInput], count: int) -> None:
-    """That so many samples of each can be made.
+    """Raise if `count` samples of each input can't be made.
 
     Raises:
-        TensorError: there are none, a name comes twice, or all would take more than 4 GiB.
+        TensorError: `count` is below 1, a name is given twice, or all samples take more than 4 GiB.
     """
     if count < 1:
         raise TensorError(f"--samples={count}: at least 1")
@@ -139,7 +143,11 @@ def check(inputs: Sequence[MadeInput], count: int) -> None:
 
 
 def check_file(out: Path) -> None:
-    """That the file has a suffix and a folder; errors as of `check`."""
+    """Raise unless the file has the suffix .safetensors and lies in an existing folder.
+
+    Raises:
+        TensorError: it doesn't.
+    """
     if out.suffix != ".safetensors":
         raise TensorError(f"--out={out}: name a .safetensors file")
     if not out.parent.is_dir():
@@ -147,8 +155,8 @@ def check_file(out: Path) -> None:
 
 
 def samples(of: MadeInput, count: int, generator: "Generator") -> "Tensor":
-    """So many samples of an input, [count, *shape]."""
-    import torch  # for which no wrong word waits
+    """Draw samples of an input, [count, *shape]."""
+    import torch  # imported late: a wrong word is refused before
 
     shape, dtype = (count, *of.shape), getattr(torch, of.dtype)
     if of.dtype == BOOL:
@@ -162,7 +170,7 @@ def samples(of: MadeInput, count: int, generator: "Generator") -> "Tensor":
 
 
 def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, "Tensor"]:
-    """So many samples of each, [count, ...], by name."""
+    """Draw samples of each input, [count, …], by name."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -170,7 +178,7 @@ def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, "Tenso
 
 
 def write(inputs: Sequence[MadeInput], count: int, seed: int, out: Path) -> None:
-    """Write the file of what is `made`.
+    """Write the file of samples.
 
     Raises:
         TensorError: it can't be written.
@@ -185,13 +193,15 @@ def write(inputs: Sequence[MadeInput], count: int, seed: int, out: Path) -> None
 
 
 def main() -> int:
-    """Write the file; 2 with one line where the request is wrong."""
+    """Write the file; return 2 after one line if the request is wrong."""
     return guarded(answered)
 
 
 def answered() -> int:
-    """The exit code of `main`."""
-    parser = Parser(prog="python -m models.made_inputs", description="Writes random inputs of a net by their names.")
+    """Return the exit code of `main`."""
+    parser = Parser(
+        prog="python -m models.made_inputs", description="Writes random inputs of a network by their names."
+    )
     parser.add_argument("inputs", nargs="+", help=FORM)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--seed", type=seed_of, default=0)

@@ -1,4 +1,4 @@
-"""Nets whose answer is more than the logits: a tuple, a list of deep supervision, a dict, a dataclass."""
+"""Networks whose answer is more than the logits: a tuple, a list of deep supervision, a dict, a dataclass."""
 
 import functools
 from collections.abc import Mapping
@@ -11,17 +11,19 @@ from pipeline.errors import ModelError
 
 
 def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
-    """The net itself, changed to answer with one part of what its class answers with; its weights keep their names.
+    """Change the network to answer with one part of its answer, and return it.
+
+    A derived class of the same name replaces its class: a wrapper would rename the weights.
 
     Args:
-        model: of any class. It becomes one of a class derived from its own, of the same name.
+        model: of any class.
         output: an index, a key, an attribute, or several of them with dots between; None changes nothing.
     """
     if output is None:
         return model
     cls = type(model)
 
-    @functools.wraps(cls.forward)  # so that its arguments can still be seen
+    @functools.wraps(cls.forward)  # keeps the signature
     def forward(self: object, *inputs: object, **named: object) -> object:
         return part_of(cls.forward(self, *inputs, **named), output, cls.__name__)
 
@@ -30,10 +32,10 @@ def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
 
 
 def part_of(answer: object, output: int | str, net: str) -> object:
-    """The part of a net's answer that `output` names.
+    """Return the part of a network's answer that `output` names.
 
     Raises:
-        ModelError: the answer has no such part, or that part has parts of its own; the line says which there are.
+        ModelError: the answer has no such part, or the part isn't a tensor; the line names the parts.
     """
     found = answer
     for name in str(output).split("."):
@@ -54,7 +56,7 @@ def part_of(answer: object, output: int | str, net: str) -> object:
 
 
 def parts_of(answer: object) -> dict[str, object]:
-    """The parts of an answer by what a user types for each; none of a tensor, or of what holds none."""
+    """Return the parts of an answer by the names that a user types; none of a tensor."""
     if isinstance(answer, Mapping):
         return {str(key): part for key, part in answer.items()}
     if is_dataclass(answer) and not isinstance(answer, type):
@@ -66,14 +68,14 @@ def parts_of(answer: object) -> dict[str, object]:
 
 
 def described(answer: object) -> str:
-    """What an answer is, in a few words: "tuple of 2 (0, 1)", "dict of 2 (out, aux)"."""
+    """Describe an answer in a few words: "tuple of 2 (0, 1)", "dict of 2 (out, aux)"."""
     parts = parts_of(answer)
     kind = type(answer).__name__
     return f"{kind} of {len(parts)} ({', '.join(parts)})" if parts else kind
 
 
 def tensors_of(answer: object, before: str = "") -> dict[str, Tensor]:
-    """Every tensor of an answer by what `model.output` would call it, in order."""
+    """Return every tensor of an answer by its name in `model.output`, in order."""
     found: dict[str, Tensor] = {}
     for name, part in parts_of(answer).items():
         found |= {f"{before}{name}": part} if isinstance(part, Tensor) else tensors_of(part, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""nnU-Net's nets, by arguments or from the folder of a trained model: its plans.json and dataset.json.
+"""nnU-Net's networks, by arguments or from the folder of a trained model: its plans.json and dataset.json.
 
 The format is that of nnU-Net 2.2 and later (nnunetv2, documentation/explanation_plans_files.md). Deep supervision is
 off, as in inference: the answer is the logits of the full size.
@@ -18,15 +18,15 @@ from pipeline.errors import ModelError
 ARCHITECTURES = "dynamic_network_architectures.architectures.unet"
 PACKAGE = "dynamic-network-architectures"
 PLANS, DATASET = "plans.json", "dataset.json"
-# What nnU-Net plans without a dataset's word: images of 512×512 or volumes of 128³, halved until 8 or 4 are left, with
-# twice the channels each time up to the most of that dimension.
+# nnU-Net's plan without a dataset: images of 512×512 or volumes of 128³, halved down to 8 or 4, with channels doubled
+# up to the limit of that dimension.
 DIMENSIONS = {"2d": 2, "3d_fullres": 3}
 WIDTHS = {2: [32, 64, 128, 256, 512, 512, 512], 3: [32, 64, 128, 256, 320, 320]}
-BLOCKS = [1, 3, 4, 6, 6, 6, 6]  # of a residual net's stages
-MOST_INHERITED = 20  # configurations that build on another; more is a cycle
+BLOCKS = [1, 3, 4, 6, 6, 6, 6]  # blocks in the stages of a residual network
+MOST_INHERITED = 20  # configurations that build on each other; more is a cycle
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 NORMS = {1: nn.InstanceNorm1d, 2: nn.InstanceNorm2d, 3: nn.InstanceNorm3d}
-BEFORE_2_4 = {  # the names of plans that have no "architecture": ours are those of the net's class
+BEFORE_2_4 = {  # names in plans without "architecture", and the class's arguments
     "conv_kernel_sizes": "kernel_sizes",
     "pool_op_kernel_sizes": "strides",
     "n_conv_per_stage_decoder": "n_conv_per_stage_decoder",
@@ -41,16 +41,15 @@ def nnunet_net(
     num_classes: int = 2,
     **options: object,
 ) -> nn.Module:
-    """One of nnU-Net's nets: images [batch, input_channels, height, width] to logits of `num_classes`.
+    """Make one of nnU-Net's networks, from images [batch, input_channels, height, width] to logits of `num_classes`.
 
     Args:
-        net: PlainConvUNet or ResidualEncoderUNet; with `plans`, theirs is taken.
-        plans: the folder of a trained model, with plans.json and dataset.json, which decide all the rest.
+        net: PlainConvUNet or ResidualEncoderUNet; `plans` override it.
+        plans: the folder of a trained model, whose plans.json and dataset.json decide all the rest.
         configuration: of the plans, such as "2d"; without plans, "2d" or "3d_fullres".
         input_channels: of the images, without plans.
         num_classes: of the logits, without plans.
-        options: of the class, without plans; those that aren't given are nnU-Net's own for images of 512×512 or volumes
-            of 128×128×128.
+        options: of the class, without plans; defaults are nnU-Net's for images of 512×512 or volumes of 128×128×128.
 
     Raises:
         ModelError: the library or a file is missing, a file isn't what nnU-Net writes, or the options don't fit.
@@ -67,7 +66,7 @@ def nnunet_net(
 
 
 def defaults(net: str, configuration: str) -> dict[str, Any]:
-    """What nnU-Net plans for a configuration: six or seven stages, instance norm, leaky ReLU.
+    """Return nnU-Net's plan for a configuration: six or seven stages, instance norm, leaky ReLU.
 
     Raises:
         ModelError: there is no such configuration without plans.
@@ -90,7 +89,7 @@ def defaults(net: str, configuration: str) -> dict[str, Any]:
 
 
 def layers(dimensions: int) -> dict[str, object]:
-    """The layers that nnU-Net gives every net: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
+    """Return nnU-Net's layers: convolutions with a bias, instance norm, leaky ReLU, no dropout."""
     return {
         "conv_op": CONVOLUTIONS[dimensions],
         "conv_bias": True,
@@ -102,11 +101,11 @@ def layers(dimensions: int) -> dict[str, object]:
 
 
 def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
-    """The net's class and its arguments, from the plans of a trained model.
+    """Return the network's class and its arguments, from the plans of a trained model.
 
     Raises:
-        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, one that is the second of a
-            cascade, or names another class.
+        ModelError: the file is missing or not one of nnU-Net's, has no such configuration, or names another class; or
+            the configuration is the second of a cascade.
     """
     path = folder / PLANS
     known = part(document(path), "configurations", path)
@@ -114,8 +113,8 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
     if first := found.get("previous_stage"):
         others = ", ".join(name for name in known if name != configuration)
         raise ModelError(
-            f"model.options.configuration={configuration}: the second net of a cascade, which takes the labels that "
-            f"{first} gave beside the images, and no images here have them; {path} also has {others}"
+            f"model.options.configuration={configuration}: the second network of a cascade, which takes "
+            f"the labels that {first} gave beside the images, and no images here have them; {path} also has {others}"
         )
     if "architecture" not in found:
         return before_2_4(found, path)
@@ -123,7 +122,9 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
     name = str(architecture.get("network_class_name", ""))
     package, _, net = name.rpartition(".")
     if package != ARCHITECTURES:
-        raise ModelError(f"{path}: its net is {name}; taken are those of {ARCHITECTURES}: name it by model=custom")
+        raise ModelError(
+            f"{path}: its network is {name}; supported are those of {ARCHITECTURES}: name it by model=custom"
+        )
     given = dict(part(architecture, "arch_kwargs", path))
     for key in architecture.get("_kw_requires_import", ()):
         if given.get(key) is not None:
@@ -132,10 +133,10 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
 
 
 def inherited(known: Mapping[str, object], configuration: str, path: Path) -> dict[str, Any]:
-    """A configuration with what it takes from those that it builds on.
+    """Return a configuration with the values of those that it builds on.
 
     Raises:
-        ModelError: there is none of that name, or they build on each other.
+        ModelError: there is none of that name, or they form a cycle.
     """
     found: dict[str, Any] = {}
     name = configuration
@@ -151,10 +152,10 @@ def inherited(known: Mapping[str, object], configuration: str, path: Path) -> di
 
 
 def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, object]]:
-    """The same of plans that nnU-Net wrote before 2.4, which name the numbers alone.
+    """Return class and arguments from plans of nnU-Net before 2.4, which hold the numbers alone.
 
     Raises:
-        ModelError: one of them is missing.
+        ModelError: a number is missing.
     """
     missing = [key for key in (*BEFORE_2_4, "n_conv_per_stage_encoder", "UNet_base_num_features") if key not in found]
     if missing:
@@ -173,7 +174,7 @@ def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, obj
 
 
 def described_sizes(path: Path) -> dict[str, int]:
-    """The channels of images and logits, as a dataset.json describes them.
+    """Return the channels of images and logits that a dataset.json describes.
 
     Labels that are regions, lists of values, have a logit each and none for the background; an "ignore" has none.
 
@@ -191,7 +192,7 @@ def described_sizes(path: Path) -> dict[str, int]:
 
 
 def document(path: Path) -> Mapping[str, Any]:
-    """A file's JSON.
+    """Read a file's JSON object.
 
     Raises:
         ModelError: there is no such file, or it is no JSON object.
@@ -208,10 +209,10 @@ def document(path: Path) -> Mapping[str, Any]:
 
 
 def part(whole: Mapping[str, object], key: str, path: Path) -> Mapping[str, Any]:
-    """What stands under a key, which must be key: value pairs.
+    """Return the object under a key.
 
     Raises:
-        ModelError: it isn't there, or is something else.
+        ModelError: the key is missing, or its value is no object.
     """
     found = whole.get(key)
     if not isinstance(found, Mapping):

@@ -1,4 +1,4 @@
-"""The user's own tensors: every input of a net by its name, in one file of safetensors (docs/inputs.md)."""
+"""The user's own tensors: every input of a network by its name, in one file of safetensors (docs/inputs.md)."""
 
 import difflib
 import inspect
@@ -28,35 +28,35 @@ WHOLE = {
     "U32": torch.uint32,
 }  # become int64
 STAY = {"BOOL": torch.bool}
-MOST_NAMED = 6  # arguments beside those that a net must be given
-DOT = "."  # after an argument that is a dict or a tuple: added_cond_kwargs.text_embeds
-STEP = 13  # elements by which what comes again is rolled, as images are
+MOST_NAMED = 6  # optional arguments that a message names
+DOT = "."  # behind an argument that is a dict or a tuple: added_cond_kwargs.text_embeds
+STEP = 13  # elements by which repeated samples are rolled, as images are
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of a tensor before it is read."""
+    """A tensor as the file's header describes it."""
 
-    kind: str  # of its values, as safetensors names it
+    kind: str  # type of its values, by safetensors' name
     shape: tuple[int, ...]
 
     @property
     def size_bytes(self) -> int:
-        """Of the tensor as it is given to the net."""
+        """Size of the tensor as the network takes it."""
         each = 4 if self.kind in FLOATS else 1 if self.kind in STAY else 8
         return each * math.prod(self.shape)
 
 
 def headers(path: str) -> dict[str, Header]:
-    """What a file holds, by name; no tensor is read.
+    """Return the headers of a file's tensors by name; no tensor is read.
 
     Raises:
-        TensorError: it can't be read, holds none, or one that is no input of a net.
+        TensorError: the file can't be read, holds no tensor, or one that can't be an input.
     """
     found: dict[str, Header] = {}
     try:
         with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - no mapping
                 part = file.get_slice(name)
                 found[name] = Header(part.get_dtype(), tuple(part.get_shape()))
     except (SafetensorError, OSError, ValueError) as error:
@@ -73,14 +73,14 @@ def headers(path: str) -> dict[str, Header]:
 
 
 def check_header(path: str, name: str, header: Header) -> None:
-    """That a tensor may be an input.
+    """Raise if a tensor can't be an input.
 
     Raises:
-        TensorError: its values are of a kind that no net takes, or it has too many axes or none.
+        TensorError: its type isn't supported, or it has too many axes or none.
     """
     if header.kind not in {**FLOATS, **WHOLE, **STAY}:
         known = ", ".join([*FLOATS, *WHOLE, *STAY])
-        raise TensorError(f"data.path={path}: {name} holds {header.kind}; a net's input is one of {known}")
+        raise TensorError(f"data.path={path}: {name} holds {header.kind}; an input is one of {known}")
     if not header.shape:
         raise TensorError(f"data.path={path}: {name} is a single number; give one for each sample, [samples]")
     if len(header.shape) > MOST_AXES:
@@ -90,12 +90,15 @@ def check_header(path: str, name: str, header: Header) -> None:
 
 
 def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> dict[str, Tensor]:
-    """These tensors of a file, [samples, ...] each: floating ones as fp32, whole ones as int64, others as bool.
+    """Read tensors of a file, [samples, …] each: floats as fp32, integers as int64, others as bool.
 
-    Of `rows` those samples alone are read.
+    Args:
+        path: the file.
+        names: of the tensors.
+        rows: of the samples to read; None: all.
 
     Raises:
-        TensorError: a value is NaN or infinite, or no fp32.
+        TensorError: a value is NaN or infinite, or exceeds fp32.
     """
     found: dict[str, Tensor] = {}
     with safe_open(path, "pt") as file:
@@ -115,9 +118,9 @@ def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> 
 
 
 def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
-    """The tensors that a net takes, in order; the net is changed to take them so, where its class takes them otherwise.
+    """Return the names of the tensors that a network takes, in order, and change it to take them one by one.
 
-    Arguments and errors as of `in_order`.
+    Arguments and errors: as `in_order`.
     """
     if taken := inputs_taken(net):
         return taken
@@ -127,16 +130,16 @@ def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: 
 
 
 def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
-    """The tensors that a net takes, in the order of its forward.
+    """Return the names of the tensors that a network takes, in the order of its forward.
 
     Args:
-        net: whose forward's arguments name its inputs.
-        given: the tensors that the file holds, but for labels.
-        typed: `data.inputs`, which decides where it is set.
+        net: the arguments of its forward name its inputs.
+        given: names of the file's tensors without labels.
+        typed: `data.inputs`, which overrides the order.
         path: of the file, for the message.
 
     Raises:
-        TensorError: one is missing, or is no input of the net; the line names the nearest.
+        TensorError: a tensor is missing, or is no input of the network; the line names the nearest.
     """
     if typed:
         if missing := [name for name in typed if name not in given]:
@@ -158,7 +161,7 @@ def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: s
 
 
 def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -> str:
-    """The clause that says which tensor is missing or too many, and which option mends it; empty where all fit."""
+    """Return a clause with the missing or superfluous tensor and the option that helps; empty if all fit."""
     places = [argument_of(each, known) for each in given]
     strange = [each for each, place in zip(given, places, strict=True) if place not in known]
     if missing := [each for each in needed if each not in places]:
@@ -178,20 +181,20 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
 
 
 def argument_of(name: str, arguments: Sequence[str]) -> str:
-    """The argument that a tensor of this name is, or is a part of; the name itself where there is none."""
+    """Return the argument that a tensor of this name is, or is a part of; else the name itself."""
     argument = name.partition(DOT)[0]
     return argument if argument in arguments else name
 
 
 def with_inputs(net: nn.Module, names: Sequence[str], arguments: Sequence[str]) -> None:
-    """Change the net to take tensors of these names one by one, where its class would take them otherwise.
+    """Change the network to take tensors of these names one by one, if its class takes them otherwise.
 
-    It becomes one of a class derived from its own, of the same name; its weights keep their names.
+    A derived class of the same name replaces its class: a wrapper would rename the weights.
 
     Args:
         net: of any class.
         names: of the tensors, in order. One within an argument is ARGUMENT.KEY, of a tuple ARGUMENT.0, ARGUMENT.1, …
-        arguments: of the net's forward, in order.
+        arguments: of the forward, in order.
     """
     placed = list(dict.fromkeys(argument_of(name, arguments) for name in names))
     in_order = [each for each in arguments if each in placed]
@@ -210,7 +213,7 @@ def with_inputs(net: nn.Module, names: Sequence[str], arguments: Sequence[str]) 
 
 
 def gathered(tensors: Mapping[str, object], arguments: Sequence[str]) -> dict[str, object]:
-    """What each argument is given: its tensor, or a dict of those called ARGUMENT.KEY, or a tuple where keys count."""
+    """Return the value of each argument: a tensor, or a dict or a tuple of the tensors called ARGUMENT.KEY."""
     found: dict[str, object] = {}
     for argument in arguments:
         within = argument + DOT
@@ -221,19 +224,19 @@ def gathered(tensors: Mapping[str, object], arguments: Sequence[str]) -> dict[st
 
 
 def inputs_taken(net: nn.Module) -> list[str]:
-    """The tensors that `with_inputs` had the net take; none of any other net."""
+    """Return the names of the tensors that `with_inputs` gave to the network; none otherwise."""
     return list(getattr(type(net), "inputs_taken", ()))
 
 
 def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:
-    """What a net's forward must be given, all that it may be given in order, and whether it takes any number.
+    """Return the required arguments of a forward, all arguments in order, and whether it takes any number.
 
     Raises:
-        TensorError: it must be given an argument by its name, which no stage can do.
+        TensorError: a required argument is keyword-only, which no stage supports.
     """
     try:
         parameters = list(inspect.signature(net.forward).parameters.values())
-    except (TypeError, ValueError):  # of a compiled module
+    except (TypeError, ValueError):  # a compiled module
         return [], [], True
     if named := [part.name for part in parameters if part.kind is part.KEYWORD_ONLY and part.default is part.empty]:
         raise TensorError(
@@ -246,7 +249,7 @@ def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:
 
 
 def repeated(tensors: dict[str, Tensor], count: int) -> dict[str, Tensor]:
-    """So many samples: where there are fewer they come again, the first tensor's floats rolled along its last axis."""
+    """Return `count` samples of each tensor; repeated ones of the first, if floats, are rolled along the last axis."""
     found = {}
     for number, (name, part) in enumerate(tensors.items()):
         turns = math.ceil(count / len(part))
@@ -257,10 +260,10 @@ def repeated(tensors: dict[str, Tensor], count: int) -> dict[str, Tensor]:
 
 
 def file_at(path: str | None) -> str:
-    """The file.
+    """Return the path of the file.
 
     Raises:
-        TensorError: there is none.
+        TensorError: there is no such file.
     """
     if not path or not Path(path).is_file():
         what = "is a folder; name the file in it" if path and Path(path).is_dir() else "no such file of tensors"

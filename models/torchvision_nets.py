@@ -1,4 +1,4 @@
-"""The segmentation nets of torchvision, by name: reference nets that others publish figures of."""
+"""torchvision's segmentation networks by name, for which published figures exist."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -19,16 +19,16 @@ NETS: dict[str, Callable[..., Any]] = {
 
 
 class SegmentationNet(nn.Module):
-    """One of torchvision's nets, whose answer is the tensor "out" alone; its layers keep torchvision's names.
+    """One of torchvision's networks, which answers with the tensor "out" alone.
 
-    So a state dict that was saved from torchvision's own class fits; what its auxiliary classifier had is left out.
+    Its layers keep torchvision's names, so that its checkpoints fit; the auxiliary classifier is left out.
 
     Args:
         net: a name in `NETS`.
         classes: channels of the logits.
 
     Raises:
-        ModelError: there is no net of that name.
+        ModelError: there is no network of that name.
     """
 
     def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:
@@ -43,7 +43,7 @@ class SegmentationNet(nn.Module):
         self.takes_all_levels = isinstance(made, segmentation.LRASPP)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of an image [batch, 3, height, width]."""
+        """Return logits [batch, classes, height, width] of an image [batch, 3, height, width]."""
         levels: dict[str, Tensor] = self.backbone(image)
         logits = self.classifier(levels if self.takes_all_levels else levels["out"])
         return functional.interpolate(logits, size=image.shape[-2:], mode="bilinear", align_corners=False)

@@ -1,6 +1,6 @@
-"""Trains a net for the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
+"""Train a network on the demo's labels: `python -m models.train model=unet --minutes 2 --out weights.safetensors`.
 
-The net is any of images in 3 channels, or in 1 of grey, that the program's configuration can name:
+Any network of images with 3 channels, or 1 of grey, that a configuration can name:
 `model=custom model.target=my_package.MyNet model.output=0` and so on.
 """
 
@@ -24,15 +24,15 @@ MOST_MINUTES = 7 * 24 * 60
 
 
 def main() -> int:
-    """Train, score on the held-out quarter as stored, save; 2 with one line where the request is wrong."""
+    """Train, score on the held-out quarter and save; return 2 after one line if the request is wrong."""
     return guarded(answered)
 
 
 def answered() -> int:
-    """The exit code of `main`."""
-    parser = Parser(prog="python -m models.train", description="Trains a net on the demo's stain mask.")
+    """Return the exit code of `main`."""
+    parser = Parser(prog="python -m models.train", description="Trains a network on the demo's stain mask.")
     parser.add_argument(
-        "overrides", nargs="*", help="the net as the program names it: model=unet model.options.base=16"
+        "overrides", nargs="*", help="the network as the program names it: model=unet model.options.base=16"
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="how long to train")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -42,7 +42,7 @@ def answered() -> int:
     try:
         check_request(asked)
         typed = typed_net(asked.overrides)
-        from models.training import net_of, train_and_save  # and so torch, for which no wrong word waits
+        from models.training import net_of, train_and_save  # imports torch: a wrong word is refused before
 
         train_and_save(net_of(typed, asked.seed), asked)
     except InputError as error:
@@ -55,10 +55,10 @@ def answered() -> int:
 
 
 def typed_net(overrides: list[str]) -> DictConfig:
-    """What overrides such as ["model=unet", "model.options.base=16"] say of the net: its target and its options.
+    """Return the target and the options of a network by overrides such as ["model=unet", "model.options.base=16"].
 
     Raises:
-        ModelError: there is no such net, or its file has no such option; one line.
+        ModelError: there is no such network, or its file has no such option; one line.
     """
     try:
         with initialize_config_dir(str(CONF), version_base=None):
@@ -74,7 +74,7 @@ def typed_net(overrides: list[str]) -> DictConfig:
 
 
 def nearest_option(overrides: list[str], said: str) -> str:
-    """A clause with the option that is most like the one that Hydra doesn't find; empty where it speaks of another."""
+    """Return a clause with the option that is most like the one that Hydra doesn't find; or an empty text."""
     missing = re.search(r"Could not override 'model\.options\.([^']+)'", said)
     if not missing:
         return ""
@@ -89,13 +89,13 @@ def nearest_option(overrides: list[str], said: str) -> str:
 
 
 def check_request(asked: argparse.Namespace) -> None:
-    """That what was asked can be done, before minutes are spent on it.
+    """Raise if the request can't be carried out, before minutes are spent on it.
 
     Raises:
         InputError: it can't; the line names the flag.
     """
     out: Path = asked.out
-    if not 0 < asked.minutes <= MOST_MINUTES:  # nor is NaN
+    if not 0 < asked.minutes <= MOST_MINUTES:  # refuses NaN, too
         raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
     check_device(asked.device)
     if out.suffix != ".safetensors" or out.is_dir():
@@ -109,10 +109,10 @@ def check_request(asked: argparse.Namespace) -> None:
 
 
 def check_device(name: str) -> None:
-    """That torch has a device of that name; every torch has "cpu".
+    """Raise if torch has no such device.
 
     Raises:
-        InputError: it hasn't.
+        InputError: it has none.
     """
     if name == "cpu":
         return
@@ -120,7 +120,7 @@ def check_device(name: str) -> None:
 
     try:
         torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts it
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA raises an AssertionError
         raise InputError(f"--device {name}: {str(error).partition('. ')[0]}") from None
 
 

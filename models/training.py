@@ -1,7 +1,7 @@
-"""The training of a net for the demo's labels.
+"""The training of a network on the demo's labels.
 
-The labels are a classical threshold (`pipeline.inputs.stain`); one quarter of the one image is held out and never seen.
-A net of one channel is trained on the image's luminance, which is what the program gives such a net of its own images.
+The labels are a classical threshold (`pipeline.inputs.stain`). One quarter of the one image is held out.
+A network of one channel is trained on the image's luminance.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from pipeline.inputs.image_files import read_image
 from pipeline.inputs.stain import HELD_OUT, WORD, stain_mask
 from pipeline.inputs.windows import Named
 
-# Peak for a net that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4, half of
-# what fp16 can hold.
+# Peak for a network that begins with 16 channels; wider ones take less: at 64 this rate drove a convolution to 3e4,
+# half of fp16's range.
 LEARNING_RATE, CHANNELS = 2e-3, 16
-GREY, COLOUR = 1, 3  # channels in which the demo's image can be had
-CLASSES = 2  # of the demo's labels
-BATCH, CROPS = 8, (128, 256)  # crops of a step, and their sides in pixels: the least that a net takes
+GREY, COLOUR = 1, 3  # channels of the demo's image
+CLASSES = 2  # in the demo's labels
+BATCH, CROPS = 8, (128, 256)  # crops a step, and their sides in pixels: the smallest that the network takes
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Tissue:
 
     @staticmethod
     def load(device: torch.device, channels: int = 3) -> "Tissue":
-        """From scikit-image's wheel; of one channel its luminance, with the labels of its colours."""
+        """Read the image from scikit-image's wheel; of one channel its luminance, with the labels of its colours."""
         pixels = read_image(SAMPLE_FOLDER / SAMPLES[0])
         label = torch.from_numpy(stain_mask(pixels).astype(np.int64))
         image = demo(Named(SAMPLES[0], pixels, None), channels).image
@@ -55,9 +55,9 @@ class Tissue:
 
 
 def crops(tissue: Tissue, generator: torch.Generator, side: int = CROPS[0]) -> tuple[Tensor, Tensor]:
-    """Images [8, channels, side, side] and labels [8, side, side]: crops outside the held-out quarter, at random.
+    """Draw images [8, channels, side, side] and labels [8, side, side]: random crops outside the held-out quarter.
 
-    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and given noise.
+    Each is rotated by a multiple of 90°, perhaps mirrored, tinted, and noise is added.
     """
     images: list[Tensor] = []
     labels: list[Tensor] = []
@@ -79,34 +79,33 @@ def crops(tissue: Tissue, generator: torch.Generator, side: int = CROPS[0]) -> t
 
 
 def first_layer(net: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """The convolution that is registered first, which is assumed to read the image; None where there is none."""
+    """Return the convolution that is registered first, which is assumed to read the image; None without one."""
     return next((layer for layer in net.modules() if isinstance(layer, nn.Conv2d | nn.Conv3d)), None)
 
 
 def channels_read(net: nn.Module) -> int:
-    """In how many channels a net is given the demo's image: 1 where its first convolution reads 1, else 3.
+    """Return the channels of the image for a network: 1 if its first convolution reads 1, else 3.
 
     Raises:
-        ModelError: it is a net of volumes.
+        ModelError: it is a network of volumes.
     """
     layer = first_layer(net)
     if isinstance(layer, nn.Conv3d):
         raise ModelError(
-            f"{type(net).__name__} is a net of volumes, and the demo's labels are of images; choose a net of images: "
-            "volumes need labelled volumes of your own"
+            f"{type(net).__name__} is a network of volumes, and the demo's labels are of images; choose a network of "
+            "images: volumes need labelled volumes of your own"
         )
     return GREY if layer is not None and layer.in_channels == GREY else COLOUR
 
 
 def check_answers(net: nn.Module, image: Tensor) -> None:
-    """That the net, in eval mode, takes the image [1, channels, height, width] and answers with a tensor.
+    """Raise unless the network, in eval mode, answers an image [1, channels, height, width] with logits of its size.
 
-    A first convolution of other channels is refused only where it is given the image's: after a PixelUnshuffle one of
-    12 reads an image of 3.
+    The first convolution is asked only if it is given the image: after a PixelUnshuffle, one of 12 channels reads an
+    image of 3.
 
     Raises:
-        ModelError: it reads another number of channels, or it answers with no tensor, without what `model.output`
-            names, or with other shapes than logits of both classes for every pixel have.
+        ModelError: it reads another number of channels, or answers with no tensor or with another shape.
     """
     name, given, layer = type(net).__name__, image.shape[1], first_layer(net)
 
@@ -114,7 +113,7 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
         if layer and inputs and inputs[0].shape[1] == given != layer.in_channels:
             raise ModelError(
                 f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
-                f"choose a net of {COLOUR}, or of {GREY} for grey"
+                f"choose a network of {COLOUR}, or of {GREY} for grey"
             )
 
     hook = layer.register_forward_pre_hook(check) if layer else None
@@ -126,19 +125,19 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
             hook.remove()
     if not isinstance(answer, Tensor):
         parts = ", ".join(f"model.output={part}" for part in tensors_of(answer))
-        remedy = f"name the logits in it: {parts}" if parts else "choose a net that answers with logits"
+        remedy = f"name the logits in it: {parts}" if parts else "choose a network that answers with logits"
         raise ModelError(f"model.output: {name} answers with a {described(answer)}; {remedy}")
     if answer.dim() != image.dim() or answer.shape[1] < CLASSES or answer.shape[2:] != image.shape[2:]:
         raise ModelError(
-            f"{name} answers {list(image.shape)} with {list(answer.shape)}; choose a net that gives logits of "
+            f"{name} answers {list(image.shape)} with {list(answer.shape)}; choose a network that gives logits of "
             f"{CLASSES} classes or more, as large as the image"
         )
 
 
 def crop_of(net: nn.Module, image: Tensor) -> int:
-    """The side of the crops on which the net is trained: the first of `CROPS` of which it takes a batch in train mode.
+    """Return the side of the training crops: the first of `CROPS` of which the network takes a batch in train mode.
 
-    A net that halves a map eight times needs 256 pixels. It is tried on a copy, as norms count what they see.
+    A network that halves a map eight times needs 256 pixels. A copy is tried, as norms keep statistics.
 
     Args:
         net: of images.
@@ -161,13 +160,13 @@ def crop_of(net: nn.Module, image: Tensor) -> int:
 
 
 def first_channels(net: nn.Module) -> int:
-    """How many channels the net's first convolution makes."""
+    """Return the number of channels that the network's first convolution makes."""
     found = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
     return next(found, CHANNELS)
 
 
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
-    """As `fit`, on `crops` in channels_last, of a side that the net takes."""
+    """Train on `crops` in channels_last; return the number of steps."""
     generator, side = torch.Generator().manual_seed(seed), crop_of(net, tissue.image)
 
     def drawn() -> tuple[Tensor, Tensor]:
@@ -178,13 +177,13 @@ def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
 
 
 def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: float) -> int:
-    """AdamW with one cycle of the learning rate over so many minutes; returns the number of steps.
+    """Train by AdamW with one cycle of the learning rate; return the number of steps.
 
     Args:
         net: of images, or of volumes.
-        drawn: gives a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
+        drawn: returns a batch [batch, channels, height, width] and its labels [batch, height, width]; of volumes with a
             depth before the height.
-        minutes: how long.
+        minutes: duration.
     """
     optimizer = torch.optim.AdamW(net.parameters(), weight_decay=1e-4)
     peak = LEARNING_RATE * CHANNELS / max(first_channels(net), CHANNELS)
@@ -207,7 +206,7 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
 
 
 def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
-    """Dice and intersection over union of the stain, both in 0 to 1, on the held-out quarter [256, 256]."""
+    """Return Dice and intersection over union of the stain on the held-out quarter [256, 256], both in 0 to 1."""
     with torch.inference_mode():
         found = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
     wanted = tissue.label[(..., *HELD_OUT)] == 1
@@ -216,19 +215,19 @@ def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
 
 
 def net_of(typed: DictConfig, seed: int) -> nn.Module:
-    """The net that was named, in fp32, with random weights; it answers with the part that `model.output` names.
+    """Make the network, in fp32, with random weights.
 
     Raises:
-        ModelError: it doesn't take its options; one line.
+        ModelError: it doesn't take its options.
     """
     return build_model(typed.target, dict(typed.options), None, seed, typed.output)
 
 
 def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
-    """Write the weights; to a temporary folder, where the one that was named takes none any more.
+    """Write the weights, to a temporary folder if `out` can't be written.
 
     Raises:
-        UnsavedError: that one doesn't; the line says where they are.
+        UnsavedError: `out` can't be written; the line says where the weights are.
     """
     try:
         checkpoint.save(net, out, metadata)
@@ -243,11 +242,11 @@ def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
-    """Train a net as it was asked for, and say how well it does as it is stored.
+    """Train a network, save it, and print its score as stored.
 
     Raises:
-        ModelError: it takes no such images or crops, or answers with no tensor; told before training begins.
-        UnsavedError: as of `save`.
+        ModelError: it doesn't take the images or crops, or answers with no tensor; raised before training begins.
+        UnsavedError: as `save`.
     """
     tissue = Tissue.load(torch.device(asked.device), channels_read(net))
     net.to(tissue.image.device)

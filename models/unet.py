@@ -25,7 +25,7 @@ class DoubleConv(nn.Sequential):
 
 
 def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.Module:
-    """The layer that doubles height and width, and takes `in_channels` to `out_channels` but where it is "aligned"."""
+    """Return a layer that doubles height and width, from `in_channels` to `out_channels` unless it is "aligned"."""
     if upsampling == "transposed":
         return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
     if upsampling == "bilinear":
@@ -38,7 +38,7 @@ def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.
     raise ValueError(f"upsampling must be 'transposed', 'bilinear' or 'aligned', got {upsampling!r}")
 
 
-MOST_CHANNELS = 2**14  # two 3×3 convolutions of so many take 19 GiB in fp32
+MOST_CHANNELS = 2**14  # two 3×3 convolutions of this many take 19 GiB in fp32
 
 
 class UNet(nn.Module):
@@ -48,14 +48,14 @@ class UNet(nn.Module):
         in_channels: channels of the image.
         classes: channels of the logits.
         base: channels of the first level; each level below has twice as many.
-        depth: how many times the image is halved; the classic net has 4, thus 64-128-256-512-1024.
-        upsampling: a 2×2 transposed convolution, bilinear upsampling and a 1×1 convolution, or "aligned", the most
-            copied form: bilinear with align_corners=True and no convolution of its own, so that the lowest level and
-            each of the decoder but the first end with half as many channels.
+        depth: number of halvings; the classic network has 4: 64-128-256-512-1024 channels.
+        upsampling: a 2×2 transposed convolution, bilinear upsampling with a 1×1 convolution, or "aligned", the most
+            copied form: bilinear with align_corners=True and no convolution. The lowest level and each level of the
+            decoder but the first then end with half as many channels.
         pad: take any height and width, by padding to a multiple of 2^depth and cropping the logits.
 
     Raises:
-        ValueError: no such `upsampling`, or a lowest level of more channels than any machine holds the weights of.
+        ValueError: there is no such `upsampling`, or the lowest level has more than 16384 channels.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class UNet(nn.Module):
             DoubleConv(before, after) for before, after in zip([in_channels, *widths], widths[:-1], strict=False)
         )
         self.pool = nn.MaxPool2d(2)
-        ends = [base, *widths[:-1]] if upsampling == "aligned" else widths  # channels that each level hands upwards
+        ends = [base, *widths[:-1]] if upsampling == "aligned" else widths  # channels that each level passes upwards
         self.bottleneck = DoubleConv(widths[-2] if depth else in_channels, ends[-1])
         self.upsample = nn.ModuleList(upsample(2 * width, width, upsampling) for width in reversed(widths[:-1]))
         self.decoder = nn.ModuleList(
@@ -86,7 +86,7 @@ class UNet(nn.Module):
         self.pad = pad
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of `image` [batch, in_channels, height, width].
+        """Return logits [batch, classes, height, width] of `image` [batch, in_channels, height, width].
 
         Raises:
             ValueError: the size is no multiple of 2^depth and `pad` is off.
@@ -101,7 +101,7 @@ class UNet(nn.Module):
         return logits[..., :height, :width] if below or right else logits
 
     def decode(self, image: Tensor) -> Tensor:
-        """Logits [batch, classes, h, w] of an image [batch, in_channels, h, w], h and w multiples of 2^depth."""
+        """Return logits [batch, classes, h, w] of an image [batch, in_channels, h, w], h and w multiples of 2^depth."""
         skips = []
         for level in self.encoder:
             image = level(image)

@@ -1,4 +1,4 @@
-"""The last resort of every program here: an error that nobody foresaw is one line, and its traceback is in a file."""
+"""What every program here shares: its parser, its streams, and one line for an unexpected error."""
 
 import argparse
 import os
@@ -16,13 +16,13 @@ from typing import Any, NoReturn, TextIO
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
 MOST_CHARACTERS = 300  # of an error's text
 LOG = "traceback.txt"
-VALUE = "VALUE"  # where the user gave none
-ALIKE = 0.8  # of difflib's ratio: one letter of six is another, or lacks
-OPEN = "model.options"  # takes what the net's arguments are called, which stands in no file
+VALUE = "VALUE"  # if the user gave none
+ALIKE = 0.8  # of difflib's ratio: one letter of six differs or is missing
+OPEN = "model.options"  # has the names of the network's arguments, which are in no file
 
 
 def guarded(program: Callable[[], int | None]) -> int:
-    """Run a program and return its exit code; no error, closed terminal or odd encoding ends it worse.
+    """Run a program and return its exit code, whatever it raises.
 
     Args:
         program: returns its exit code, None for 0.
@@ -35,8 +35,8 @@ def guarded(program: Callable[[], int | None]) -> int:
         tell("error: interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
-        code = 0  # whoever read the output has seen enough
-    except Exception as error:  # noqa: BLE001 - whatever nobody foresaw
+        code = 0  # the reader of the output has closed it
+    except Exception as error:  # noqa: BLE001 - the last resort
         tell(f"error: {unforeseen(error)}")
         code = FAILED
     finally:
@@ -45,26 +45,26 @@ def guarded(program: Callable[[], int | None]) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line whose errors are one line, with the nearest flag.
+    """An argument parser whose errors are one line, with the nearest flag.
 
     Attributes:
-        keys: that the program reads as key=value beside its flags.
+        keys: names that the program reads as key=value beside its flags.
     """
 
     keys: Collection[str] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but that a flag that isn't there is told before an argument that is missing."""
+        """Parse as argparse does, but report an unknown flag before a missing argument."""
         self._check(sys.argv[1:] if args is None else args)
         return super().parse_args(args, namespace)
 
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Likewise."""
+        """Parse as `parse_args`, with arguments and flags in any order."""
         self._check(sys.argv[1:] if args is None else args)
         return super().parse_intermixed_args(args, namespace)
 
     def _check(self, words: Sequence[str]) -> None:
-        """Tell of a flag that isn't there, and of what is given twice, of which argparse takes the last in silence."""
+        """Report an unknown flag, and a flag that is given twice, of which argparse takes the last."""
         known = {name: action for action in self._actions for name in action.option_strings}
         flags = list(takewhile(lambda word: word != "--", map(str, words)))
         given: set[argparse.Action] = set()
@@ -81,16 +81,16 @@ class Parser(argparse.ArgumentParser):
                 given.add(action)
 
     def error(self, message: str) -> NoReturn:
-        """Tell it and leave with 2."""
+        """Print the message and exit with 2."""
         tell(f"error: {message.removeprefix('argument ')}; {self.prog} --help says what there is")
         raise SystemExit(REFUSED)
 
 
 def seed_of(text: str) -> int:
-    """A flag's text as a seed that torch takes.
+    """Parse a seed.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: torch doesn't take it.
     """
     try:
         seed = int(text)
@@ -102,7 +102,7 @@ def seed_of(text: str) -> int:
 
 
 def unforeseen(error: BaseException, folder: Path | None = None) -> str:
-    """An error that nobody foresaw as one line, after its traceback was written into the folder, or a temporary one."""
+    """Return an unexpected error as one line, and write its traceback into the folder, or into a temporary one."""
     text = "".join(traceback.format_exception(error))
     for place in (folder, None):
         with suppress(OSError):
@@ -114,28 +114,28 @@ def unforeseen(error: BaseException, folder: Path | None = None) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """What the error says, in a line."""
+    """Return the error's text in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     try:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:  # noqa: BLE001 - the error's text may itself fail
+    except Exception:  # noqa: BLE001 - __str__ may raise any type
         lines = []
     return ": ".join([type(error).__name__, *lines[:1]])[:MOST_CHARACTERS]
 
 
 def tell(line: str) -> None:
-    """Write a line to stderr, where it still is one."""
+    """Write a line to stderr, if it is still open."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
 def show(text: str) -> None:
-    """Write to stdout. What a full disk doesn't take is dropped: the work is done, and the exit code tells of it.
+    """Write to stdout; on a full disk the text is dropped, as the work is done.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
+        BrokenPipeError: the reader has closed it.
     """
     try:
         sys.stdout.write(text)
@@ -146,18 +146,18 @@ def show(text: str) -> None:
 
 
 def prepare_streams() -> None:
-    """Give every stream a place, and every character one in its encoding."""
+    """Open closed streams to os.devnull, and have them escape characters that their encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed before the program began
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole program
         elif hasattr(stream, "reconfigure"):
-            with suppress(OSError):  # it writes out what is waiting
+            with suppress(OSError):  # reconfigure flushes
                 stream.reconfigure(errors="backslashreplace")
 
 
 def leave_unread() -> None:
-    """Write no more to a stream whose reader takes nothing now: a full pipe holds up whoever was told to end."""
+    """Redirect streams whose pipe is full to os.devnull, so that an interrupted program ends."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             if not select.select([], [stream.fileno()], [], 0)[1]:
@@ -165,7 +165,7 @@ def leave_unread() -> None:
 
 
 def settle_streams() -> None:
-    """Write out what is waiting; where nobody reads any more, drop it in silence, as the interpreter would complain."""
+    """Flush the streams; redirect closed ones to os.devnull, so that the interpreter doesn't complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -174,18 +174,18 @@ def settle_streams() -> None:
 
 
 def leave_unwritten(stream: TextIO) -> None:
-    """Have what a stream still gets go nowhere."""
+    """Redirect a stream to os.devnull."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def as_key(flag: str, following: str, keys: Collection[str]) -> str:
-    """What a flag was meant as, such as "preset=smoke" of --preset or --prest; empty where its word is like no key.
+    """Return the word that a flag was meant as, such as "preset=smoke" for --prest; empty if no key is similar.
 
     Args:
         flag: as it was typed, with its value where "=" joins them.
-        following: the word behind it; empty where there is none.
-        keys: such as "data.batch_size", which is also found by its last part where no other key ends in it.
+        following: the word behind it, or an empty text.
+        keys: such as "data.batch_size", which is also found by its last part if no other key ends in it.
     """
     name, _, value = flag.removeprefix("--").partition("=")
     name = name.replace("-", "_")
@@ -202,17 +202,17 @@ def as_key(flag: str, following: str, keys: Collection[str]) -> str:
 
 
 def tail(key: str) -> str:
-    """The last part of a key."""
+    """Return the last part of a key."""
     return key.rpartition(".")[2]
 
 
 def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[str]) -> str:
-    """A clause on the first flag of a command line whose word is a key; empty where none is.
+    """Return a clause about the first flag of a command line that is meant as a key; or an empty text.
 
     Args:
         words: the command line.
-        flags: that the program knows, whose beginnings it takes for them.
-        keys: that it reads as key=value.
+        flags: flags of the program, which may be abbreviated.
+        keys: names that it reads as key=value.
     """
     known = tuple(flags)
     for word, following in pairwise([*words, ""]):
@@ -224,7 +224,7 @@ def mistaken_flag(words: Sequence[str], flags: Iterable[str], keys: Collection[s
 
 
 def given_twice(words: Iterable[str]) -> str:
-    """A clause on the first key of key=value that a command line gives two values; empty where none has two."""
+    """Return a clause about the first key that a command line gives two values; or an empty text."""
     found: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")

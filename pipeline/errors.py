@@ -2,42 +2,42 @@
 
 
 class InputError(Exception):
-    """Something of the user's isn't what it should be; the text is one line that names it."""
+    """An input of the user that can't be used; the text is one line that names it."""
 
 
 class ImageError(InputError):
-    """A file or folder of images."""
+    """A file or folder of images that can't be used."""
 
 
 class TensorError(InputError):
-    """A file of tensors, or of volumes."""
+    """A file of tensors that can't be used."""
 
 
 class CheckpointError(InputError):
-    """A file of weights."""
+    """A weights file that can't be used."""
 
 
 class UnsavedError(Exception):
-    """What was made is not where it was to be; one line."""
+    """A result that couldn't be saved where the user wanted it; one line."""
 
 
 class ModelError(InputError):
-    """The class of a net, or its arguments."""
+    """A network's class or its arguments that can't be used."""
 
 
 class OneLineError(Exception):
-    """An error of a user's, whose text is the one line to be read; a notebook shows that line alone, too."""
+    """An error whose text is one line for the user; a notebook shows this line alone."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it."""
+        """Return the lines that IPython shows."""
         return [f"{type(self).__name__}: {self}"]
 
 
 def plural(number: int, noun: str) -> str:
-    """Such as 1 block, 2 blocks, 5,000 images."""
+    """Return a count with its noun, such as 1 block, 2 blocks, 5,000 images."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def per_cent(share: float, digits: int = 0) -> str:
-    """A share with so many digits after the point, such as 7 %."""
+    """Return a share as text, such as 7 %, with `digits` after the point."""
     return f"{100 * share:.{digits}f} %"

@@ -1,6 +1,6 @@
 """The labels of the demo: where the immunohistochemistry image is stained brown.
 
-They come from a classical threshold (colour deconvolution after Ruifrok and Johnston, then Otsu), not from a pathologist.
+They come from a classical threshold (colour deconvolution after Ruifrok and Johnston, then Otsu), not a pathologist.
 A network that reproduces them has learnt a stain, not a diagnosis. NumPy alone: every worker computes them, and
 scikit-image's own functions take a second to import.
 """

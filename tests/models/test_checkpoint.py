@@ -61,7 +61,7 @@ def test_counters_that_became_floats_are_taken_where_they_are_whole(counted: flo
     name, halves = "encoder.0.1.num_batches_tracked", net().half().state_dict()
     torch.save({**halves, name: torch.tensor(counted)}, tmp_path / "net.pt")
     other = UNet(base=4, depth=2)
-    with nullcontext() if fits else pytest.raises(CheckpointError, match=f"{name} is torch.float32, the net's is"):
+    with nullcontext() if fits else pytest.raises(CheckpointError, match=f"{name} is torch.float32, the network's is"):
         checkpoint.load_into(other, str(tmp_path / "net.pt"))
     assert bool(other.state_dict()[name] == counted) is fits
 
@@ -133,7 +133,7 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (torch.ones(2, dtype=torch.int64), "head.bias is torch.int64, the net's is torch.float32"),
+        (torch.ones(2, dtype=torch.int64), "head.bias is torch.int64, the network's is torch.float32"),
         (torch.tensor([1.0, float("inf")]), "head.bias holds NaN or infinite values"),
         (torch.zeros(2, device="meta"), "head.bias has no values"),
         (torch.zeros(2).to_sparse(), "head.bias has a sparse or quantized layout"),
@@ -186,7 +186,10 @@ BAD = [
     ("code.pt", "could run code"),
     ("code_in_zip.pt", "could run code"),
     ("list.pt", "no state dict in it"),
-    ("wider.safetensors", "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where the net has [4, 3, 3, 3]"),
+    (
+        "wider.safetensors",
+        "of another shape, first encoder.0.0.weight: [8, 3, 3, 3] where the network has [4, 3, 3, 3]",
+    ),
     ("stranger.safetensors", "missing, first encoder.0.0.weight; 1 unknown, first other"),
 ]
 

@@ -26,7 +26,7 @@ WRONG: dict[str, tuple[dict[str, Tensor], str]] = {
     "a number": ({"time": torch.tensor(3.0)}, "time is a single number; give one for each sample, [samples]"),
     "axes": ({"image": torch.ones(1, 1, 1, 1, 1, 1)}, "image has 6 axes; at most 5 are taken"),
     "values": ({"image": torch.ones(0, 3)}, "image [0, 3] holds no values"),
-    "type": ({"image": torch.ones(2, 3).to(torch.float8_e4m3fn)}, "image holds F8_E4M3; a net's input is one of F64, "),
+    "type": ({"image": torch.ones(2, 3).to(torch.float8_e4m3fn)}, "image holds F8_E4M3; an input is one of F64, "),
     "nothing": ({}, "it holds no tensor"),
 }
 

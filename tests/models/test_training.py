@@ -218,12 +218,12 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
     [
         (
             [*SMALL, "model.options.in_channels=4"],
-            "UNet reads 4 channels, and the demo's images have 3; choose a net of 3, or of 1 for grey",
+            "UNet reads 4 channels, and the demo's images have 3; choose a network of 3, or of 1 for grey",
         ),
         (
             [*custom(Pair), "+model.options.dims=3"],
             (
-                "Pair is a net of volumes, and the demo's labels are of images; choose a net of images: volumes need "
+                "Pair is a network of volumes, and the demo's labels are of images; choose a network of images: volumes need "
                 "labelled volumes of your own"
             ),
         ),
@@ -237,7 +237,7 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
         (
             [*SMALL, "model.options.classes=1"],
             (
-                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a net that gives logits of 2 classes or "
+                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a network that gives logits of 2 classes or "
                 "more, as large as the image"
             ),
         ),
