@@ -70,13 +70,13 @@ def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("smp", ["model.options.architecture=Unett"], "no net of segmentation_models_pytorch; did you mean 'Unet'?"),
+        ("smp", ["model.options.architecture=Unett"], "no network of segmentation_models_pytorch; did you mean 'Unet'?"),
         ("smp", ["model.options.encoder_name=resnet-34"], "no encoder of smp; did you mean 'resnet34'?"),
         ("smp", ["model.options.encoder_name=tu-resnet81"], "no encoder of timm; did you mean 'tu-resnet"),
         ("smp", ["+model.options.encoder_nam=x"], "encoder_nam: no option of smp's Unet; did you mean 'encoder_name'?"),
         ("smp", ["model.options.encoder_name=timm-skresnet18", "+model.options.clases=3"], "did you mean 'classes'?"),
         ("smp", ["model.options.encoder_name=tu-resnet18", "+model.options.depth=3"], "options don't fit Unet: "),
-        ("monai", ["model.options.net=Unett"], "no net of monai.networks.nets; did you mean"),
+        ("monai", ["model.options.net=Unett"], "no network of monai.networks.nets; did you mean"),
         ("monai", ["model.options.net=SegResNet", "model.options.channels=[4]"], "'channels'; it takes spatial_dims"),
         ("diffusers", ["model.options.down_block_types=[Down]"], "model.options don't fit UNet2DModel"),
         ("nnunet", ["model.options.net=ConvUNet"], "did you mean 'PlainConvUNet'?"),

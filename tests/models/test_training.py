@@ -223,8 +223,8 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
         (
             [*custom(Pair), "+model.options.dims=3"],
             (
-                "Pair is a network of volumes, and the demo's labels are of images; choose a network of images: volumes need "
-                "labelled volumes of your own"
+                "Pair is a network of volumes, and the demo's labels are of images; choose a network of "
+                "images: volumes need labelled volumes of your own"
             ),
         ),
         (
@@ -237,8 +237,8 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
         (
             [*SMALL, "model.options.classes=1"],
             (
-                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a network that gives logits of 2 classes or "
-                "more, as large as the image"
+                "UNet answers [1, 3, 512, 512] with [1, 1, 512, 512]; choose a network that gives logits of 2 "
+                "classes or more, as large as the image"
             ),
         ),
         ([*SMALL, "model.output=1"], "model.output=1: UNet answers with a tensor, which has no parts; leave it out"),
