@@ -5,6 +5,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# Modules are compiled once, not by each process.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")').txt
 
 .PHONY: run test test-slow browser lint wheels pins fuzz clean
@@ -15,7 +17,7 @@ run: .venv/ready
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test: .venv/ready
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-slow: .venv/ready
 	$(PYTEST) -m slow $(ARGS)
@@ -54,4 +56,4 @@ fuzz: .venv/ready
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,163 @@
+"""Installs both wheels and uses them, without a GPU: `python -m tests.wheels.installed dist`.
+
+The kernels go into a virtual environment that has torch and what torch requires, nothing else. Then the ladder is
+installed beside them, with the rest of this environment's packages, and is run from a folder that holds a user's own
+`pipeline.py`, `models/` and `conf/`. Packages are not downloaded again: the environment links to those of this one.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import venv
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+import wheels
+
+ROOT = Path(wheels.__file__).parent
+PROBE = Path(__file__).with_name("kernels_alone.py")
+LIMIT_SECONDS = 600
+WRONG = "raise SystemExit('a module of the user was imported by mistake')\n"
+USERS_FILES = {
+    "pipeline.py": WRONG,
+    "conf/__init__.py": WRONG,
+    "models/__init__.py": "",
+    "models/nets.py": """
+from torch import nn
+
+
+class MyNet(nn.Sequential):
+    def __init__(self, width: int = 8) -> None:
+        super().__init__(nn.Conv2d(3, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2, 1))
+""",
+    "my_stage.py": """
+from unet_ladder.stages import Runner
+
+
+def build(workload, *, gain: float = 1.0):
+    return Runner(run=workload.model, description="the network itself")
+""",
+    "conf/stage/mine.yaml": """
+name: mine
+target: my_stage
+summary: the network itself
+gain: 1.0
+tolerance: {relative_l2: 1.0e-2, flipped_share: 1.0e-3, reason: it is the network}
+""",
+}
+LADDER = [
+    "-m unet_ladder preset=smoke stage=[half,mine] hydra.run.dir=run",
+    "-m unet_ladder preset=smoke stage=half model=custom model.target=models.nets.MyNet hydra.run.dir=mine",
+    "-m unet_ladder.report run",
+    "-m unet_ladder.compare run run",
+    "-m unet_ladder.export run --stage half --to bundle",
+    "-m unet_ladder.verify bundle --margin 400",
+    "-m unet_ladder.predict run images --stage half --out masks",
+    "-m unet_ladder.predict bundle images --out bundles_masks",
+    "-m unet_ladder.lessons --only strides --device cpu --out lessons",
+    "-m unet_ladder.models.train --help",
+]
+MADE = ["run/report.html", "mine/report.html", "masks/image.png", "bundles_masks/image.png", "lessons/lessons.html"]
+
+
+def required(name: str) -> set[str]:
+    """Return a package's name and those of all packages that it requires here."""
+    found: set[str] = set()
+    wanted = [name]
+    while wanted:
+        package = wanted.pop().lower().replace("_", "-")
+        if package in found:
+            continue
+        try:
+            needs = distribution(package).requires or []
+        except PackageNotFoundError:
+            continue
+        found.add(package)
+        parsed = [Requirement(need) for need in needs]
+        wanted += [need.name for need in parsed if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+def link(packages: Iterable[str], folder: Path) -> None:
+    """Link the files of installed packages into another folder of packages."""
+    home = Path(sysconfig.get_path("purelib"))
+    for package in packages:
+        for file in distribution(package).files or []:
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (folder / top).exists():
+                (folder / top).symlink_to(home / top)
+
+
+def run(python: Path, words: str, folder: Path) -> str:
+    """Run a command in a folder, without this checkout on Python's path; return its output.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    start = time.monotonic()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(python), *words.split()]
+    done = subprocess.run(
+        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    sys.stdout.write(f"{time.monotonic() - start:5.0f} s  python {words}\n")
+    sys.stdout.flush()
+    if done.returncode:
+        raise SystemExit(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def install(python: Path, dist: Path, wheel: str) -> None:
+    """Install one wheel, which asks the index for nothing."""
+    (file,) = dist.glob(f"{wheel}-*.whl")
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, str(file)], check=True)
+
+
+def main() -> None:
+    """Check the kernels' wheel beside torch alone, then both."""
+    dist = Path(sys.argv[1]).resolve()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "venv", with_pip=False)
+        python = folder / "venv" / "bin" / "python"
+        packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
+        link(required("torch"), packages)
+        install(python, dist, wheels.KERNELS)
+        (folder / "probe.py").write_text(wheels.rewritten(PROBE.read_text(encoding="utf-8")), encoding="utf-8")
+        run(python, "probe.py", folder)
+        (packages / "rest.pth").write_text(sysconfig.get_path("purelib"))
+        install(python, dist, wheels.LADDER)
+        use_the_ladder(python, folder / "user")
+
+
+def use_the_ladder(python: Path, folder: Path) -> None:
+    """Run the ladder, its tools, and a bundle in a user's folder.
+
+    Raises:
+        SystemExit: a command failed, or left no result.
+    """
+    for name, text in USERS_FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "images").mkdir()
+    image = "from skimage import data, io; io.imsave('images/image.png', data.astronaut()[:128, :128])"
+    subprocess.run([str(python), "-c", image], cwd=folder, check=True)
+    for words in LADDER:
+        run(python, words, folder)
+    help_text = run(python, f"-I {python.with_name('unet-ladder')} --help", folder)
+    if "unet_ladder" not in help_text:
+        raise SystemExit(f"the script's help names other modules:\n{help_text}")
+    missing = [name for name in MADE if not (folder / name).exists()]
+    if missing:
+        raise SystemExit(f"not made: {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    main()
