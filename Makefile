@@ -1,5 +1,5 @@
 # make run: set up .venv and run the main job; its last line is the report's path.
-# make test: set up .venv and run the tests, on up to four cores; the modules are compiled once, not by each process.
+# make test: set up .venv and run the tests, on up to four cores.
 # make test-slow: run the tests that take more than 20 s each, which make test leaves out.
 # PYTHON chooses the interpreter, ARGS goes to the program.
 PYTHON ?= python3
@@ -13,8 +13,6 @@ PINS = constraints/python$(shell $(PYTHON) -c 'import sys; print("3.11" if sys.v
 
 run: .venv/ready
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pipeline $(ARGS)
-
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 test: .venv/ready
 	$(PYTEST) -m 'not slow' $(ARGS)
