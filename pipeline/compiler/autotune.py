@@ -26,7 +26,6 @@ Candidate = TypeVar("Candidate")
 FORMAT = 4  # of the file and of the tiles' fields; a change makes old choices unknown
 MOST_BYTES = 16 * 2**20  # of the file; a whole net's choices take some 30 KiB
 MOST_AT_ONCE = 16  # programs that are compiled, each in up to 0.3 GB
-ROOMS = ("kernels", "compiler")  # whose sources decide which tile is fastest
 HOME = Path("~/.cache/unet-ladder")
 
 
@@ -102,7 +101,7 @@ class Tuner:
         if torch.cuda.is_available():
             units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
             gpu = f"{torch.cuda.get_device_name()}-{units}"
-        versions = f"torch{torch.__version__}-triton{triton.__version__}-{code_digest(*ROOMS)[:12]}"
+        versions = f"torch{torch.__version__}-triton{triton.__version__}-{code_digest()[:12]}"
         return self.folder.expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace("/", "_")
 
     def read(self) -> dict[str, dict[str, object]]:

@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-PACKAGES = Path(__file__).resolve().parents[1]  # the folder of `compiler` and `kernels`
+import pipeline.kernels
+
 OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # such as "200000 100000" or "max 100000" (the kernel's cgroup-v2.rst)
 
@@ -82,12 +83,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @cache
-def code_digest(*folders: str) -> str:
-    """Return the SHA-256 of the sources in these folders beside this one, such as "kernels"."""
+def code_digest() -> str:
+    """Return the SHA-256 of the library's sources, which decide which tile is fastest."""
+    homes = {Path(__file__).parent, Path(pipeline.kernels.__path__[0])}  # installed, the second lies within the first
+    named = {path: path.relative_to(home) for home in homes for path in home.rglob("*.py")}
     whole = hashlib.sha256()
-    files = [path for folder in folders for path in (PACKAGES / folder).rglob("*.py")]
-    for path in sorted(files):
-        whole.update(f"{path.relative_to(PACKAGES)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    for path, name in sorted(named.items()):
+        whole.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return whole.hexdigest()
 
 

@@ -3,7 +3,10 @@
 import hashlib
 from collections.abc import Iterable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+
+from conf import ROOT
 
 MOST_READ_BYTES = 2 * 2**30  # some seconds of reading
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -42,9 +45,10 @@ def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
 
 
 @cache
-def code_digest(*rooms: str) -> str:
-    """SHA-256 of the program's own sources: of some rooms of the package, or of all with its nets and stages' files."""
-    folders = [PACKAGE / room for room in rooms] or [PACKAGE, PACKAGE.parent / "models"]
+def code_digest() -> str:
+    """Return the SHA-256 of the program's own sources: the pipeline, the networks, and the compiler's library."""
+    library = find_spec("pipeline.compiler")  # installed, it lies elsewhere
+    folders = [PACKAGE, ROOT / "models", *map(Path, (library and library.submodule_search_locations) or [])]
     return digest((f"{folder.name}/{name}", path) for folder in folders for name, path in files_in(folder, "*.py"))
 
 
