@@ -13,7 +13,6 @@ from typing import Literal
 
 from pipeline.analysis.roofline import Gap, LayerFigures, Roofline, combined, gap
 from pipeline.analysis.traffic import Moved, moved
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import BatchGrowth
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import drifts_of, is_unfair, taken_by_others
@@ -125,7 +124,7 @@ def bottleneck_of(
         return Bottleneck("unknown", "not measured", Evidence())
     has_flops = run.reference is not None and run.reference.flops_per_image > 0
     through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
-    on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    on_gpu = run.environment is not None and run.environment.device == "cuda"
     if not on_gpu and at_another_pace(run, stage):
         return Bottleneck("unknown", "other pace", Evidence(), roofline, gap(run, stage), has_flops, through, on_gpu)
     seen = kernels_share(stage, interleaved)

@@ -9,7 +9,6 @@ from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, change_o
 from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
 from pipeline.records.run_record import RunRecord, RunWarning
@@ -99,7 +98,7 @@ class RunSummary:
     @property
     def on_gpu(self) -> bool:
         """Whether the run is known to have used a GPU."""
-        return self.run.environment is not None and is_cuda(self.run.environment.device)
+        return self.run.environment is not None and self.run.environment.device == "cuda"
 
 
 def summarize(run: RunRecord) -> RunSummary:

@@ -35,9 +35,7 @@ from pipeline.config.goal_request import points_note
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
 from pipeline.config.threads_request import omp_note
-from pipeline.devices.choice import choose_device
-from pipeline.devices.discover import accelerators, cuda_gpus
-from pipeline.devices.kinds import is_cuda
+from pipeline.devices.accelerators import accelerators, choose_device, cuda_gpus
 from pipeline.errors import InputError
 from pipeline.orchestrate import check_script, interruption
 from pipeline.orchestrate.run import run_ladder
@@ -201,7 +199,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
 
 def opening(request: RunConfig) -> str:
     """The first line of a run: what runs where, and what was chosen for the user."""
-    where = f"on {cuda_gpus()[0].name}" if is_cuda(request.device) else "on the CPU (no GPU stage runs)"
+    where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
     data = request.data
     shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
     return f"{request.model.name} {where}, {shape}, preset {request.preset}"

@@ -19,7 +19,6 @@ from hydra.errors import HydraException
 from pipeline.analysis.sweeps import job_folders
 from pipeline.cli.messages import CONF, known_keys
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
 from pipeline.records.error_line import first_line, shortened
@@ -254,7 +253,7 @@ def default_preset(line: CommandLine, gpus: Collection[str]) -> str:
     if "preset" in line.keys:
         return ""
     devices = set(line.values("device")) or {"auto"}
-    on_cpu = devices == {"cpu"} if gpus else not all(map(is_cuda, devices))  # without a GPU, device=cuda is refused
+    on_cpu = devices == {"cpu"} if gpus else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
     return "preset=cpu" if on_cpu else ""
 
 

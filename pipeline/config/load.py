@@ -14,7 +14,6 @@ from pipeline.config.goal_request import check_task, read_accuracy, read_goal
 from pipeline.config.request_error import RequestError, shown
 from pipeline.config.stage_options import BUILD, check_options, lacks_build, signature_of, signature_of_net
 from pipeline.config.threads_request import check_threads
-from pipeline.devices.kinds import is_cuda
 from pipeline.inputs import weights_file
 from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.codec import STAGE_NAME
@@ -84,13 +83,13 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
     if request.resume_despite and not request.resume:
         raise RequestError("resume_despite: name the run to go on with, too: resume=outputs/DATE/TIME")
     check_threads(request.threads)
-    baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if is_cuda(device) else EAGER, EAGER))
+    baseline, eager = (read_stage(files[name], "stage") for name in (AUTOCAST if device == "cuda" else EAGER, EAGER))
     stages, model, data = read_stages(request.stage), read_model(request.model), read_data(request.data)
     check_net(model, data)
     check_task(request.task, data)
     labelled = data.name in OWN_IMAGES or data.labels is not None
     accuracy = read_accuracy(request.accuracy, labelled, model.is_trained, request.task.name)
-    stages = with_eager(stages, eager) if is_cuda(device) and request.eager_beside else stages
+    stages = with_eager(stages, eager) if device == "cuda" and request.eager_beside else stages
     return RunConfig(
         stages=[in_place(stage) for stage in stages] if accuracy.replace_flipped_share else stages,
         model=model,

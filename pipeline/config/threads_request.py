@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from pipeline.config.request_error import RequestError
-from pipeline.devices.processors import cpu_quota, processors, seen_processors
+from pipeline.devices.host import cpu_quota, processors, seen_processors
 from pipeline.records.run_record import RunWarning
 
 OMP = "OMP_NUM_THREADS"

@@ -17,7 +17,6 @@ from pipeline.compiler.artifact import ABOUT, NET, archive_of
 from pipeline.compiler.batch import laid_out, net_laid_out
 from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.compiler.half import named_modules
-from pipeline.devices.kinds import is_cuda
 from pipeline.export.bundle_contract import Dynamic
 from pipeline.export.carried_kernels import carry
 from pipeline.export.export_request import ExportError
@@ -74,7 +73,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
         made = as_onnx(recorded, dynamic, folder)
         return noted(made, recorded)
     made = MAKERS[kind](recorded, folder)
-    on_gpu = is_cuda(recorded.workload.device.type)
+    on_gpu = recorded.workload.device.type == "cuda"
     fp32 = recorded.stage.precision == "fp32"
     made.loader |= {
         "tf32": str(int(on_gpu and not fp32)),
@@ -137,7 +136,7 @@ def may_export_again(recorded: RecordedStage) -> bool:
 
 def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
     """The CUDA provider's options as the stage set them; none on a CPU. A CUDA graph has one shape."""
-    if not is_cuda(recorded.workload.device.type):
+    if recorded.workload.device.type != "cuda":
         return {}
     defaults = {name: part.default for name, part in inspect.signature(onnxruntime.build).parameters.items()}
     asked = defaults | recorded.stage.spec.options
@@ -228,7 +227,7 @@ class InChannelsLast(nn.Module):
 
 def as_package(recorded: RecordedStage, folder: Path) -> Made:
     """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
-    stage, on_gpu = recorded.stage, is_cuda(recorded.workload.device.type)
+    stage, on_gpu = recorded.stage, recorded.workload.device.type == "cuda"
     left_by_run = any(Path(artefact.path).name == PACKAGE for artefact in stage.artefacts)
     if left_by_run and not recorded.ends.flags:
         copy_all(recorded, PACKAGE, folder)

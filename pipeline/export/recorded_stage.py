@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from models.checkpoint import digest
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.half import SHORT
-from pipeline.devices.kinds import is_cuda
 from pipeline.errors import InputError
 from pipeline.export.as_measured import check_net
 from pipeline.export.export_request import Ends, ExportError
@@ -148,14 +147,14 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
         ExportError: this machine has no such device, or the net or its images are not there any more.
     """
     kind = run.environment.device if run.environment else "cpu"
-    if is_cuda(kind) and not torch.cuda.is_available():
+    if kind == "cuda" and not torch.cuda.is_available():
         raise ExportError("the run was measured on a CUDA GPU and torch sees none here; export where there is one")
     from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
 
     config = run.config
     try:
         job = config.job(stage.spec, "stage", scratch)
-        threads = run.environment.cpu_threads if run.environment and not is_cuda(kind) else job.threads
+        threads = run.environment.cpu_threads if run.environment and kind != "cuda" else job.threads
         bench = prepare(replace(job, device=kind, threads=threads, reference=""), stage.net_layout)
         check_net(folder, run, bench.workload.model, bench.inputs[0])
     except InputError as error:

@@ -13,9 +13,8 @@ from importlib import metadata
 from pathlib import Path
 
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell
-from pipeline.devices.discover import cuda_gpus
+from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
-from pipeline.devices.kinds import is_cuda
 from pipeline.export import bundle_contract
 from pipeline.export.bundle_contract import Contract, ContractError
 from pipeline.export.bundle_sums import changed_files
@@ -74,7 +73,7 @@ def here(contract: Contract) -> Machine:
             packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    if not is_cuda(contract.measured.device):
+    if contract.measured.device != "cuda":
         return Machine(cpu_name(), None, packages)
     return Machine(next((gpu.name for gpu in cuda_gpus()), "no GPU"), driver_version(), packages)
 
@@ -124,7 +123,7 @@ def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line
     if asked is None:
         return None
     took = float(found["milliseconds"])
-    copied = contract.kind == "onnx" and is_cuda(contract.measured.device)
+    copied = contract.kind == "onnx" and contract.measured.device == "cuda"
     said = f"{took:.4g} ms{' with the copies from and to the host' if copied else ''}"
     why, busy = cause(contract, use)
     compared = f"the median calls of the run and of {SECONDS:g} s here; {why}"

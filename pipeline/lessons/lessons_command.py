@@ -9,8 +9,7 @@ from pathlib import Path
 from pipeline.cli.progress import print_error
 from pipeline.command_line import INTERRUPTED, REFUSED, Parser, guarded, show
 from pipeline.config.request_error import RequestError
-from pipeline.devices.choice import choose_device
-from pipeline.devices.discover import accelerators
+from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.errors import InputError
 from pipeline.lessons.contents import chosen
 from pipeline.lessons.lesson_records import load

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from pipeline.devices.kinds import is_cuda
 from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
@@ -46,7 +45,7 @@ class Bench:
 
     def __init__(self, device: torch.device, clock: Clock | None = None, plan: Plan = PLAN) -> None:
         self.device = device
-        self.on_gpu = is_cuda(device.type)
+        self.on_gpu = device.type == "cuda"
         self._clock = clock or TorchClock(device)
         self._plan = plan
 

@@ -5,8 +5,6 @@ from typing import Protocol
 
 import torch
 
-from pipeline.devices.kinds import is_cuda
-
 
 class Clock(Protocol):
     """Wall time, the device's own time, and the wait for the device."""
@@ -33,7 +31,7 @@ class TorchClock:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._marks: list[torch.cuda.Event] = []
-        if is_cuda(device.type):
+        if device.type == "cuda":
             self._marks = [_event(), _event()]
 
     def now(self) -> float:

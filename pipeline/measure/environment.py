@@ -7,9 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pipeline.devices.host import cpu_name, driver_version, others_on
-from pipeline.devices.kinds import is_cuda
-from pipeline.devices.variables import that_matter
+from pipeline.devices.host import cpu_name, driver_version, others_on, that_matter
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.machine import Environment
 
@@ -28,7 +26,7 @@ def describe(device: torch.device, launcher: str = "basic", packages: tuple[str,
         launcher: Hydra's.
         packages: distributions besides `PACKAGES` whose versions count.
     """
-    properties = torch.cuda.get_device_properties(device) if is_cuda(device.type) else None
+    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     cudnn = torch.backends.cudnn.version() if properties else None
     gpu = gpu_behind(device)
     commit, dirty = git_state(Path(__file__).parent)

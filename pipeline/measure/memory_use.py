@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure.fingerprint import held_by
 from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Memory
@@ -18,12 +17,12 @@ from pipeline.records.samples import Memory
 
 def device_allocations(device: torch.device) -> int:
     """How often torch has asked the device for memory so far; a sample in which it grows is measured again."""
-    return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if is_cuda(device.type) else 0
+    return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
 
 
 def context_bytes(device: torch.device) -> int | None:
     """What the process holds of the device before its first tensor; None where the device doesn't say."""
-    if not is_cuda(device.type):
+    if device.type != "cuda":
         return None
     torch.cuda.init()
     torch.cuda.synchronize(device)  # makes the context

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pipeline.devices import host
-from pipeline.devices.kinds import FP8, is_cuda
+from pipeline.devices.accelerators import FP8
 from pipeline.measure.clock import Clock, TorchClock
 from pipeline.measure.timers import best_burst_seconds
 from pipeline.measure.torch_device import has_compute
@@ -25,7 +25,7 @@ def measure(device: torch.device) -> MeasuredPeaks:
     Matrices are random: zeros draw less power, and so run faster on a GPU.
     """
     clock = TorchClock(device)
-    if is_cuda(device.type):
+    if device.type == "cuda":
         return MeasuredPeaks(
             tflops=_gpu_matmuls(device, clock),
             bandwidth_bytes_per_s=_copy_rate(device, GPU_COPY_BYTES, clock),

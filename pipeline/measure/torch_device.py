@@ -2,11 +2,9 @@
 
 import torch
 
-from pipeline.devices.accelerator import Capabilities
-from pipeline.devices.choice import DeviceError
-from pipeline.devices.kinds import Vendor, is_cuda
+from pipeline.devices.accelerators import Capabilities, DeviceError, Vendor
+from pipeline.devices.host import processors
 from pipeline.devices.nvml import Gpu, gpu_of
-from pipeline.devices.processors import processors
 
 
 def open_device(kind: str) -> torch.device:
@@ -16,7 +14,7 @@ def open_device(kind: str) -> torch.device:
         DeviceError: this torch can't use it. A ROCm build calls AMD's GPUs "cuda" and would run, but no stage was
             written or checked for it.
     """
-    if is_cuda(kind) and torch.version.hip is not None:
+    if kind == "cuda" and torch.version.hip is not None:
         raise DeviceError(
             f"device={kind}: this torch is a ROCm build (HIP {torch.version.hip}), and this version runs only NVIDIA's "
             "GPUs and CPUs; device=cpu runs on the CPU"
@@ -32,7 +30,7 @@ def keep_to_quota() -> None:
 
 def capabilities(device: torch.device) -> Capabilities | None:
     """What the GPU's instructions are called; None on a CPU."""
-    if not is_cuda(device.type):
+    if device.type != "cuda":
         return None
     return Capabilities(vendor(), torch.cuda.get_device_capability(device))
 
@@ -50,11 +48,11 @@ def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
 
 def gpu_behind(device: torch.device) -> Gpu | None:
     """NVML's view of a torch device; None on a CPU, and where NVML doesn't know the device."""
-    if not is_cuda(device.type):
+    if device.type != "cuda":
         return None
     return gpu_of(str(torch.cuda.get_device_properties(device).uuid))
 
 
 def cache_bytes(device: torch.device) -> int | None:
     """The GPU's last cache, which a rotation of inputs must outgrow; None on a CPU, where nothing is kept out of it."""
-    return torch.cuda.get_device_properties(device).L2_cache_size if is_cuda(device.type) else None
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else None

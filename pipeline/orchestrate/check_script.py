@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from pipeline.analysis.summary import winner_of
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import AUTOCAST, RunRecord
 from pipeline.stats.intervals import DRIFT_UNFAIR
 from pipeline.stats.ranking import ranking
@@ -75,7 +74,7 @@ def script(run: RunRecord) -> str:
         stage=winner or fastest or next((stage.name for stage in run.stages), run.baseline),
         baseline=run.baseline,
         device=run.environment.device,
-        wait="torch.cuda.synchronize" if is_cuda(run.environment.device) else "int",
+        wait="torch.cuda.synchronize" if run.environment.device == "cuda" else "int",
         plain=(PLAIN_AUTOCAST_NCHW if nchw else PLAIN_AUTOCAST) if today else PLAIN_EAGER,
         fast=today,
         apart=1 + DRIFT_UNFAIR,

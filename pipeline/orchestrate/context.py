@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pipeline.config.request_error import RequestError
-from pipeline.devices.discover import cuda_gpus
+from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import others_on
-from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate.events import Observer
 from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
 from pipeline.orchestrate.named_variables import named_variables
@@ -170,7 +169,7 @@ class RunContext:
     def share_of_others(self, used: Use) -> float | None:
         """The share of this run's processors that others took while both sides used so much; None on a GPU."""
         environment = self.record.environment
-        if is_cuda(self.config.device) or environment is None:
+        if self.config.device == "cuda" or environment is None:
             return None
         return taken_share(used, environment.cpu_threads)
 
@@ -218,7 +217,7 @@ def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
 
 def refuse(context: RunContext, why: str) -> NoReturn:
     """End the run in one line that says who else holds the GPU and where the logs are."""
-    if is_cuda(context.config.device) and (others := others_on_gpu()):
+    if context.config.device == "cuda" and (others := others_on_gpu()):
         why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
     raise RequestError(f"{why}{named_variables(why)}; the logs are in {context.folder}")
 

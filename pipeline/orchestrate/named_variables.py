@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from pipeline.devices.variables import READ
+from pipeline.devices.host import READ
 
 TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that doesn't stand in many an error, as a number does
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from conf import child
-from pipeline.devices.kinds import is_cuda
 from pipeline.orchestrate import ncu_log
 from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.interruption import waiting
@@ -33,7 +32,7 @@ OPTIONS = (
 
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
     """The record with what the counters say of one call, or with a note of why they don't."""
-    wanted = context.config.plan.counters and is_cuda(context.config.device)
+    wanted = context.config.plan.counters and context.config.device == "cuda"
     diagnostics = record.diagnostics
     if not wanted or record.status != "ok" or record.profile is None or diagnostics is None:
         return record

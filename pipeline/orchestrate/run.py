@@ -12,8 +12,7 @@ from typing import Any
 from pipeline.analysis.summary import winner_of
 from pipeline.config.request_error import shown
 from pipeline.config.threads_request import quota_warning
-from pipeline.devices.discover import cuda_gpus
-from pipeline.devices.kinds import is_cuda
+from pipeline.devices.accelerators import cuda_gpus
 from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
 from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.events import Observer
@@ -65,7 +64,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
 @contextmanager
 def gpu_held(context: RunContext) -> Iterator[None]:
     """The run's GPU is its own within; what stands against that is in the record."""
-    gpu = next(iter(cuda_gpus()), None) if is_cuda(context.config.device) else None
+    gpu = next(iter(cuda_gpus()), None) if context.config.device == "cuda" else None
     if gpu is None or gpu.telemetry is None:
         yield
         return
@@ -143,7 +142,7 @@ def describe_run(context: RunContext) -> None:
 
 def as_now(environment: Environment) -> Environment:
     """What an earlier job found of the machine, with who uses the GPU now."""
-    return replace(environment, others_on_device=others_on_gpu() if is_cuda(environment.device) else [])
+    return replace(environment, others_on_device=others_on_gpu() if environment.device == "cuda" else [])
 
 
 def found_by_a_worker(context: RunContext) -> dict[str, Any]:
@@ -203,7 +202,7 @@ def measure_baseline_host(context: RunContext) -> None:
     The stages' own are compared with them; on a CPU, which copies nothing, single calls say the same.
     """
     spec = context.spec
-    if not is_cuda(context.config.device) or any(is_same(stage, spec) for stage in context.config.stages):
+    if context.config.device != "cuda" or any(is_same(stage, spec) for stage in context.config.stages):
         return
     with stopping(context.start(spec, "hosted", "baseline/host")) as (worker,):
         try:

@@ -8,8 +8,7 @@ import torch
 
 from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.devices.choice import choose_device
-from pipeline.devices.discover import accelerators
+from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
 from pipeline.export.as_measured import check_net, data_has_changed
 from pipeline.export.recorded_choice import check_options, check_task, named_or_winner, no_winner

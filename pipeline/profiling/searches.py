@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.batch import Batch
-from pipeline.devices.kinds import is_cuda
 from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.stages.api import Runner
@@ -42,7 +41,7 @@ def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
 
 def asked(runner: Runner, device: str) -> list[SearchAsked]:
     """Whom a stage on "cuda" or "cpu" asks to search: those that it names, and cuDNN where that is switched on."""
-    cudnn = is_cuda(device) and torch.backends.cudnn.benchmark
+    cudnn = device == "cuda" and torch.backends.cudnn.benchmark
     return [*[SearchAsked("cuDNN")] * cudnn, *runner.searches_asked]
 
 

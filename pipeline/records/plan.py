@@ -7,8 +7,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pipeline.devices.kinds import is_cuda
-
 # Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later: half a
 # second sees half a swing, and was up to 2.3 % faster than a loop (docs/h100, pace.json). The cap comes some 75 ms
 # after the first call, and the clock settles within 0.3 s, seen on an H200. But after a side that draws less than the
@@ -101,24 +99,24 @@ class Plan:
 
     def sample_seconds(self, device: str) -> float:
         """The least that a sample lasts on "cuda" or "cpu"."""
-        return self.gpu_sample_seconds if is_cuda(device) else self.cpu_sample_seconds
+        return self.gpu_sample_seconds if device == "cuda" else self.cpu_sample_seconds
 
     def run_in_seconds(self, device: str) -> float:
         """How long the same side is called before each sample, untimed; on a CPU `sample_warmup_calls` are enough."""
-        return self.gpu_run_in_seconds if is_cuda(device) else 0.0
+        return self.gpu_run_in_seconds if device == "cuda" else 0.0
 
     def rested_run_in_seconds(self, device: str) -> float:
         """The same for a side that draws as much as a GPU may, after one that draws less; on a CPU none is needed."""
-        return self.gpu_rested_run_in_seconds if is_cuda(device) else 0.0
+        return self.gpu_rested_run_in_seconds if device == "cuda" else 0.0
 
     def sustained(self, device: str) -> bool:
         """Whether samples on the device are at full load: a GPU at its power cap needs so long to settle its clock."""
         loaded = self.gpu_sample_seconds >= FULL_LOAD_SAMPLE and self.gpu_run_in_seconds >= FULL_LOAD_RUN_IN
-        return is_cuda(device) and loaded
+        return device == "cuda" and loaded
 
     def on(self, device: str) -> "Plan":
         """The same with a GPU's own numbers of blocks and seconds in place of the CPU's, where it is for a GPU."""
-        if not is_cuda(device):
+        if device != "cuda":
             return self
         return replace(self, **{name: getattr(self, f"gpu_{name}") for name in BY_DEVICE})
 

@@ -7,7 +7,6 @@ from pathlib import PurePath
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, words_for_kind
-from pipeline.devices.kinds import is_cuda
 from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import (
@@ -48,7 +47,7 @@ def machine(run: RunRecord) -> Machine:
     if found is None:
         return Machine("the machine was never described", preset, shape, "versions unknown")
     where = (
-        found.device_name if is_cuda(found.device) else f"CPU: {found.cpu_name}, {plural(found.cpu_threads, 'thread')}"
+        found.device_name if found.device == "cuda" else f"CPU: {found.cpu_name}, {plural(found.cpu_threads, 'thread')}"
     )
     return Machine(where, preset, shape, _versions(run))
 

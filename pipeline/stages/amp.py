@@ -8,7 +8,6 @@ from torch import Tensor
 from pipeline.compiler.batch import IN_WORDS, laid_out, net_laid_out
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, why_fp32
 
@@ -22,7 +21,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
     """
     half, device = half_dtype(dtype, workload.device), workload.device.type
-    allow_tf32(is_cuda(device))
+    allow_tf32(device == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark
     layout = workload.layout_choice.take()
     model = net_laid_out(copy.deepcopy(workload.model), layout)

@@ -14,7 +14,6 @@ from pipeline.compiler.half import short
 from pipeline.compiler.inductor import count_bytes
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
@@ -50,10 +49,10 @@ def build(
     """
     check_possible(device := workload.device)
     precision = torch.float32 if dtype == "fp32" else half_dtype(dtype, device)
-    allow_tf32(is_cuda(device.type))
+    allow_tf32(device.type == "cuda")
     layout = workload.layout_choice.take()
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
-    frozen = freezing if freezing is not None else not is_cuda(device.type)
+    frozen = freezing if freezing is not None else device.type != "cuda"
     made = cold or not path.exists()
     traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
     details: dict[str, object] = why_fp32(precision) | (package_compiler().details if made else {})
@@ -104,7 +103,7 @@ def casts_of(package: Path) -> str:
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:
     """How the package runs; on a GPU fp32 is TF32, as the stage allows it."""
-    tf32 = fp32 and is_cuda(device.type)
+    tf32 = fp32 and device.type == "cuda"
     return Execution("tf32" if tf32 else short(precision), {}, "NHWC", "AOTInductor", captured=False, fuses=True)
 
 

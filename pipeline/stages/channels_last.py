@@ -6,7 +6,6 @@ from torch import Tensor
 
 from pipeline.compiler.batch import laid_out, net_laid_out
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import eager_execution
 
@@ -19,7 +18,7 @@ def build(workload: Workload) -> Runner:
     """
     if workload.layout_choice.take() == "NCHW":
         raise StageError(workload.layout_choice.why, "unsupported")
-    on_gpu = is_cuda(workload.device.type)
+    on_gpu = workload.device.type == "cuda"
     allow_tf32(on_gpu)
     model = net_laid_out(copy.deepcopy(workload.model))
 

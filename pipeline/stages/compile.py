@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from pipeline.compiler.half import Half, short
 from pipeline.compiler.inductor import Mode, compilations, count_bytes
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchAsked
 from pipeline.records.places import without_places
 from pipeline.records.run_record import INDUCTOR, CompileFacts, Execution
@@ -42,7 +41,7 @@ def build(
     """
     check_possible(device := workload.device)
     half = half_dtype(dtype, device)
-    allow_tf32(is_cuda(device.type))
+    allow_tf32(device.type == "cuda")
     cache, model = own_cache(workload.caches, cold=workload.earlier is None), half_net(workload, half)
     with torch.inference_mode():
         compiled = compile_net(model, workload.inputs[0], mode, dynamic, fullgraph, freezing)
@@ -70,7 +69,7 @@ def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
         short(net.dtype),
         layout=net.layout,
         provider=INDUCTOR,
-        captured=is_cuda(device.type) and mode in ("reduce-overhead", "max-autotune"),
+        captured=device.type == "cuda" and mode in ("reduce-overhead", "max-autotune"),
         fuses=True,
         casts_own_values=net.casts_own_values,
     )

@@ -7,7 +7,6 @@ import torch
 from pipeline.compiler.capture import Captured
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net
 
@@ -18,7 +17,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = 
     Raises:
         Skip: no GPU.
     """
-    if not is_cuda(workload.device.type):
+    if workload.device.type != "cuda":
         raise Skip("CUDA graphs need a CUDA GPU")
     half = half_dtype(dtype, workload.device)
     allow_tf32(True)

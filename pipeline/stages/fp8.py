@@ -11,7 +11,6 @@ from pipeline.compiler.candidate import Search
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, UnsupportedDeviceError
 from pipeline.compiler.half import KeepFp32, named_modules
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import CalibrationImages, Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 from pipeline.stages.common.fewer_bits import calibration, images_given
@@ -46,7 +45,7 @@ def build(
         ValueError: a budget or `calibration_images` is negative.
         StageError: the network has no layer of `keep_fp16`, or no module of `keep_fp32`.
     """
-    if not is_cuda(workload.device.type):
+    if workload.device.type != "cuda":
         raise Skip("the project's fp8 kernels need a CUDA GPU")
     allowed = Budget(budget, error_budget).of_answers(workload.has_masks)
     request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))

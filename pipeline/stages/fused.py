@@ -4,7 +4,6 @@ from pipeline.compiler import driver
 from pipeline.compiler.candidate import Search
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import KeepFp32, named_modules
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages.api import Runner, Skip, StageError, Workload
 from pipeline.stages.common.compiled import request_of, runner_of
 
@@ -29,7 +28,7 @@ def build(
         Skip: no CUDA GPU.
         StageError: the network has no module of that name.
     """
-    if not is_cuda(workload.device.type):
+    if workload.device.type != "cuda":
         raise Skip("the project's kernels need a CUDA GPU")
     request = request_of(workload, tuning_folder, inductor_search, named_modules(keep_fp32))
     try:

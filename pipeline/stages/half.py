@@ -6,7 +6,6 @@ import torch
 
 from pipeline.compiler.half import KeepFp32, layers_within, named_modules, short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype, half_net, why_fp32
@@ -32,7 +31,7 @@ def build(
         StageError: the net has no module of that name.
     """
     half = half_dtype(dtype, workload.device)
-    allow_tf32(is_cuda(workload.device.type))
+    allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark
     kept = named_modules(keep_fp32)
     model = half_net(workload, half, kept)
@@ -41,7 +40,7 @@ def build(
     details: dict[str, object] = {"folded_batch_norms": model.folds, **why_fp32(half)}
     if kept:
         ran, details = f"{ran}, {', '.join(kept)} in fp32", {**details, "kept_in_fp32": kept}
-        by: Precision = "tf32" if is_cuda(workload.device.type) else "fp32"
+        by: Precision = "tf32" if workload.device.type == "cuda" else "fp32"
         within = dict.fromkeys(layers_within(workload.model, kept), by)
         execution = replace(execution, precision=None, layer_precision=within)
     return Runner(model, ran, execution, details, module=model.net)

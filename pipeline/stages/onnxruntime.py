@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 
 from pipeline.compiler.half import short
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
@@ -73,7 +72,7 @@ def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[
 
 def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
     """How the session runs the net; its graph optimisations fuse convolutions with what follows them."""
-    on_gpu = is_cuda(wanted)
+    on_gpu = wanted == "cuda"
     tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
     return Execution(
         "tf32" if tf32 else short(precision),
@@ -86,7 +85,7 @@ def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) ->
 
 def own_stream(provider: str) -> torch.cuda.Stream | None:
     """The stream that a session on a GPU works on; None on a CPU."""
-    return torch.cuda.Stream() if is_cuda(provider) else None
+    return torch.cuda.Stream() if provider == "cuda" else None
 
 
 def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:
@@ -97,7 +96,7 @@ def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool
 
 def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
     """The provider, and how that of CUDA runs the net, in words."""
-    if not is_cuda(wanted):
+    if wanted != "cuda":
         return [PROVIDERS[wanted]]
     fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
     layout = "NHWC" if switches["prefer_nhwc"] else "NCHW"
@@ -110,7 +109,7 @@ def chosen_provider(asked: str, device: torch.device) -> str:
     Raises:
         StageError: asked for the GPU on a run without one.
     """
-    if is_cuda(asked) and not is_cuda(device.type):
+    if asked == "cuda" and device.type != "cuda":
         raise StageError(
             "provider=cuda was asked for and this run is on the CPU; provider=cpu runs it there", "wrong device"
         )

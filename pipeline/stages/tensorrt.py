@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.budget import Budget
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
@@ -52,7 +51,7 @@ def build(
         Skip: no CUDA GPU, or no TensorRT.
         StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.
     """
-    if not is_cuda(workload.device.type):
+    if workload.device.type != "cuda":
         raise Skip("TensorRT needs a CUDA GPU")
     images_alone(workload, "TensorRT")
     if backend == "torch_tensorrt":

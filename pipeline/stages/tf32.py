@@ -3,7 +3,6 @@
 import torch
 
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure.torch_device import has_compute
 from pipeline.stages.api import Runner, Skip, Workload
 from pipeline.stages.common.precision import eager_execution
@@ -15,8 +14,8 @@ def build(workload: Workload) -> Runner:
     Raises:
         Skip: the GPU is older than Ampere, which brought TF32.
     """
-    if is_cuda(workload.device.type) and not has_compute(workload.device, (8, 0)):
+    if workload.device.type == "cuda" and not has_compute(workload.device, (8, 0)):
         raise Skip(f"TF32 needs compute capability 8.0, {torch.cuda.get_device_name()} has less")
     allow_tf32(True)
-    execution = eager_execution("tf32" if is_cuda(workload.device.type) else "fp32", "NCHW")
+    execution = eager_execution("tf32" if workload.device.type == "cuda" else "fp32", "NCHW")
     return Runner(workload.model, "fp32 with TF32, contiguous", execution, module=workload.model)

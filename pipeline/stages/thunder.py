@@ -8,7 +8,6 @@ import torch
 from pipeline.compiler.batch import IN_WORDS
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
@@ -39,7 +38,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
             "missing library",
         )
     half = half_dtype(dtype, workload.device)
-    allow_tf32(is_cuda(workload.device.type))
+    allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = True
     model = half_net(workload, half)
     compiled = thunder.jit(model)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.half import Half
 from pipeline.compiler.inductor import compilations
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
@@ -51,7 +50,7 @@ def build(
         Skip: no CUDA GPU, no torchao, or no kernels for the GPU.
         StageError: fp8 is off by more than the budget, or torchao can't take a layer.
     """
-    if not is_cuda(workload.device.type):
+    if workload.device.type != "cuda":
         raise Skip("torchao's convolutions in fp8 need a CUDA GPU")
     images_alone(workload, "torchao's fp8")
     torchao = library("torchao.quantization", EXTRA)

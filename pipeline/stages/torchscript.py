@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.compiler.batch import IN_WORDS, Batch
 from pipeline.compiler.half import Half, short
 from pipeline.compiler.network_calls import DataDetached, Function, FunctionMode, allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
@@ -57,7 +56,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     """
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
-    allow_tf32(is_cuda(workload.device.type))
+    allow_tf32(workload.device.type == "cuda")
     path = workload.folder / "model.pt"
     half = half_net(workload, precision)
     with deprecations_filtered():
@@ -72,7 +71,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    on_gpu_in_fp32 = fp32 and is_cuda(workload.device.type)
+    on_gpu_in_fp32 = fp32 and workload.device.type == "cuda"
     execution = Execution(
         "tf32" if on_gpu_in_fp32 else short(precision),
         layout=half.layout,

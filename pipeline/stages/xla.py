@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
 from pipeline.compiler.half import AsItLies, short
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.error_line import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
@@ -47,7 +46,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
     jax, torchax = library("jax", EXTRA), library("torchax", EXTRA)
     check_device(jax, device)
     model = AsItLies(workload.model, precision, workload.inputs[0]).eval()
-    tf32 = precision == torch.float32 and is_cuda(device.type)
+    tf32 = precision == torch.float32 and device.type == "cuda"
     with torch.no_grad():
         weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}
         net = functional(jax, torchax, model, "tensorfloat32" if tf32 else "highest")
@@ -82,7 +81,7 @@ def check_device(jax: ModuleType, device: torch.device) -> None:
         found = jax.devices()[0].platform
     except RuntimeError as error:
         raise StageError(f"JAX has no {device.type} device here: {first_line(error)}", "missing library") from error
-    if (found != "cpu") != is_cuda(device.type):
+    if (found != "cpu") != (device.type == "cuda"):
         raise StageError(f"asked for {device.type}, JAX computes on {found}; is its CUDA plugin there?", "wrong device")
 
 

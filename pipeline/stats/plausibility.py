@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
@@ -42,7 +41,7 @@ def _times(run: RunRecord, stage: StageRecord) -> dict[str, float]:
     times = {}
     if any(pair.blocks for pair in stage.pairs):
         times["its time in the samples"] = seconds_per_call(stage.pairs).value
-    on_gpu = run.environment is not None and is_cuda(run.environment.device)
+    on_gpu = run.environment is not None and run.environment.device == "cuda"
     if on_gpu and stage.profile and stage.profile.kernels:
         times["its kernels' time in the profile"] = sum(row.seconds_per_call for row in stage.profile.kernels)
     return times

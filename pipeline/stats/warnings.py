@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from statistics import median
 
-from pipeline.devices.kinds import is_cuda
 from pipeline.errors import per_cent
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.machine import Environment
@@ -153,7 +152,7 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
 
     cuDNN's heuristics choose FFT algorithms for some fp32 convolutions; ratios to such a baseline flatter every stage.
     """
-    if run.environment is None or not is_cuda(run.environment.device):
+    if run.environment is None or run.environment.device != "cuda":
         return None
     found = [text for text in (_grows(stage, run.batch_size, run.words), _transforms(stage)) if text]
     if not found:

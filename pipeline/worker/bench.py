@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure import accuracy, energy, latency, memory_use, sampling
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.denoising import denoised
@@ -208,7 +207,7 @@ class Bench:
         """Latencies at both boundaries, memory and energy."""
         plan, batches, run = self.job.plan, self.inputs, self.run
         steady = None
-        if is_cuda(self.job.device):
+        if self.job.device == "cuda":
             steady = latency.run_in(run, self.rotation.next, self.clock, plan)
         return {
             "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),

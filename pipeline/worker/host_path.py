@@ -19,7 +19,6 @@ from torch import Tensor
 from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch, batched
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure.clock import Clock
 from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
@@ -199,7 +198,7 @@ def measure(
     Raises:
         ValueError: a ring's answers aren't those of calls one by one.
     """
-    pinned = is_cuda(work.device.type)
+    pinned = work.device.type == "cuda"
     paths = [Path(layout, lanes, work.device, pinned) for layout in layouts(work, call, has_masks, pinned)]
     with undisturbed():
         check_ring(paths[-2], paths[-1])

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.network_calls import trial, without_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.plan import Phase
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError
@@ -90,7 +89,7 @@ def _lays_out(bench: Bench) -> bool:
 def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> dict[str, object]:
     again("again in NCHW, as the net doesn't take channels_last")
     gc.collect()
-    if is_cuda(bench.job.device):
+    if bench.job.device == "cuda":
         torch.cuda.empty_cache()
     bench.workload = replace(bench.workload, layout_choice=LayoutChoice("NCHW", why))
     found = bench.build()

@@ -11,7 +11,6 @@ from torch import nn
 
 from pipeline.config.data_request import GIB
 from pipeline.devices.host import memory_bytes
-from pipeline.devices.kinds import is_cuda
 from pipeline.errors import ModelError, per_cent
 from pipeline.measure.fingerprint import fingerprint, held_by, is_same
 from pipeline.profiling.observed_execution import Seen, contradiction
@@ -184,7 +183,7 @@ def check_timestep(net: Net) -> None:
 
 def device_memory(device: torch.device) -> int:
     """The bytes that a GPU has, or that this process may use of the machine."""
-    if is_cuda(device.type):
+    if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return memory_bytes()
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import of_batches
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure import environment, latency, memory_use, peaks
 from pipeline.measure.denoising import denoised
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
@@ -102,7 +101,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
         StageError: torch doesn't see the device.
     """
     device = open_device(job.device)
-    if is_cuda(job.device) and not torch.cuda.is_available():
+    if job.device == "cuda" and not torch.cuda.is_available():
         reason = "device=cuda: the driver lists a GPU but torch sees none; is this torch's CPU-only build?"
         raise StageError(reason, "wrong device")
     keep_to_quota()
@@ -197,7 +196,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
 def host_path_of(bench: Bench) -> dict[str, object]:
     """The path around the net, one move after another; on a CPU why it has none."""
     job = bench.job
-    if not is_cuda(job.device):
+    if job.device != "cuda":
         return {"host_path_left_out": host_path.NO_COPIES}
     lanes = host_path.CudaLanes()
     return {"host_path": host_path.measure(bench.workload, bench.run, job.task.has_masks, bench.clock, job.plan, lanes)}

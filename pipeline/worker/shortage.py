@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from pipeline.devices.kinds import is_cuda
 from pipeline.measure.memory_use import host_peak_bytes
 from pipeline.records.error_line import text_of, type_of
 from pipeline.records.request import Job
@@ -48,7 +47,7 @@ def shortage(text: str, job: Job) -> MemoryShortage:
     asked = ASKED_FOR.search(text)
     requested = int(float(asked[1]) * UNITS[asked[2]]) if asked and asked[2] in UNITS else None
     batch, fixed = job.data.batch_size, 0
-    if is_cuda(job.device):
+    if job.device == "cuda":
         peak, available = _on_gpu(torch.device(job.device))
     else:
         peak, available, fixed = host_peak_bytes(), host_limit(), _Start.host_bytes

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pipeline.devices.kinds import is_cuda
 from pipeline.stages import Runner
 from pipeline.stages.api import Workload
 
@@ -22,7 +21,7 @@ kept: list[Tensor] = []
 
 def fill_memory(device: torch.device) -> None:
     """Take all of a GPU's memory in blocks, or more than there is of the host's."""
-    if not is_cuda(device.type):
+    if device.type != "cuda":
         torch.empty(ABSURD_BYTES, dtype=torch.uint8)
     while True:
         kept.append(torch.empty(BLOCK_BYTES, dtype=torch.uint8, device=device))
@@ -30,7 +29,7 @@ def fill_memory(device: torch.device) -> None:
 
 def hang(device: torch.device) -> None:
     """Wait for a kernel that doesn't end; on a CPU, in native code that holds Python's lock."""
-    if is_cuda(device.type):
+    if device.type == "cuda":
         torch.cuda._sleep(CYCLES)
         torch.cuda.synchronize()
     ctypes.PyDLL(None).sleep(HANG_SECONDS)

@@ -23,8 +23,7 @@ from pathlib import Path
 
 import torch
 
-from pipeline.devices.discover import cuda_gpus
-from pipeline.devices.kinds import is_cuda
+from pipeline.devices.accelerators import cuda_gpus
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -86,7 +85,7 @@ class Bench:
 
     def used_bytes(self) -> int:
         """Of the GPU, by all processes; 0 on a CPU."""
-        gpu = next(iter(cuda_gpus()), None) if is_cuda(self.device) else None
+        gpu = next(iter(cuda_gpus()), None) if self.device == "cuda" else None
         return (gpu.telemetry.used_bytes() or 0) if gpu and gpu.telemetry else 0
 
 
@@ -173,7 +172,7 @@ def side_by_side(bench: Bench) -> list[Row]:
         ("KILL of a worker", ("killed: ", "SIGKILL"), lambda: ended(bench, bench.spec("k", deed="kill", **later))),
         ("TERM in the middle", ("exit code 130", "no process left", "a record"), lambda: terminated(bench)),
     ]
-    if is_cuda(bench.device):
+    if bench.device == "cuda":
         poisoned = bench.spec("p", deed="poison", **later)
         faults.append(("a poisoned context", ("error: ", "CUDA error"), lambda: ended(bench, poisoned)))
     with ThreadPoolExecutor(len(faults)) as pool:
@@ -251,9 +250,9 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         bench = Bench(asked.device, Path(place), began + asked.seconds)
-        rows = [reference(bench), *shortages(bench), *([neighbour(bench)] if is_cuda(bench.device) else [])]
+        rows = [reference(bench), *shortages(bench), *([neighbour(bench)] if bench.device == "cuda" else [])]
         rows += [*side_by_side(bench), whole_run(bench)]
-    machine = torch.cuda.get_device_name() if is_cuda(asked.device) else "CPU"
+    machine = torch.cuda.get_device_name() if asked.device == "cuda" else "CPU"
     found = {"device": machine, "torch": torch.__version__, "seconds": time.monotonic() - began}
     with suppress(OSError):
         write_json(found | {"faults": [asdict(row) for row in rows]}, asked.out)

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.config.threads_request import OMP, check_threads, omp_note
-from pipeline.devices.processors import processors
+from pipeline.devices.host import processors
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.devices.accelerator import Accelerator, Capabilities
-from pipeline.devices.choice import DeviceError
+from pipeline.devices.accelerators import Accelerator, Capabilities, DeviceError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.measure import torch_device
 
@@ -16,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_MI300 = """
 import sys
 from pipeline.cli import app
-from pipeline.devices.accelerator import Accelerator, Capabilities
+from pipeline.devices.accelerators import Accelerator, Capabilities
 
 app.cuda_gpus = list
 app.accelerators = lambda: [Accelerator("rocm", 0, "AMD Instinct MI300X", Capabilities("amd", (9, 4)))]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pipeline.devices.accelerator import Accelerator, Capabilities
-from pipeline.devices.choice import DeviceError, choose_device
+from pipeline.devices.accelerators import Accelerator, Capabilities, DeviceError, choose_device
 
 H200 = Accelerator("cuda", 0, "NVIDIA H200", Capabilities("nvidia", (9, 0)))
 MI300 = Accelerator("rocm", 0, "AMD Instinct MI300X", Capabilities("amd", (9, 4)))

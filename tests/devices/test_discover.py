@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from pipeline.devices import discover
-from pipeline.devices.accelerator import Capabilities
+from pipeline.devices import accelerators
+from pipeline.devices.accelerators import Capabilities
 
 MI300_NODE = {"cpu_cores_count": 0, "simd_count": 1216, "gfx_target_version": 90402}
 CPU_NODE = {"cpu_cores_count": 96, "simd_count": 0, "gfx_target_version": 0}
@@ -45,7 +45,7 @@ def test_a_rocm_machine_shows_its_gpus(tmp_path: Path) -> None:
     with_kfd(tmp_path, CPU_NODE, MI300_NODE, MI300_NODE)
     with_card(tmp_path, 128, "0x1002", "amdgpu", "0000:05:00.0", product_name="AMD Instinct MI300X")
     with_card(tmp_path, 129, "0x1002", "amdgpu", "0000:06:00.0", product_name="AMD Instinct MI300X")
-    found = discover.rocm_gpus(tmp_path)
+    found = accelerators.rocm_gpus(tmp_path)
     assert [gpu.title for gpu in found] == ["AMD Instinct MI300X (ROCm)"] * 2
     assert [gpu.index for gpu in found] == [0, 1]
     assert found[0].capabilities == Capabilities("amd", (9, 4))
@@ -54,26 +54,28 @@ def test_a_rocm_machine_shows_its_gpus(tmp_path: Path) -> None:
 def test_a_rocm_gpu_without_a_name_is_found(tmp_path: Path) -> None:
     """Older drivers write no product_name; a container may hide the list of nodes."""
     with_kfd(tmp_path, MI300_NODE)
-    assert [gpu.title for gpu in discover.rocm_gpus(tmp_path)] == ["AMD GPU (ROCm)"]
+    assert [gpu.title for gpu in accelerators.rocm_gpus(tmp_path)] == ["AMD GPU (ROCm)"]
     other = tmp_path / "container"
     with_card(other, 128, "0x1002", "amdgpu", "0000:05:00.0", product_name="AMD Instinct MI210")
     with_kfd(other)
-    assert [(gpu.name, gpu.capabilities.compute) for gpu in discover.rocm_gpus(other)] == [("AMD Instinct MI210", None)]
+    assert [(gpu.name, gpu.capabilities.compute) for gpu in accelerators.rocm_gpus(other)] == [
+        ("AMD Instinct MI210", None)
+    ]
 
 
 def test_a_laptops_processor_is_no_rocm_machine(tmp_path: Path) -> None:
     """Its KFD node has cores of both sorts; the MI300A's has, too, and is a data centre's GPU all the same."""
     with_kfd(tmp_path, LAPTOP_NODE)
-    assert discover.rocm_gpus(tmp_path) == []
+    assert accelerators.rocm_gpus(tmp_path) == []
     (tmp_path / "server").mkdir()
     with_kfd(tmp_path / "server", MI300A_NODE)
-    assert len(discover.rocm_gpus(tmp_path / "server")) == 1
+    assert len(accelerators.rocm_gpus(tmp_path / "server")) == 1
 
 
 def test_without_amds_compute_driver_there_is_no_rocm(tmp_path: Path) -> None:
     """A card that only draws can run nothing here."""
     with_card(tmp_path, 128, "0x1002", "amdgpu", "0000:05:00.0", product_name="AMD Radeon")
-    assert discover.rocm_gpus(tmp_path) == []
+    assert accelerators.rocm_gpus(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -89,20 +91,20 @@ def test_without_amds_compute_driver_there_is_no_rocm(tmp_path: Path) -> None:
 def test_an_intel_card_is_found(tmp_path: Path, vendor: str, driver: str, pci: str, found: list[str]) -> None:
     """One of its own, under a driver that runs it."""
     with_card(tmp_path, 128, vendor, driver, pci, device="0x56a0")
-    assert [gpu.title for gpu in discover.intel_gpus(tmp_path)] == found
+    assert [gpu.title for gpu in accelerators.intel_gpus(tmp_path)] == found
 
 
 def test_a_card_that_this_process_cannot_open_is_none(tmp_path: Path) -> None:
     """/sys shows the host's cards in a container, too; /dev/dri shows what was lent."""
     with_card(tmp_path, 128, "0x8086", "xe", "0000:03:00.0", device="0x56a0")
     (tmp_path / "dev/dri/renderD128").unlink()
-    assert discover.intel_gpus(tmp_path) == []
+    assert accelerators.intel_gpus(tmp_path) == []
 
 
 def test_an_apple_processor_has_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    assert [gpu.kind for gpu in discover.apple_gpus()] == ["mps"]
+    assert [gpu.kind for gpu in accelerators.apple_gpus()] == ["mps"]
 
 
 def test_cuda_gpus_come_from_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -118,7 +120,7 @@ def test_cuda_gpus_come_from_nvml(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for name, answer in answers.items():
         monkeypatch.setattr(pynvml, name, answer)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    found = discover.accelerators(tmp_path)
+    found = accelerators.accelerators(tmp_path)
     assert [(gpu.kind, gpu.index, gpu.name) for gpu in found] == [("cuda", 0, "NVIDIA H200"), ("cuda", 1, "NVIDIA L4")]
     assert found[0].capabilities == Capabilities("nvidia", (9, 0))
     assert found[0].telemetry is not None
@@ -132,4 +134,4 @@ def test_without_a_driver_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatc
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    assert discover.accelerators(tmp_path) == []
+    assert accelerators.accelerators(tmp_path) == []

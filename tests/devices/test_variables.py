@@ -1,6 +1,6 @@
 """Which variables of the environment a record keeps."""
 
-from pipeline.devices.variables import that_matter
+from pipeline.devices.host import that_matter
 
 
 def test_what_may_change_a_stage_is_kept_and_where_files_lie_is_not() -> None:

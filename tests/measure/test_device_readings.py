@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.compiler.batch import batched, of_batches
-from pipeline.devices import discover, host, nvml
+from pipeline.devices import accelerators, host, nvml
 from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.full_load import FullLoad
@@ -57,7 +57,7 @@ def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> No
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    assert discover.cuda_gpus() == []
+    assert accelerators.cuda_gpus() == []
 
 
 def test_a_gpu_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,11 +50,14 @@ def loaded(name: str, folder: Path, *, samples: int = SAMPLES, labels: str | Non
     return replace(workload.load(replace(job(EAGER, folder), model=model, data=data, task=task), None), folder=folder)
 
 
+def on_cuda(work: Workload) -> Workload:
+    """Return a workload that says that it is on a GPU."""
+    return replace(work, device=torch.device("cuda"))
+
+
 @pytest.fixture(autouse=True)
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer what the stages ask of a GPU."""
-    for stage in (fused, fp8):
-        monkeypatch.setattr(stage, "is_cuda", lambda _: True)
     for room in (driver, fp8_build):
         monkeypatch.setattr(room, "barred_on", lambda *_: None)
 
@@ -66,7 +69,7 @@ def built(
     times(monkeypatch, 3.0, 2.0, 1.0)
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: {})
     return fp8.build(
-        work,
+        on_cuda(work),
         calibration_images=8,
         keep_fp16=keep,
         budget=flips,
@@ -205,13 +208,13 @@ def test_a_name_that_the_network_lacks_is_refused_in_one_line(stage: Any, tmp_pa
     """Of a module, of a layer."""
     work, folder = loaded("guided", tmp_path), str(tmp_path)
     with pytest.raises(StageError, match=r"^keep_fp32: the net has no module 'entr'; did you mean 'enter'\?$"):
-        stage.build(work, keep_fp32=["entr"], tuning_folder=folder)
+        stage.build(on_cuda(work), keep_fp32=["entr"], tuning_folder=folder)
     if stage is fp8:
         with pytest.raises(StageError, match=r"^keep_fp16=entr: no such layer; choose among "):
-            stage.build(work, keep_fp16=["entr"], tuning_folder=folder)
+            stage.build(on_cuda(work), keep_fp16=["entr"], tuning_folder=folder)
 
 
 def test_a_gpu_without_fp8_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp8_build, "barred_on", lambda *_: "it is too old")
     with pytest.raises(Skip, match=r"^it is too old$"):
-        fp8.build(loaded("guided", tmp_path), tuning_folder=str(tmp_path))
+        fp8.build(on_cuda(loaded("guided", tmp_path)), tuning_folder=str(tmp_path))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch
 
 from pipeline.stages import compile as compile_stage
 from pipeline.stages import cuda_graph, half
@@ -19,7 +20,8 @@ def test_a_half_net_tells_whether_it_casts_what_the_net_makes(
     graph = SimpleNamespace()
     monkeypatch.setattr(compile_stage, "compile_net", lambda model, *_: model)
     monkeypatch.setattr(compile_stage, "check_possible", lambda _: None)
-    monkeypatch.setattr(cuda_graph, "is_cuda", lambda _: True)
     monkeypatch.setattr(cuda_graph, "Captured", lambda *_: graph)
     for net, casts in ((WithPlaces().eval(), True), (workload.model, False)):
-        assert stage.build(replace(workload, model=net), dtype="bf16").execution.casts_own_values is casts
+        device = torch.device("cuda") if stage is cuda_graph else workload.device
+        work = replace(workload, model=net, device=device)
+        assert stage.build(work, dtype="bf16").execution.casts_own_values is casts

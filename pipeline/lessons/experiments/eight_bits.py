@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline.devices.kinds import FP8
+from pipeline.devices.accelerators import FP8
 from pipeline.lessons.experiments.precisions import matmul
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.devices.kinds import FP8
+from pipeline.devices.accelerators import FP8
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, shown, value

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from pipeline.devices.kinds import FP8
+from pipeline.devices.accelerators import FP8
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets, target_of
 from pipeline.analysis.summary import RunSummary
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.data_words import Words
 from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, significant
 from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
@@ -44,7 +43,7 @@ def section(summary: RunSummary) -> CapacitySection:
     environment = summary.run.environment
     title = (
         "GPUs for the target"
-        if environment is None or is_cuda(environment.device)
+        if environment is None or environment.device == "cuda"
         else "Machines like this for the target"
     )
     asked, target = summary.run.config.report, target_of(summary)

@@ -9,7 +9,6 @@ from pipeline.compiler import half
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import FULL, HALVES, Half
 from pipeline.devices import host
-from pipeline.devices.kinds import is_cuda
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import StageError, Workload
 
@@ -23,7 +22,7 @@ def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], boo
     """
     if asked != "auto":
         return HALVES[asked]
-    if is_cuda(device.type):
+    if device.type == "cuda":
         return torch.float16
     return torch.bfloat16 if computes_bf16() else torch.float32
 

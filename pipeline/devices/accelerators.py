@@ -1,0 +1,192 @@
+"""The accelerators that driver and operating system show before any framework is loaded, and which one a run takes."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.devices.nvml import Gpu, all_gpus, visible_gpus
+from pipeline.errors import InputError
+
+Kind = Literal["cuda", "rocm", "xpu", "mps", "cpu"]
+Vendor = Literal["nvidia", "amd", "intel", "apple"]
+
+RUNS_ON: tuple[Kind, ...] = ("cuda", "cpu")  # what this version has stages for
+TITLES: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm", "xpu": "Intel XPU", "mps": "Apple GPU", "cpu": "CPU"}
+
+# Compute capability 8.9 (Ada) brought fp8 matrix instructions; before it there is no fp8 path at all.
+FP8 = (8, 9)
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a device's instructions are called.
+
+    Attributes:
+        vendor: who made it: the same pair of numbers means another thing for each vendor.
+        compute: NVIDIA's compute capability, or the major and minor number of AMD's gfx target; None where unknown.
+    """
+
+    vendor: Vendor
+    compute: tuple[int, int] | None = None
+
+    def has_compute(self, least: tuple[int, int]) -> bool:
+        """Whether it is an NVIDIA GPU of at least this compute capability; an MI300 (gfx 9.4) is no Hopper (9.0)."""
+        return self.vendor == "nvidia" and self.compute is not None and self.compute >= least
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator.
+
+    Attributes:
+        kind: how it is programmed.
+        index: among those of its kind that this process may use.
+        name: the product's, where the driver says it.
+        capabilities: what its instructions are called.
+        telemetry: its clock, energy, memory and processes, through NVML; None where nothing tells them.
+    """
+
+    kind: Kind
+    index: int
+    name: str
+    capabilities: Capabilities
+    telemetry: Gpu | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def title(self) -> str:
+        """Such as "AMD Instinct MI300X (ROCm)"."""
+        return f"{self.name} ({TITLES[self.kind]})"
+
+
+ROOT = Path("/")
+AMD, INTEL = "0x1002", "0x8086"  # PCI vendors
+INTEL_DRIVERS = ("xe", "i915")
+CDNA = ((9, 4), (9, 5))  # gfx targets of data-centre GPUs, of which the MI300A is one piece with its processor
+INTEGRATED_INTEL = "0000:00:02.0"  # the PCI address of every Intel GPU that is part of a processor
+
+
+def accelerators(root: Path = ROOT) -> list[Accelerator]:
+    """Every accelerator of this machine: CUDA's visible ones first; `root` is where /dev and /sys are."""
+    return [*cuda_gpus(), *rocm_gpus(root), *intel_gpus(root), *apple_gpus()]
+
+
+def cuda_gpus() -> list[Accelerator]:
+    """The GPUs that CUDA may use, in its order; none without NVIDIA's driver."""
+    return [
+        Accelerator("cuda", index, gpu.name(), Capabilities("nvidia", gpu.compute_capability()), gpu)
+        for index, gpu in enumerate(visible_gpus(all_gpus()))
+    ]
+
+
+def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
+    """AMD's GPUs, where their compute driver (KFD) is loaded and open to this process.
+
+    Where KFD's list of nodes can't be read, every card of the amdgpu driver counts.
+    """
+    if not (root / "dev/kfd").exists():
+        return []
+    cards = list(_cards(root, AMD, ("amdgpu",)))
+    nodes = sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"))
+    targets = _gfx_targets(nodes) if nodes else [None] * len(cards)
+    names = [name for card in cards if (name := _text(card / "product_name"))]
+    if len(names) != len(targets):
+        names = ["AMD GPU"] * len(targets)
+    return [
+        Accelerator("rocm", index, name, Capabilities("amd", target))
+        for index, (name, target) in enumerate(zip(names, targets, strict=True))
+    ]
+
+
+def intel_gpus(root: Path = ROOT) -> list[Accelerator]:
+    """Intel's GPUs on a card of their own; one that is part of the processor is left out."""
+    cards = [card for card in _cards(root, INTEL, INTEL_DRIVERS) if card.resolve().name != INTEGRATED_INTEL]
+    return [
+        Accelerator("xpu", index, f"Intel GPU {_text(card / 'device')}".strip(), Capabilities("intel"))
+        for index, card in enumerate(cards)
+    ]
+
+
+def apple_gpus() -> list[Accelerator]:
+    """The GPU in an Apple processor."""
+    if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
+        return []
+    return [Accelerator("mps", 0, "Apple GPU", Capabilities("apple"))]
+
+
+def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:
+    """The PCI devices of this vendor and these drivers that have a node in /dev/dri that this process could open."""
+    for node in sorted((root / "sys/class/drm").glob("renderD*")):
+        device = node / "device"
+        driver = (device / "driver").resolve().name
+        if _text(device / "vendor") == vendor and driver in drivers and (root / "dev/dri" / node.name).exists():
+            yield device
+
+
+def _gfx_targets(nodes: list[Path]) -> list[tuple[int, int] | None]:
+    """Those of KFD's GPUs; a node that has a processor's cores as well is a laptop's, or a data centre's (CDNA)."""
+    found = []
+    for values in map(_properties, nodes):
+        target = _gfx(values.get("gfx_target_version", 0))
+        if values.get("simd_count", 0) and (target in CDNA or not values.get("cpu_cores_count", 0)):
+            found.append(target)
+    return found
+
+
+def _properties(path: Path) -> dict[str, int]:
+    pairs = [line.split() for line in _text(path).splitlines()]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _gfx(version: int) -> tuple[int, int] | None:
+    """Major and minor of a gfx target that KFD writes in decimal: 90402 is gfx942."""
+    return (version // 10000, version // 100 % 100) if version else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+CHOICES = ("auto", *RUNS_ON)
+UNUSED_BY_AUTO = ("rocm", "xpu")  # an Apple GPU is part of the laptop's processor, on which "auto" means the CPU
+
+
+class DeviceError(InputError):
+    """The device that was asked for can't be had; the text is one line that says what can."""
+
+
+def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "device=") -> Kind:
+    """The kind of device to run on: what was asked for, or for "auto" a CUDA GPU where one is, else the CPU.
+
+    Args:
+        asked: one of `CHOICES`.
+        found: the machine's accelerators.
+        flag: how the user writes the choice, for the message: "device=" or "--device ".
+
+    Raises:
+        DeviceError: there is no such device here, or "auto" would pass over an accelerator that this version can't run.
+    """
+    on_cpu = f"{flag}cpu runs on the CPU"
+    if asked not in CHOICES:
+        raise DeviceError(f"{flag}{asked}: this version runs CUDA GPUs and CPUs; choose one of: {', '.join(CHOICES)}")
+    if asked == "cpu":
+        return "cpu"
+    if any(accelerator.kind == "cuda" for accelerator in found):
+        return "cuda"
+    others = listed(found)
+    if asked == "auto" and not any(accelerator.kind in UNUSED_BY_AUTO for accelerator in found):
+        return "cpu"
+    if others:
+        raise DeviceError(f"{flag}{asked}: found {others}, but this version runs only CUDA GPUs and CPUs; {on_cpu}")
+    raise DeviceError(f"{flag}{asked}: no CUDA device is visible here; {on_cpu}")
+
+
+def listed(found: Sequence[Accelerator]) -> str:
+    """The accelerators by name, alike ones counted: "8 × AMD Instinct MI300X (ROCm)"; empty for none."""
+    titles = [accelerator.title for accelerator in found]
+    counted = {title: titles.count(title) for title in titles}
+    return ", ".join(title if count == 1 else f"{count} × {title}" for title, count in counted.items())
