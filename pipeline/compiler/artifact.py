@@ -1,23 +1,29 @@
-"""A rewritten net as files: net.pt2, torch.export's own format, and about.json; it needs none of the net's code."""
+"""A rewritten network as files: net.pt2, torch.export's own format, and about.json; it needs none of its code.
+
+An archive is code: torch runs what its graph says. Load those that you trust. What is checked is that it is whole, is no
+larger than it seems, and holds no pickle.
+"""
 
 import hashlib
 import io
 import json
 import logging
+import re
 import warnings
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
+import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch import Tensor, fx, nn
 
-from pipeline.compiler import custom_ops
-from pipeline.compiler.allowed_operations import is_allowed, without_rare
+from pipeline.compiler import custom_ops, norm_ops
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.checked_archive import PLAIN, ArchiveError, checked_archive
-from pipeline.compiler.errors import typed_line
+from pipeline.compiler.errors import shortened, typed_line
 from pipeline.compiler.fx_graph import as_word
 from pipeline.compiler.machine import write_json
 from pipeline.compiler.network_calls import exported_program
@@ -27,6 +33,15 @@ from pipeline.compiler.network_calls import exported_program
 # a map is made. 2 and 1: a graph and its weights, of a format of ours.
 FORMAT = 7
 NET, ABOUT = "net.pt2", "about.json"
+PLAIN = re.compile(r"[A-Za-z0-9_.+-]*")  # a name that torch reads again
+INPUTS = "data/sample_inputs/model.pt"  # a pickle in an archive, which is not needed
+CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
+# Operations of other libraries, and the module that registers each.
+LIBRARIES = {"torch.ops.torchvision.deform_conv2d.default": "torchvision.ops"}
+
+
+class ArchiveError(ValueError):
+    """An archive that isn't whole, or holds a pickle; one line."""
 
 
 class ArtefactError(Exception):
@@ -42,20 +57,17 @@ def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[
             inputs of their shapes.
         folder: made if need be.
 
-    Raises:
-        ArtefactError: the net holds what `load` would refuse.
     """
     folder.mkdir(parents=True, exist_ok=True)
     first, *others = batched(inputs)
     content = archive_of(lowered, first, *others)
-    _checked(content, folder)
     (folder / NET).write_bytes(content)
     about = {
         "format": FORMAT,
         "torch": torch.__version__,
         "batch": list(first.shape),
         "others": [described(part) for part in others],
-        "operations": sorted(custom_ops.OPERATIONS),
+        "operations": sorted([*custom_ops.OPERATIONS, *norm_ops.RUNS]),
         "net_sha256": hashlib.sha256(content).hexdigest(),
     }
     write_json(about, folder / ABOUT)
@@ -70,15 +82,13 @@ def described(part: Tensor) -> dict[str, object]:
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
     """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width].
 
-    What writes into its operand, such as a ReLU in place, becomes one that doesn't: a saved net calls no other. What
-    it may not call becomes what torch makes it of, where there is that, such as of a meshgrid.
+    What writes into its operand, such as a ReLU in place, becomes one that doesn't.
     """
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
         program = exported_program(net, inputs)
         if any(_writes(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
-        program = without_rare(program)
     _name_by_words(program)
     with warnings.catch_warnings():
         # torch 2.11 to 2.12 warn of weights that aren't contiguous; those in channels_last are whole all the same
@@ -88,7 +98,7 @@ def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
 
 
 def _name_by_words(program: torch.export.ExportedProgram) -> None:
-    """Rename modules and weights that are called what no saved net may say, such as "slice(1, 4, None)"."""
+    """Rename modules and weights that are called what torch doesn't read again, such as "slice(1, 4, None)"."""
     for entry in program.module_call_graph:
         if not PLAIN.fullmatch(entry.fqn):
             entry.fqn = as_word(entry.fqn)
@@ -103,9 +113,10 @@ def _name_by_words(program: torch.export.ExportedProgram) -> None:
 
 
 def _writes(node: fx.Node) -> bool:
-    """Whether a node writes into a tensor and isn't among the operations that may."""
+    """Return whether a node writes into a tensor and isn't among the operations that may."""
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable and not is_allowed(f"torch.ops.{node.target}".replace("::", "."))
+    ours = str(node.target).startswith((f"{custom_ops.NAMESPACE}.", "aten.copy_."))  # into buffers of concatenations
+    return schema is not None and schema.is_mutable and not ours
 
 
 def load(folder: Path) -> nn.Module:
@@ -179,6 +190,44 @@ def _checked(content: bytes, folder: Path) -> io.BytesIO:
         return checked_archive(content)
     except ArchiveError as error:
         raise ArtefactError(f"{folder}: {NET} is refused: {error}") from None
+
+
+def checked_archive(content: bytes) -> io.BytesIO:
+    """Return an archive of torch.export without its pickled example, to be read by `torch.export.load`.
+
+    What registers a library's operation is imported, as torch finds it by its name.
+
+    Raises:
+        ArchiveError: it is torn, is no archive, inflates, or holds a pickled weight.
+    """
+    rewritten = io.BytesIO()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(rewritten, "w") as kept:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise ArchiveError("a member is compressed; torch writes them as they are")
+            if sum(entry.file_size for entry in entries) > len(content):
+                raise ArchiveError(f"members of more than the file's {len(content)} bytes")
+            for entry in entries:
+                kept.writestr(entry.filename, _checked_member(entry.filename, archive.read(entry)))
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ArchiveError(f"no whole archive ({shortened(' '.join(str(error).split()))})") from None
+    rewritten.seek(0)
+    return rewritten
+
+
+def _checked_member(name: str, data: bytes) -> bytes:
+    """Return what is kept of a member of an archive."""
+    if name.endswith(INPUTS):
+        return b""
+    if name.endswith(CONFIGS) and b'"use_pickle": true' in data:
+        raise ArchiveError(f"{name} names a pickled weight, which could run code")
+    if name.endswith(".json"):
+        for operation, module in LIBRARIES.items():
+            if operation.encode() in data:
+                with suppress(ImportError):
+                    import_module(module)
+    return data
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from operator import attrgetter
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.allowed_operations import without_rare
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
@@ -137,7 +136,7 @@ def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         traceback.clear_frames(error.__traceback__)  # which hold the net
         raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
-    return without_rare(program).module(), matched
+    return program.module(), matched
 
 
 def without_checks(module: fx.GraphModule) -> None:

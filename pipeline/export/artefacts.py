@@ -12,10 +12,8 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.allowed_operations import LIBRARIES
-from pipeline.compiler.artifact import ABOUT, NET, archive_of
+from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET, ArchiveError, archive_of, checked_archive
 from pipeline.compiler.batch import laid_out, net_laid_out
-from pipeline.compiler.checked_archive import ArchiveError, checked_archive
 from pipeline.compiler.half import named_modules
 from pipeline.export.bundle_contract import Dynamic
 from pipeline.export.carried_kernels import carry

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.checked_archive import ArchiveError, checked_archive
+from pipeline.compiler.artifact import ArchiveError, checked_archive
 from pipeline.compiler.exported_net import without_checks
 from pipeline.compiler.fx_graph import is_call
 from pipeline.errors import ModelError
@@ -19,8 +19,8 @@ HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decomposi
 def net_of_file(path: str, memory: int) -> nn.Module:
     """The net of a file, in fp32, its graph without the checks of the input that it was exported with.
 
-    The archive is checked before torch reads it (`pipeline.compiler.checked_archive`): nothing in it is run but
-    operations that compute. Its graph holds for one shape, or for any batch where nothing in it says otherwise.
+    A file is code: torch runs what its graph says. It is read without its pickles (`artifact.checked_archive`). Its
+    graph holds for one shape, or for any batch where nothing in it says otherwise.
 
     Args:
         path: of the file.
@@ -82,6 +82,10 @@ def loaded(path: str, memory: int) -> nn.Module:
         # torch's own, of the bytes that it reads: nobody writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         try:
-            return torch.export.load(archive).module()
+            program = torch.export.load(archive)
+            module = program.module()
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
             raise ModelError(f"model.file={path}: torch doesn't load it ({typed_line(error)}); {HOW}") from None
+    if program.range_constraints:
+        raise ModelError(f"model.file={path}: its shapes are dynamic: export it without dynamic_shapes; {HOW}")
+    return module

@@ -24,10 +24,9 @@ from models.library_nets import diffusers_net, monai_net, smp_net
 from models.torchvision_nets import NETS, SegmentationNet
 from models.unet import UNet
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.artifact import archive_of
+from pipeline.compiler.artifact import archive_of, checked_archive
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.calibrate import largest
-from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.compiler.layer_nodes import layer_of

@@ -1,21 +1,36 @@
 """A rewritten net can be saved, and runs in a process that has never seen its class."""
 
+import hashlib
+import io
 import json
+import pickle
 import re
 import subprocess
 import sys
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, archive_of, load, save
+from pipeline.compiler.artifact import (
+    ABOUT,
+    CONFIGS,
+    FORMAT,
+    INPUTS,
+    NET,
+    ArchiveError,
+    ArtefactError,
+    archive_of,
+    checked_archive,
+    load,
+    save,
+)
 from pipeline.compiler.calibrate import largest
-from pipeline.compiler.checked_archive import checked_archive
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
@@ -225,15 +240,64 @@ def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) ->
     assert torch.equal(torch.export.load(plain).module()(batch), net(batch))
 
 
-@torch.no_grad()
-def test_what_no_saved_net_may_call_becomes_what_it_is_made_of() -> None:
-    """A grid of positions, which is made as coordinates are read."""
+Members = dict[str, bytes]
 
-    class WithPlaces(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            lines = [torch.linspace(-1, 1, length) for length in image.shape[-2:]]
-            return image + torch.stack(torch.meshgrid(*lines, indexing="ij")).sum(0)
 
-    image = torch.rand(1, 3, 4, 6)
-    program = torch.export.load(checked_archive(archive_of(WithPlaces(), image)))
-    assert torch.equal(program.module()(image), WithPlaces()(image))
+def members_of(path: Path) -> Members:
+    """What an archive consists of."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(members: Members, compression: int = zipfile.ZIP_STORED) -> bytes:
+    """An archive of these members."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+class Bomb:
+    """What a hostile pickle would hold: a call that leaves a file."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.canary,)
+
+
+def test_no_pickle_is_read(written: Path, tmp_path: Path) -> None:
+    """Neither as an example of the inputs, which torch unpickles, nor as a weight."""
+    canary, members = tmp_path / "canary", members_of(written / NET)
+    example = next(name for name in members if name.endswith(INPUTS))
+    members[example] = pickle.dumps(Bomb(canary), protocol=2)
+    torch.export.load(checked_archive(packed(members)))
+    config = next(name for name in members if name.endswith(CONFIGS[0]))
+    members[config] = members[config].replace(b'"use_pickle": false', b'"use_pickle": true')
+    with pytest.raises(ArchiveError, match="pickled weight, which could run code"):
+        checked_archive(packed(members))
+    assert not canary.exists()
+
+
+def test_archives_that_inflate_are_refused(written: Path) -> None:
+    """A thousand times, or by members of more bytes than the file has."""
+    members = members_of(written / NET)
+    with pytest.raises(ArchiveError, match="compressed"):
+        checked_archive(packed({**members, "net/data/weights/weight_9": bytes(10**7)}, zipfile.ZIP_DEFLATED))
+    whole = bytearray(packed(members))
+    central = whole.rindex(b"PK\x01\x02")
+    whole[central + 20 : central + 28] = (2**31).to_bytes(4, "little") * 2
+    with pytest.raises(ArchiveError, match="more than the file's"):
+        checked_archive(bytes(whole))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"no archive", bytes(10_000)])
+def test_what_is_no_archive_is_refused_in_one_line(content: bytes, written: Path, tmp_path: Path) -> None:
+    about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
+    (tmp_path / NET).write_bytes(content)
+    (tmp_path / ABOUT).write_text(json.dumps({**about, "net_sha256": hashlib.sha256(content).hexdigest()}))
+    with pytest.raises(ArtefactError, match="is refused: no whole archive") as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)

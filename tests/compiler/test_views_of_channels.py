@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.artifact import archive_of
-from pipeline.compiler.checked_archive import checked_archive
+from pipeline.compiler.artifact import archive_of, checked_archive
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower

@@ -5,12 +5,10 @@ import io
 import json
 import random
 import tempfile
-import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +23,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 from safetensors.torch import save as safetensors_bytes
-from torch import Tensor, fx, nn
+from torch import nn
 
 from models import checkpoint
 from models.tensor_files import headers, read_tensors
 from pipeline.cli.app import plain
 from pipeline.cli.arguments import parse
 from pipeline.cli.messages import CONF, one_line
-from pipeline.compiler import artifact
-from pipeline.compiler.artifact import ABOUT, FORMAT, NET, ArtefactError, save
-from pipeline.compiler.checked_archive import CONFIGS, GRAPH
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
@@ -193,39 +188,6 @@ def read_overrides(arguments: list[str], _: Path) -> None:
         raise RequestError(one_line(error)) from None
 
 
-class _Small(nn.Module):
-    def forward(self, image: Tensor) -> Tensor:
-        return nn.functional.leaky_relu(image, 0.25)
-
-
-@cache
-def archive() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        save(fx.symbolic_trace(_Small()), torch.zeros(1, 3, 4, 4), Path(folder))
-        with zipfile.ZipFile(Path(folder) / NET) as found:
-            return {name: found.read(name) for name in found.namelist()}
-
-
-def spoilt_archive(draw: random.Random) -> bytes:
-    members = dict(archive())
-    if draw.random() < 0.7:
-        name = draw.choice([name for name in members if name.endswith((GRAPH, *CONFIGS))])
-        members[name] = json.dumps(spoilt_json(json.loads(members[name]), draw)).encode("utf-8", "surrogatepass")
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as written:
-        for name, data in members.items():
-            written.writestr(name, data)
-    return out.getvalue() if draw.random() < 0.7 else spoilt_bytes(out.getvalue(), draw)
-
-
-def read_archive(data: bytes, folder: Path) -> None:
-    """With the right digest, as whoever made it would give it."""
-    (folder / NET).write_bytes(data)
-    about = {"format": FORMAT, "net_sha256": sha256(data).hexdigest(), "batch": [1, 1, 16, 16]}
-    (folder / ABOUT).write_text(json.dumps(about))
-    artifact.load(folder)
-
-
 def draw_record(data: bytes, folder: Path) -> None:
     """The report of a spoilt record: drawn, or refused in one line."""
     (folder / codec.FILE).write_bytes(data)
@@ -242,6 +204,5 @@ TARGETS = {
     "volumes": Target(spoilt_volume, read_spoilt_volume, (InputError,)),
     "tensors": Target(spoilt_tensors, read_spoilt_tensors, (InputError,)),
     "overrides": Target(spoilt_overrides, read_overrides, (RequestError, InputError)),
-    "archives": Target(spoilt_archive, read_archive, (ArtefactError,)),
     "reports": Target(spoilt_record, draw_record, ()),
 }

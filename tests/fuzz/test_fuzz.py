@@ -13,7 +13,6 @@ INPUTS = {
     "checkpoints": 40,
     "images": 60,
     "overrides": 6,
-    "archives": 8,
     "volumes": 200,
     "tensors": 60,
 }  # a second of each
