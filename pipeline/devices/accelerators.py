@@ -32,7 +32,7 @@ class Capabilities:
     compute: tuple[int, int] | None = None
 
     def has_compute(self, least: tuple[int, int]) -> bool:
-        """Whether it is an NVIDIA GPU of at least this compute capability; an MI300 (gfx 9.4) is no Hopper (9.0)."""
+        """Return whether it is an NVIDIA GPU of at least this compute capability; an MI300 (gfx 9.4) is no Hopper."""
         return self.vendor == "nvidia" and self.compute is not None and self.compute >= least
 
 
@@ -68,12 +68,12 @@ INTEGRATED_INTEL = "0000:00:02.0"  # the PCI address of every Intel GPU that is 
 
 
 def accelerators(root: Path = ROOT) -> list[Accelerator]:
-    """Every accelerator of this machine: CUDA's visible ones first; `root` is where /dev and /sys are."""
+    """Return every accelerator of this machine, CUDA's visible ones first; `root` is where /dev and /sys are."""
     return [*cuda_gpus(), *rocm_gpus(root), *intel_gpus(root), *apple_gpus()]
 
 
 def cuda_gpus() -> list[Accelerator]:
-    """The GPUs that CUDA may use, in its order; none without NVIDIA's driver."""
+    """Return the GPUs that CUDA may use, in its order; none without NVIDIA's driver."""
     return [
         Accelerator("cuda", index, gpu.name(), Capabilities("nvidia", gpu.compute_capability()), gpu)
         for index, gpu in enumerate(visible_gpus(all_gpus()))
@@ -81,7 +81,7 @@ def cuda_gpus() -> list[Accelerator]:
 
 
 def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
-    """AMD's GPUs, where their compute driver (KFD) is loaded and open to this process.
+    """Return AMD's GPUs if their compute driver (KFD) is loaded and open to this process.
 
     Where KFD's list of nodes can't be read, every card of the amdgpu driver counts.
     """
@@ -100,7 +100,7 @@ def rocm_gpus(root: Path = ROOT) -> list[Accelerator]:
 
 
 def intel_gpus(root: Path = ROOT) -> list[Accelerator]:
-    """Intel's GPUs on a card of their own; one that is part of the processor is left out."""
+    """Return Intel's GPUs on a card of their own; one that is part of the processor is left out."""
     cards = [card for card in _cards(root, INTEL, INTEL_DRIVERS) if card.resolve().name != INTEGRATED_INTEL]
     return [
         Accelerator("xpu", index, f"Intel GPU {_text(card / 'device')}".strip(), Capabilities("intel"))
@@ -109,14 +109,14 @@ def intel_gpus(root: Path = ROOT) -> list[Accelerator]:
 
 
 def apple_gpus() -> list[Accelerator]:
-    """The GPU in an Apple processor."""
+    """Return the GPU in an Apple processor."""
     if (platform.system(), platform.machine()) != ("Darwin", "arm64"):
         return []
     return [Accelerator("mps", 0, "Apple GPU", Capabilities("apple"))]
 
 
 def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:
-    """The PCI devices of this vendor and these drivers that have a node in /dev/dri that this process could open."""
+    """Yield the PCI devices of a vendor and its drivers that have a node in /dev/dri."""
     for node in sorted((root / "sys/class/drm").glob("renderD*")):
         device = node / "device"
         driver = (device / "driver").resolve().name
@@ -125,7 +125,7 @@ def _cards(root: Path, vendor: str, drivers: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _gfx_targets(nodes: list[Path]) -> list[tuple[int, int] | None]:
-    """Those of KFD's GPUs; a node that has a processor's cores as well is a laptop's, or a data centre's (CDNA)."""
+    """Return the targets of KFD's GPUs; a node that also has a processor's cores counts only if it is CDNA."""
     found = []
     for values in map(_properties, nodes):
         target = _gfx(values.get("gfx_target_version", 0))
@@ -140,7 +140,7 @@ def _properties(path: Path) -> dict[str, int]:
 
 
 def _gfx(version: int) -> tuple[int, int] | None:
-    """Major and minor of a gfx target that KFD writes in decimal: 90402 is gfx942."""
+    """Return major and minor of a gfx target that KFD writes in decimal: 90402 is gfx942."""
     return (version // 10000, version // 100 % 100) if version else None
 
 
@@ -160,7 +160,7 @@ class DeviceError(InputError):
 
 
 def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "device=") -> Kind:
-    """The kind of device to run on: what was asked for, or for "auto" a CUDA GPU where one is, else the CPU.
+    """Return the kind of device to run on: the one asked for; for "auto" a CUDA GPU if there is one, else the CPU.
 
     Args:
         asked: one of `CHOICES`.
@@ -186,7 +186,7 @@ def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "devi
 
 
 def listed(found: Sequence[Accelerator]) -> str:
-    """The accelerators by name, alike ones counted: "8 × AMD Instinct MI300X (ROCm)"; empty for none."""
+    """Return the accelerators by name, equal ones counted: "8 × AMD Instinct MI300X (ROCm)"; empty for none."""
     titles = [accelerator.title for accelerator in found]
     counted = {title: titles.count(title) for title in titles}
     return ", ".join(title if count == 1 else f"{count} × {title}" for title, count in counted.items())

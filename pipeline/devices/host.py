@@ -25,13 +25,13 @@ WITHOUT_BF16 = WITHOUT_INT8 | {"avx2_vnni", "avx2_vnni_2", "avx512_core_vnni"}
 
 
 def others_on(gpu: Gpu) -> list[str]:
-    """Other processes that hold the device, with their memory; those of this run's own group are not others."""
+    """Return other processes that hold the device, with their memory; this process's relatives are left out."""
     found = gpu.processes() or {}
     return [f"{_process_name(pid)}: {(held or 0) / 2**20:.0f} MiB" for pid, held in found.items() if not _ours(pid)]
 
 
 def _ours(pid: int) -> bool:
-    """Whether the process is this one, its parent, or a child of either."""
+    """Return whether the process is this one, its parent, or a child of either."""
     if pid in (os.getpid(), os.getppid()):
         return True
     try:
@@ -49,12 +49,12 @@ def _process_name(pid: int) -> str:
 
 
 def cpu_name() -> str:
-    """The processor's model name."""
+    """Return the processor's model name."""
     return next(iter(_said_of_cpu("model name")), "") or platform.processor() or platform.machine()
 
 
 def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether bf16 runs on units of the processor: AVX512-BF16 or AMX, or Arm's; False where nothing says so.
+    """Return whether the processor has units for bf16: AVX512-BF16, AMX, or Arm's; False if unknown.
 
     Without them bf16 is emulated: on two AVX2 cores a net took seven times as long in bf16 as in fp32.
     """
@@ -62,7 +62,7 @@ def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def why_no_bf16(cpuinfo: Path = CPUINFO) -> str:
-    """Why bf16 doesn't run on units of the processor, as a clause; empty where it does."""
+    """Return why the processor's units don't compute bf16, as a clause; empty if they do."""
     if not _has_any(BF16_FLAGS, cpuinfo):
         return "this CPU has no units for bf16"
     name, most = _kept_to()
@@ -70,12 +70,12 @@ def why_no_bf16(cpuinfo: Path = CPUINFO) -> str:
 
 
 def _kept_to() -> tuple[str, str]:
-    """The variable by which oneDNN is kept to some of the processor's instructions, and its value; else empty."""
+    """Return the variable that limits oneDNN's instructions, and its value; else empty."""
     return next(((name, most) for name in INSTRUCTIONS if (most := os.environ.get(name))), ("", ""))
 
 
 def sums_int8_exactly(cpuinfo: Path = CPUINFO) -> bool:
-    """Whether the processor adds products of int8 in 32 bits; False where nothing says so.
+    """Return whether the processor adds products of int8 in 32 bits; False if unknown.
 
     Without such an instruction AVX2 and AVX-512 add pairs of products in 16 bits, which saturate: one factor must then
     keep to 7 bits.
@@ -89,7 +89,7 @@ def _has_any(wanted: set[str], cpuinfo: Path) -> bool:
 
 
 def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
-    """The values of a key in Linux's list of processors; none on another system."""
+    """Return the values of a key in Linux's list of processors; none on another system."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -98,12 +98,12 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
 
 
 def load_per_processor() -> float:
-    """How many programs computed, or waited to, for each processor of the machine, on average over the last minute."""
+    """Return the programs that computed or waited, for each processor, on average over the last minute."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
 def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
-    """The memory that this process may use: the machine's, or its container's where that is less."""
+    """Return the memory that this process may use: the machine's, or its container's if that is less."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         return min(machine, int(limit.read_text()))
@@ -112,7 +112,7 @@ def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
 
 
 def free_memory_bytes(limit: Path = CGROUP_LIMIT, meminfo: Path = MEMINFO) -> int:
-    """The memory that could be taken now: the machine's, or its container's where that is less; caches give way."""
+    """Return the memory that could be taken now, of the machine or its container; caches give way."""
     found = [memory_bytes(limit)]
     with suppress(OSError, ValueError, StopIteration):
         lines = meminfo.read_text().splitlines()
@@ -125,7 +125,7 @@ def free_memory_bytes(limit: Path = CGROUP_LIMIT, meminfo: Path = MEMINFO) -> in
 
 
 def driver_version() -> str | None:
-    """The GPU driver's version; None where NVML doesn't answer."""
+    """Return the GPU driver's version; None if NVML doesn't answer."""
     try:
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -134,7 +134,7 @@ def driver_version() -> str | None:
 
 
 def oom_kills(vmstat: Path = VMSTAT) -> int:
-    """How many processes this system's kernel has killed for want of memory so far; 0 where it doesn't say."""
+    """Return the number of processes that the kernel has killed for lack of memory; 0 if unknown."""
     try:
         counts = dict(line.split() for line in vmstat.read_text().splitlines())
         return int(counts.get("oom_kill", 0))
@@ -146,7 +146,7 @@ ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def processors() -> int:
-    """How many this process may use: the machine's, or as many as `taskset`, a container or a scheduler leaves it.
+    """Return the number of processors that this process may use, within `taskset`, container or scheduler.
 
     A quota of time, such as 1.5 processors', counts as the processors that it keeps busy in part: two.
     """
@@ -155,12 +155,12 @@ def processors() -> int:
 
 
 def seen_processors() -> int:
-    """How many the process may run on, as torch counts them: on none of a quota of time."""
+    """Return the number of processors that the process may run on, as torch counts them, without quotas."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def cpu_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
-    """The processors' worth of time that this process may take: the least of its groups' quotas; None without one.
+    """Return the processors' worth of time that this process may take, by its groups' least quota; else None.
 
     Version 2 has it in `cpu.max`, "200000 100000" or "max 100000"; version 1 in `cpu.cfs_quota_us`, -1 for none, and
     `cpu.cfs_period_us` (the kernel's cgroup-v2.rst and sched-bwc.rst).
@@ -174,7 +174,7 @@ def cpu_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
 
 
 def _groups(root: Path, own: Path) -> Iterator[Path]:
-    """The folders of the groups, and of those around them: a container sees its own as the outermost, by no name."""
+    """Yield the folders of the groups, and of those around them; a container sees its own as the outermost."""
     lines = []
     with suppress(OSError):
         lines = own.read_text().splitlines()
@@ -188,7 +188,7 @@ def _groups(root: Path, own: Path) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """One group's; None where it has none, or isn't there."""
+    """Return one group's quota; None if it has none, or isn't there."""
     with suppress(OSError, ValueError):
         quota, period = map(int, (folder / "cpu.max").read_text().split())  # "max" is no number
         return quota / period
@@ -209,7 +209,7 @@ NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|
 
 
 def that_matter(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Those that may change which code a stage runs, or how fast, with their values."""
+    """Return the variables, with their values, that may change which code a stage runs, or its speed."""
     return {
         name: value for name, value in sorted(environment.items()) if READ.match(name) and not NO_MATTER.search(name)
     }

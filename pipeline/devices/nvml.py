@@ -37,7 +37,7 @@ class DeviceState:
 
 
 def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) -> list[str]:
-    """Why the device slowed down between two states around `seconds` of work; by its counters where it has them.
+    """Return why the device slowed down between two states around `seconds` of work, by counters if it has them.
 
     A counter tells of the sample itself; a reason that holds at the moment of asking may be that of the pause.
     """
@@ -54,45 +54,45 @@ class Gpu:
         self._handle = handle
 
     def name(self) -> str:
-        """Such as "NVIDIA H200"."""
+        """Return the name, such as "NVIDIA H200"."""
         return str(pynvml.nvmlDeviceGetName(self._handle))
 
     def uuid(self) -> str:
-        """Such as "GPU-1234...": how CUDA names it, too."""
+        """Return the UUID, such as "GPU-1234...", by which CUDA knows it too."""
         return str(pynvml.nvmlDeviceGetUUID(self._handle))
 
     def compute_capability(self) -> tuple[int, int] | None:
-        """Such as (9, 0)."""
+        """Return the compute capability, such as (9, 0)."""
         found = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, self._handle)
         return None if found is None else (int(found[0]), int(found[1]))
 
     def used_bytes(self) -> int | None:
-        """Memory in use by all processes."""
+        """Return the memory in use by all processes."""
         memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, self._handle)
         return None if memory is None else int(memory.used)
 
     def processes(self) -> dict[int, int | None] | None:
-        """Process id to bytes of this device; a container may see ids that are not its own."""
+        """Return the bytes of this device by process id; a container may see ids that are not its own."""
         found = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
         return None if found is None else {process.pid: process.usedGpuMemory for process in found}
 
     def joules(self) -> float | None:
-        """Energy since the driver was loaded; the counter moves some ten times a second."""
+        """Return the energy since the driver was loaded; the counter moves some ten times a second."""
         millijoules = _ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
         return None if millijoules is None else millijoules / 1e3
 
     def watts(self) -> float | None:
-        """Power now, averaged by the device over up to a second."""
+        """Return the power now, averaged by the device over up to a second."""
         milliwatts = _ask(pynvml.nvmlDeviceGetPowerUsage, self._handle)
         return None if milliwatts is None else milliwatts / 1e3
 
     def limit_watts(self) -> float | None:
-        """What it keeps its power to."""
+        """Return the limit of its power."""
         milliwatts = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
         return None if milliwatts is None else milliwatts / 1e3
 
     def state(self) -> DeviceState:
-        """Clock and throttling."""
+        """Read clock and throttling."""
         clock = _ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM)
         counted = {
             name: _ask(pynvml.nvmlDeviceGetViolationStatus, self._handle, key) for name, key in VIOLATIONS.items()
@@ -107,7 +107,7 @@ class Gpu:
 
 
 def _ask(question: Callable[..., Answer], *arguments: object) -> Answer | None:
-    """The answer, or None where this device or driver has none."""
+    """Return the answer, or None if this device or driver has none."""
     try:
         return question(*arguments)
     except pynvml.NVMLError:
@@ -115,7 +115,7 @@ def _ask(question: Callable[..., Answer], *arguments: object) -> Answer | None:
 
 
 def all_gpus() -> list[Gpu]:
-    """Every GPU that the driver knows; none without a driver."""
+    """Return every GPU that the driver knows; none without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -124,7 +124,7 @@ def all_gpus() -> list[Gpu]:
 
 
 def visible_gpus(gpus: list[Gpu], visible: str | None = None) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; as CUDA does, it ends at the first entry that is none."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order, up to the first entry that names none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
     if visible is None:
         return gpus
@@ -144,5 +144,5 @@ def _named(gpus: list[Gpu], entry: str) -> Gpu | None:
 
 
 def gpu_of(uuid: str) -> Gpu | None:
-    """The GPU with CUDA's `uuid`, with or without "GPU-"; None where NVML doesn't know it."""
+    """Return the GPU with CUDA's `uuid`, with or without "GPU-"; None if NVML doesn't know it."""
     return next((gpu for gpu in all_gpus() if gpu.uuid().removeprefix("GPU-") == uuid.removeprefix("GPU-")), None)

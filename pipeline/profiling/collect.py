@@ -47,11 +47,11 @@ class Explained:
         self.order: list[layer_order.ComputeLayer] = []  # empty as long as nothing needs it
 
     def note(self, topic: Topic, code: NoteCode, text: str) -> None:
-        """Something that could not be found out, and why."""
+        """Note what could not be found out, and why."""
         self.notes.append(Note(topic, code, text))
 
     def tried(self, topic: Topic, part: Callable[[], Part], instead: Part) -> Part:
-        """The part, or what stands for it and a note where finding it out failed."""
+        """Return the part, or `instead` with a note if finding it out fails."""
         try:
             return part()
         except Exception as error:  # noqa: BLE001 - an explanation is not worth a measured stage
@@ -60,11 +60,11 @@ class Explained:
             return instead
 
     def wanted(self, topic: Topic, part: Callable[[], Part | None]) -> Part | None:
-        """The part, or None and a note where finding it out failed."""
+        """Return the part, or None with a note if finding it out fails."""
         return self.tried(topic, part, None)
 
     def layers(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
-        """Each layer's time, and where it is from; nothing and a note where the stage hides its layers."""
+        """Return the time of each layer and its source; nothing, with a note, if the stage hides its layers."""
         if self.runner.module is not None and self.runner.uncaptured is None:
             with announced(self.runner.module):
                 own, _ = profiler.record(self.runner.run, self.batches, calls, self.folder)
@@ -79,7 +79,7 @@ class Explained:
         return found or [], "uncaptured" if found else None
 
     def layers_by_order(self, events: list[TraceEvent], calls: int) -> tuple[list[LayerTime], LayersSource | None]:
-        """Each layer's time where the runtime names none, as far as the order of the layers says whose a kernel is."""
+        """Return the time of each layer of a runtime that names none, as far as the order of layers tells it."""
         if not self.batches[0].is_cuda:
             self.note("layers", "hidden layers", "on a CPU this runtime doesn't say which layer an operator is for")
             return [], None
@@ -91,7 +91,7 @@ class Explained:
         return found, "layer order"
 
     def spots(self, events: list[TraceEvent], calls: int) -> dict[int, str]:
-        """Where in the call each kernel of a trace is, by its id; nothing where that isn't known."""
+        """Return the place in the call of each kernel of a trace, by its id; nothing if it is unknown."""
         try:
             found = layer_order.placed(events, calls, self.order) if self.order else []
         except layer_order.OrderError:
@@ -99,13 +99,13 @@ class Explained:
         return {part.event.index: part.spot for part in found if part.spot}
 
     def one_by_one(self, shapes: bool) -> list[TraceEvent]:
-        """One call, uncaptured where the stage replays a graph, with its layers announced where they can be."""
+        """Record one call, uncaptured if the stage replays a graph, with its layers announced if they are known."""
         with announced(self.runner.module):
             events, _ = profiler.record(self.runner.one_by_one, self.batches, 1, self.folder, shapes)
         return events
 
     def layout(self, compiled: Fusion | None, events: list[TraceEvent], calls: int) -> list[LayoutChange]:
-        """Changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
+        """Return the changes of layout by the trace, by what a compiler wrote, and by the exported graph."""
         written = fusion.compiled_layout_changes(compiled, events, calls, self.spots(events, calls)) if compiled else []
         names, call = {change.name for change in written}, self.one_by_one(shapes=True)
         traced = [
@@ -115,7 +115,7 @@ class Explained:
         return [*traced, *written, *(layout_changes.onnx_changes(graph) if graph else [])]
 
     def memory(self, context_bytes: int | None) -> MemoryTimeline | None:
-        """The allocator's timeline; none on a CPU. A way to it that fails leaves a note, and the next one is taken."""
+        """Return the allocator's timeline; None on a CPU. A way that fails leaves a note, and the next is tried."""
         if not self.batches[0].is_cuda:
             text = "torch keeps no statistics of what it allocates on a CPU"
             self.note("memory timeline", "no allocator statistics", text)
@@ -136,7 +136,7 @@ def explain(
     runner: Runner, work: Workload, events: list[TraceEvent], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Diagnostics:  # fmt: skip
-    """Why the stage takes the time and the memory that it takes.
+    """Explain the time and the memory that a stage takes.
 
     Args:
         runner: the stage, warm.
@@ -172,7 +172,7 @@ ROUNDS_SECONDS = 0.2  # of the calls on smaller images, alternating with those o
 
 
 def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
-    """Seconds of single calls at a part of the batch, at half of it and at all of it; at batch 1 also at 2 images.
+    """Measure single calls on a part of the batch, on half and on all of it; at batch 1 also on 2 images, in seconds.
 
     None for a stage that is built for one shape, and for a single image
     on a CPU, whose growth says little (`image_growth`).
@@ -188,7 +188,7 @@ def growth(runner: Runner, batch: Batch, clock: Clock) -> BatchGrowth | None:
 
 
 def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | None:
-    """Seconds of the fastest calls on the upper left quarter of every image and on all of it, on a CPU.
+    """Measure the fastest calls on the upper left quarter of every image and on all of it, on a CPU, in seconds.
 
     A single image's growth with the batch says little there: from one image to two, torch takes other libraries. The
     two are interleaved, and what other programs add is left out: it would hide what the pixels add.
@@ -210,7 +210,7 @@ def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | No
 
 
 def _fastest(runner: Runner, batches: list[Batch], clock: Clock) -> list[float]:
-    """The least of each batch's seconds, over as many rounds as fit into a fifth of a second, and at least three."""
+    """Return the least seconds of each batch, over the rounds that fit into a fifth of a second, at least three."""
     taken: list[list[float]] = []
     began = clock.now()
     while len(taken) < FEWER_WARM_UP + FEWER_TIMED or clock.now() - began < ROUNDS_SECONDS:

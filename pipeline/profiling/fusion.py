@@ -21,7 +21,7 @@ UNSEEN = "its operators don't pass torch's dispatcher"
 
 
 def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
-    """Kernels and bytes of one call, and what a compiler fused.
+    """Return the kernels and bytes of one call, and what a compiler fused.
 
     Args:
         runner: the stage, whose functions take a Batch.
@@ -44,7 +44,7 @@ def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], call
 
 
 def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSource | None, str]:
-    """Bytes that one call on a batch [batch, ...] moves and who counted them; or why not."""
+    """Return the bytes that one call on a batch [batch, ...] moves and their source, or the reason why not."""
     try:
         found: Traffic | None
         found = runner.traffic(batch) if runner.traffic else (counted(runner.one_by_one, batch), "operators")
@@ -58,7 +58,7 @@ def traffic(runner: Runner, batch: Batch | Tensor) -> tuple[int | None, BytesSou
 
 
 def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
-    """Of the operators of a CPU, by their beginnings, those that call no other."""
+    """Return the operators of a CPU that call no other, given in the order of their beginnings."""
     threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in operators:
         threads[event.thread].append(event)
@@ -73,7 +73,7 @@ def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
 def compiled_layout_changes(
     found: Fusion, events: list[TraceEvent], calls: int, spots: dict[int, str]
 ) -> list[LayoutChange]:
-    """The kernels that a compiler wrote which read in one layout and write in the other, with their times.
+    """Return the kernels of a compiler that read one layout and write the other, with their times.
 
     Args:
         found: what the compiler wrote.
@@ -122,7 +122,7 @@ class Fragment:
     computed: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # name to operator and what it needs
 
     def own(self, template: bool) -> dict[str, list[str]]:
-        """The operators that the kernel itself does, with what each needs, in order.
+        """Return the operators that the kernel itself does, with what each needs, in order.
 
         The kernel can't be what does an operator if it does not read all that the operator needs. A template does one
         convolution or matmul, with what follows it; what came before it lies in memory. Where a library does one, the
@@ -138,12 +138,12 @@ class Fragment:
         return done
 
     def within(self, operator: str, needed: list[str], done: dict[str, list[str]]) -> bool:
-        """Whether all that is needed is at hand; of what a library does, the input or the bias is enough."""
+        """Return whether all that is needed is at hand; for a library's operator the input or the bias is enough."""
         at_hand = [value in self.given or value in done for value in needed]
         return any(at_hand) if operator in COMPUTE_OPERATORS else all(at_hand)
 
     def called(self, name: str, done: dict[str, list[str]]) -> str:
-        """The operator's name, with a word on what of it is done where a library does the rest."""
+        """Return the operator's name, and which part of it the kernel does if a library does the rest."""
         operator, needed = self.computed[name]
         missing = [value not in self.given and value not in done for value in needed]
         if operator not in COMPUTE_OPERATORS or not any(missing):
@@ -152,7 +152,7 @@ class Fragment:
 
 
 def compile_fusion(programs: list[Path], shown: str) -> list[FusedKernel]:
-    """The kernels of Inductor's programs, in order.
+    """Return the kernels of Inductor's programs, in order.
 
     Args:
         programs: the files.
@@ -162,7 +162,7 @@ def compile_fusion(programs: list[Path], shown: str) -> list[FusedKernel]:
 
 
 def kernels_of(program: str, source: str) -> list[FusedKernel]:
-    """The kernels that one program defines."""
+    """Return the kernels that one program defines."""
     operators = {name for line in MENTIONED.findall(program) for name in re.findall(r"\w+\.(\w+)", line)}
     found = []
     *pieces, last = re.split(KERNEL, program)
@@ -175,7 +175,7 @@ def kernels_of(program: str, source: str) -> list[FusedKernel]:
 
 
 def fragment(text: str) -> Fragment:
-    """The graph's part in the comments that stand before a kernel."""
+    """Return the part of the graph in the comments before a kernel."""
     found = Fragment()
     for line in text.splitlines():
         if given := GIVEN.match(line):
@@ -197,13 +197,13 @@ def _described(name: str, found: Fragment, operators: set[str], source: str) -> 
 
 
 def _split(joined: str, operators: set[str]) -> list[str]:
-    """The operators' names in "max_pool2d_with_indices_relu", given those that the program mentions."""
+    """Return the operators of a name such as "max_pool2d_with_indices_relu", given those that the program mentions."""
     longest = "|".join(re.escape(name) for name in sorted(operators, key=len, reverse=True))
     return [part for part in re.split(rf"_?({longest})_?", joined) if part] if longest else [joined]
 
 
 def direction(own: dict[str, list[str]]) -> str:
-    """How operators hang together: "vertical", each feeds another; "horizontal", none does; "both"; or "single"."""
+    """Return how operators depend: "vertical" (in a chain), "horizontal" (not at all), "both", or "single"."""
     if len(own) < 2:
         return "single"
     links = [(name, value) for name, needed in own.items() for value in needed if value in own]
@@ -217,6 +217,6 @@ def direction(own: dict[str, list[str]]) -> str:
 
 
 def _short(target: str) -> str:
-    """The operator's name without its namespace and overload: "relu" of "torch.ops.aten.relu.default"."""
+    """Return an operator's name without namespace and overload: "relu" of "torch.ops.aten.relu.default"."""
     parts = target.removeprefix("torch.ops.").split(".")
     return parts[1] if len(parts) > 1 else parts[0]

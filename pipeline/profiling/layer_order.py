@@ -47,7 +47,7 @@ class OrderError(Exception):
 
 
 def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
-    """The layers with matrix work as torch.export finds them, and whether each has only one place.
+    """Return the layers with matrix work as torch.export finds them, and whether each has only one place.
 
     Args:
         net: untouched.
@@ -62,7 +62,7 @@ def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
 
 
 def ranked(graph: fx.Graph) -> list[ComputeLayer]:
-    """The same of an exported graph.
+    """Return the layers with matrix work of an exported graph.
 
     Of n layers the i-th has one place if i of them must come before it and n - 1 - i after it.
     """
@@ -88,7 +88,7 @@ def ranked(graph: fx.Graph) -> list[ComputeLayer]:
 
 
 def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> list[Placed]:
-    """Every kernel of the profile with its layer.
+    """Return every kernel of the profile with its layer.
 
     What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
     two, and so does what a compiler fused with them. A pool, a concatenation, a copy or a change of layout that is a
@@ -147,7 +147,7 @@ def _owner(name: str, kind: str, layer: ComputeLayer) -> str:
 
 
 def _spot(order: list[ComputeLayer], reached: int) -> str:
-    """Where in the call, by the nearest layers that have one place; empty where none has.
+    """Return the place in the call by the nearest layers that have one place; empty if none has.
 
     Such as "between encoder.0.0 and encoder.0.3".
     """
@@ -159,5 +159,5 @@ def _spot(order: list[ComputeLayer], reached: int) -> str:
 
 
 def times(found: list[Placed], calls: int) -> list[LayerTime]:
-    """Each layer's time."""
+    """Return the time of each layer."""
     return summed([(part.event, part.owner) for part in found], calls)

@@ -23,7 +23,7 @@ Leave = Callable[[str, nn.Module, tuple[object, ...], object], None]  # and its 
 
 @contextmanager
 def hooked(net: nn.Module | None, enter: Enter | None, leave: Leave) -> Iterator[None]:
-    """Within, every layer of the net calls `enter` before it runs and `leave` after; nothing happens without a net."""
+    """Call `enter` before each layer of the network runs and `leave` after it, within; do nothing without a network."""
     handles = [handle for name, layer in layers(net) for handle in _pair(name, layer, enter, leave)] if net else []
     try:
         yield
@@ -41,7 +41,7 @@ def _pair(name: str, layer: nn.Module, enter: Enter | None, leave: Leave) -> lis
 
 @contextmanager
 def announced(net: nn.Module | None) -> Iterator[None]:
-    """Within, every layer of the net runs inside an annotation with its path: `layer:encoder.0.3`."""
+    """Annotate each layer of the network with its path, `layer:encoder.0.3`, within."""
     opened: list[record_function] = []
 
     def enter(name: str, _: nn.Module) -> None:
@@ -74,7 +74,7 @@ class Joins:
 
 
 def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
-    """The layers in the order in which they first run, then the skip connections, and last what else lies between.
+    """Return the layers in the order of their first run, then the skip connections, and last what lies between.
 
     Args:
         net: in eval mode.
@@ -109,7 +109,7 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
 
 
 def channels(leaf: nn.Module) -> dict[str, int]:
-    """LayerWork's channels of a convolution, transposed or not, or of a linear layer; nothing of any other."""
+    """Return `LayerWork`'s channels of a convolution or a linear layer; nothing of any other."""
     if isinstance(leaf, _ConvNd):
         return {"in_channels": leaf.in_channels, "out_channels": leaf.out_channels, "groups": leaf.groups}
     if isinstance(leaf, nn.Linear):
@@ -118,18 +118,18 @@ def channels(leaf: nn.Module) -> dict[str, int]:
 
 
 def level(name: str) -> str:
-    """The part of the net that a layer belongs to: "encoder.0.3" is in "encoder 0", "bottleneck.3" in "bottleneck"."""
+    """Return the part that a layer is in: "encoder 0" of "encoder.0.3", "bottleneck" of "bottleneck.3"."""
     first, *rest = name.split(".")
     return f"{first} {rest[0]}" if len(rest) > 1 and rest[0].isdigit() else first
 
 
 def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
-    """Each layer's time by the annotations around its kernels' launches; on a CPU around its operators."""
+    """Return the time of each layer by the annotations around its kernels' launches; on a CPU its operators'."""
     return summed(_owners(events), calls)
 
 
 def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls: int) -> list[LayerTime] | None:
-    """Each layer's time where kernels are replayed: the uncaptured call's, which launched them one by one, in order.
+    """Return the time of each layer of replayed kernels, by an uncaptured call that launched them in order.
 
     Args:
         events: of `calls` calls of the stage, which hide the layers.
@@ -150,7 +150,7 @@ def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls
 
 
 def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
-    """Every kernel with the layer that launched it; without kernels every outermost CPU operator."""
+    """Return every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
         return [(event, layers.around(event) or _nobodys(event)) for event in outermost(of(events, "cpu_op"))]
@@ -162,12 +162,12 @@ def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
 
 
 def _nobodys(event: TraceEvent) -> str:
-    """What the record calls work that no layer does."""
+    """Return what the record calls work that no layer does."""
     return SKIP if joins_images(event.name) else BETWEEN
 
 
 def outermost(events: list[TraceEvent]) -> list[TraceEvent]:
-    """Of events sorted by their beginnings those that lie in no other one of their thread."""
+    """Return the events, sorted by their beginnings, that lie in no other event of their thread."""
     reach: dict[int | str, float] = defaultdict(float)
     found = []
     for event in events:
@@ -178,7 +178,7 @@ def outermost(events: list[TraceEvent]) -> list[TraceEvent]:
 
 
 def summed(owned: list[tuple[TraceEvent, str]], calls: int) -> list[LayerTime]:
-    """The time of one call by owner, given the kernels, or operators, of `calls`."""
+    """Return the time of one call by owner, given the kernels or operators of `calls`."""
     seconds: dict[str, float] = defaultdict(float)
     count: dict[str, int] = defaultdict(int)
     for event, owner in owned:

@@ -26,7 +26,7 @@ MOVES: dict[tuple[int, ...], tuple[Order, Order]] = {  # permutations of an expo
 
 
 def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | None = None) -> list[LayoutChange]:
-    """The changes by a trace with the shapes and strides of the operators' inputs.
+    """Return the changes of layout in a trace with the shapes and strides of the operators' inputs.
 
     A copy counts if its source and its target are images, or volumes, whose channels lie differently; a kernel counts
     if its name says that it moves channels, as those do that cuDNN launches around a convolution.
@@ -55,12 +55,12 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
 
 
 def _place(layer: str | None, gap: str | None) -> Place:
-    """Where something is: in a layer, else in a gap, else nobody knows."""
+    """Return the place of something: in a layer, else in a gap, else unknown."""
     return (layer, "layer") if layer else (gap, "gap") if gap else (None, None)
 
 
 def _turned(event: TraceEvent) -> str | None:
-    """How a copy turns images or volumes, such as "NCHW → NHWC"; None where it leaves the channels as they lie."""
+    """Return how a copy turns images or volumes, such as "NCHW → NHWC"; None if it keeps their channels' place."""
     strides, shapes = event.input_strides, event.input_shapes
     if event.name not in COPIES or len(strides) < 2 or len(shapes) < 2:
         return None
@@ -73,7 +73,7 @@ def _move(source: Order, target: Order, axes: int) -> str:
 
 
 def order(shape: Sequence[int], strides: Sequence[int]) -> Order | None:
-    """Images' "NCHW" or "NHWC", which stand for NCDHW and NDHWC of volumes; None for what is neither, or both.
+    """Return "NCHW" or "NHWC" of images, also for NCDHW and NDHWC of volumes; None of what is neither, or both.
 
     What has one channel, or one pixel, is both.
     """
@@ -100,7 +100,7 @@ def _grouped(found: list[tuple[str, Place, float]], calls: int) -> list[LayoutCh
 
 
 def onnx_changes(path: Path) -> list[LayoutChange]:
-    """The Transpose nodes of a graph that move channels of images or volumes; what they cost, a graph can't say."""
+    """Return the Transpose nodes of a graph that move channels of images or volumes; a graph tells no cost."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph

@@ -33,10 +33,10 @@ class AllocatorStatistics(Protocol):
     """What an allocator counts, in bytes."""
 
     def allocated(self) -> int:
-        """What is allocated now."""
+        """Return what is allocated now."""
 
     def peak(self) -> int:
-        """The most since the last call of `reset`."""
+        """Return the most since the last call of `reset`."""
 
     def reset(self) -> None:
         """Forget the peak."""
@@ -65,7 +65,7 @@ class Watch:
     peak_layer: str | None = None
 
     def note(self, amount: int) -> None:
-        """One point of the timeline."""
+        """Add one point to the timeline."""
         self.seconds.append(time.perf_counter() - self.started)
         self.allocated.append(amount)
 
@@ -88,7 +88,7 @@ class Watch:
         self.statistics.reset()
 
     def alive(self) -> list[MemoryHolder]:
-        """The outputs that somebody still holds, the largest first; each block once, with all layers that wrote it."""
+        """Return the outputs that are still held, the largest first; each block once, with all layers that wrote it."""
         blocks: dict[int, MemoryHolder] = {}
         for name, amount, held in self.outputs:
             if (part := held()) is not None:
@@ -110,7 +110,7 @@ def memory_timeline(
     context_bytes: int | None,
     history: History = unrecorded,
 ) -> MemoryTimeline:
-    """The timeline of one call of a warm stage, or of the same net uncaptured, where the stage replays a graph.
+    """Return the timeline of one call of a warm stage, uncaptured if the stage replays a graph.
 
     The activations are those of the call that is watched, its own answer among them. Those of an uncaptured call lie in
     the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
@@ -147,7 +147,7 @@ def memory_timeline(
 def watched_call(
     runner: Runner, batch: Batch | Tensor, statistics: AllocatorStatistics, history: History
 ) -> tuple[Watch, list[Change] | None]:
-    """What was read before, during and after the call, and its changes where no layer could be watched.
+    """Return the readings of a call, and its changes if no layer can be watched.
 
     The inputs may be of any shape.
 
@@ -170,7 +170,7 @@ def watched_call(
 
 
 def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
-    """How a call was watched; `changes` are None where no history was kept."""
+    """Return how a call was watched; `changes` are None if no history was kept."""
     if runner.module is not None:
         return "layers"
     if changes is None:
@@ -179,7 +179,7 @@ def how_watched(runner: Runner, changes: list[Change] | None) -> Watched:
 
 
 def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]:
-    """Within, the allocator is read before and after every leaf of the net."""
+    """Read the allocator before and after every leaf of the network, within."""
 
     def after(name: str, _: nn.Module, __: tuple[object, ...], output: object) -> None:
         watch.read(name, output if isinstance(output, Tensor) else None)
@@ -188,7 +188,7 @@ def watched(net: nn.Module | None, watch: Watch) -> AbstractContextManager[None]
 
 
 def cuda_history(call: Callable[[], object]) -> list[Change]:
-    """What the call changes in the allocated bytes of the current GPU, from the history that torch's allocator keeps.
+    """Return what the call changes in the allocated bytes of the current GPU, by torch's own history.
 
     Raises:
         HistoryError: there were more changes than are kept.
@@ -207,7 +207,7 @@ def cuda_history(call: Callable[[], object]) -> list[Change]:
 
 
 def changes_in(entries: list[dict[str, Any]]) -> list[Change]:
-    """The changes of the allocated bytes among the entries of a history, in its order.
+    """Return the changes of the allocated bytes among the entries of a history, in its order.
 
     A block counts as given back as soon as that is asked for, as in the allocator's own statistics. When another stream
     lets go of it, and what the allocator itself asks of the driver, changes nothing there.
@@ -217,7 +217,7 @@ def changes_in(entries: list[dict[str, Any]]) -> list[Change]:
 
 
 def outline(changes: list[Change], held: int) -> tuple[list[float], list[int]]:
-    """Moments and amounts, before and after every change: drawn as the most up to each moment, they are its steps."""
+    """Return moments and amounts before and after every change, which draw its steps."""
     seconds, amounts = [0.0], [held]
     for moment, change in changes:
         seconds += [moment, moment]

@@ -92,7 +92,7 @@ class Seen:
 
 
 def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
-    """What a convolution or matrix product of an operand of any shape computes in.
+    """Return the precision in which a convolution or matrix product of an operand of any shape computes.
 
     On a GPU fp32 is TF32 where the process allows it.
     """
@@ -103,7 +103,7 @@ def precision_of(operator: Operator, operand: Tensor) -> Precision | None:
 
 
 def tf32_allowed(for_convolutions: bool) -> bool:
-    """Whether the process lets fp32 convolutions, or matrix products, round their inputs to TF32 just now."""
+    """Return whether the process lets fp32 convolutions, or matrix products, round their inputs to TF32 now."""
     backends: Any = torch.backends
     if not for_convolutions:
         return str(backends.cuda.matmul.fp32_precision) == "tf32"
@@ -111,7 +111,7 @@ def tf32_allowed(for_convolutions: bool) -> bool:
 
 
 def observed(run: Callable[[Input], object], module: nn.Module | None, batch: Input) -> Seen:
-    """What one call of a stage shows at torch's dispatcher; compiled code runs uncompiled for it.
+    """Observe one call of a stage at torch's dispatcher; compiled code runs uncompiled for it.
 
     Args:
         run: launches its kernels itself.
@@ -130,7 +130,7 @@ def observed(run: Callable[[Input], object], module: nn.Module | None, batch: In
 
 
 def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[Execution, str]:
-    """The stage's execution, declared or else observed, and what contradicts its declaration (empty where nothing).
+    """Return the stage's execution, declared or else observed, and what contradicts its declaration, or empty.
 
     Args:
         runner: the stage, warm.
@@ -162,13 +162,13 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
 
 
 def with_reason(found: Execution, reason: str) -> Execution:
-    """The execution, with the reason where something of it is unknown."""
+    """Return the execution, with the reason if something of it is unknown."""
     unknown = None in (found.precision, found.layout, found.provider, found.captured, found.fuses)
     return replace(found, unknown=reason if unknown else "")
 
 
 def contradiction(declared: Execution, seen: Seen, share: float) -> str:
-    """What was seen of most FLOPs beside the precision that was declared; empty where they agree.
+    """Return what most FLOPs ran in, if that contradicts the declared precision; else empty.
 
     Layers that are declared to differ may; a stage that shows little of its work is judged by no part of it.
     """
@@ -188,7 +188,7 @@ def contradiction(declared: Execution, seen: Seen, share: float) -> str:
 
 
 def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
-    """What contradicts a declared fp32 in the names of the GPU's kernels, as NVIDIA's libraries give them, or empty."""
+    """Return what the names of NVIDIA's kernels say against a declared fp32; empty if nothing."""
     kernels = of(events, "kernel")
     named = sum(event.duration_us for event in kernels if "tf32" in event.name.lower())
     total = sum(event.duration_us for event in kernels)
@@ -198,7 +198,7 @@ def named_tf32(declared: Execution, events: list[TraceEvent]) -> str:
 
 
 def replays_a_graph(events: list[TraceEvent]) -> bool | None:
-    """Whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
+    """Return whether a profile holds the driver's call that replays a CUDA graph; None without a profile."""
     return any(CAPTURES in event.name for event in of(events, *DRIVER)) if events else None
 
 
@@ -206,7 +206,7 @@ DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compile
 
 
 def gave_up() -> str:
-    """Why compiled calls run eagerly in this process, in one line; empty where they don't.
+    """Return why compiled calls run eagerly in this process, in one line; empty if they don't.
 
     Dynamo gives up for good where a frame has been compiled `recompile_limit` times, and where it could compile none
     (with `suppress_errors`).

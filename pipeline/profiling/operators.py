@@ -56,7 +56,7 @@ class Dispatched(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Whether torch is to bar Dynamo from the method below, for which it would import it: two seconds.
+        """Return False, or torch would import Dynamo, for two seconds, to bar it from the method below.
 
         Nothing is compiled within: what is compiled runs eagerly there (`autotune_counts.eagerly`).
         """
@@ -82,7 +82,7 @@ WRITES_NOTHING = {"empty", "empty_strided", "empty_like", "new_empty"}
 
 
 def counted(run: Callable[[Input], object], batch: Input) -> int:
-    """Bytes that every operator of one call reads and writes, summed; 0 where torch's dispatcher sees none.
+    """Return the bytes that all operators of one call read and write; 0 if torch's dispatcher sees none.
 
     A view moves nothing. What a cache keeps near is counted as if it came from memory, so this is what fusion can save,
     not what a counter in the hardware would show.
@@ -103,7 +103,7 @@ def counted(run: Callable[[Input], object], batch: Input) -> int:
 
 
 def moved(operator: Operator) -> int:
-    """Bytes that one operator reads and writes."""
+    """Return the bytes that one operator reads and writes."""
     read, written = operator.inputs, operator.outputs
     if operator.name in WRITES_NOTHING:
         return 0
@@ -120,7 +120,7 @@ def _all_views(written: list[Tensor], read: list[Tensor]) -> bool:
 
 
 def size(part: Tensor) -> int:
-    """Bytes that the elements of a tensor of any shape take."""
+    """Return the bytes of the elements of a tensor of any shape."""
     return int(part.numel()) * int(part.element_size())
 
 
@@ -136,7 +136,7 @@ class FlopCount:
 
 
 def flops(operator: Operator) -> int | None:
-    """Floating-point operations of a convolution or matrix product, 2 per multiply-add; None of any other operator."""
+    """Return the floating-point operations of a convolution or matrix product, 2 per multiply-add; else None."""
     formula = flop_registry.get(operator.function._overloadpacket)
     if formula is None:
         return None
@@ -144,7 +144,7 @@ def flops(operator: Operator) -> int | None:
 
 
 def net_flops(net: nn.Module, *image: Tensor) -> int:
-    """Those of the convolutions and matrix products of a net for one sample, its inputs of any shape.
+    """Return the FLOPs of the convolutions and matrix products for one sample, its inputs of any shape.
 
     As many as torch.utils.flop_counter counts.
     """

@@ -44,13 +44,13 @@ class Wrong(NamedTuple):
 
 
 def alike(one: nn.Module, other: nn.Module) -> bool:
-    """Whether two nets have the same modules under the same names."""
+    """Return whether two networks have the same modules under the same names."""
     types = [{name: type(part) for name, part in net.named_modules()} for net in (one, other)]
     return types[0] == types[1]
 
 
 def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
-    """The first module, and the smallest, at which half precision goes wrong; None where its error only grows slowly.
+    """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly.
 
     Args:
         exact: the net in fp32.
@@ -80,7 +80,7 @@ def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
 
 
 def first_wrong(expected: list[Output], got: list[Output], before: float) -> Wrong | None:
-    """The first of the outputs that overflows, or whose error jumps.
+    """Return the first of the outputs that overflows, or whose error jumps.
 
     Args:
         expected: in fp32, in the order of the calls.
@@ -101,7 +101,7 @@ def first_wrong(expected: list[Output], got: list[Output], before: float) -> Wro
 
 
 def outputs(side: Side, path: str) -> list[Output]:
-    """What each child of the module at `path` gave, call by call."""
+    """Return what each child of the module at `path` gave, call by call."""
     seen: list[Output] = []
 
     def keep(name: str, inputs: tuple[object, ...], answer: object) -> None:
@@ -123,7 +123,7 @@ def outputs(side: Side, path: str) -> list[Output]:
 
 
 def children(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a module may call, with their paths in the net; lists of modules are looked into."""
+    """Return the modules that a module may call, with their paths in the network; lists of modules are opened."""
     for name, part in module.named_children():
         below = f"{path}.{name}".lstrip(".")
         if isinstance(part, nn.ModuleList | nn.ModuleDict):

@@ -27,7 +27,7 @@ Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
 def record(
     run: Callable[[Given], object], batches: Sequence[Given], calls: int, folder: Path, shapes: bool = False
 ) -> tuple[list[TraceEvent], bytes]:
-    """The complete events of `calls` calls of a warm stage, and the Chrome trace that they are from.
+    """Record `calls` calls of a warm stage: their complete events, and the Chrome trace that holds them.
 
     Args:
         run: the stage.
@@ -52,7 +52,7 @@ def record(
 
 
 def recording(on_gpu: bool, shapes: bool) -> profile | cpu_profiler.profile:
-    """The profiler, which records what runs within; on a CPU without `torch.profiler` around it.
+    """Return the profiler that records what runs within; on a CPU without `torch.profiler` around it.
 
     That one imports Inductor to ask whether it captures CUDA graphs: two seconds for the same events.
     """
@@ -67,7 +67,7 @@ def keep(text: bytes, folder: Path) -> None:
 
 
 def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -> Profile:
-    """What the trace of `calls` calls says, by kernel or by operator; `shown` is the folder's path in the record."""
+    """Return what the trace of `calls` calls says, by kernel or operator; `shown` is the folder in the record."""
     rows = gpu_rows(events, calls) if on_gpu else cpu_rows(events, calls)
     work = of(events, *(GPU_WORK if on_gpu else {"cpu_op"}))
     wall = (max(event.end_us for event in work) - min(event.start_us for event in work)) / 1e6 if work else 0.0
@@ -82,12 +82,12 @@ def profile_of(events: list[TraceEvent], calls: int, on_gpu: bool, shown: str) -
 
 
 def gpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
-    """Every kernel, copy and fill on the GPU, longest first; `events` as a Chrome trace holds them (µs)."""
+    """Return every kernel, copy and fill on the GPU, longest first; `events` are those of a Chrome trace (µs)."""
     return _rows([(event.name, event.duration_us) for event in events if event.category in GPU_WORK], calls)
 
 
 def cpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
-    """Every CPU operator by the time spent in itself, without the operators that it calls."""
+    """Return every CPU operator by the time spent in itself, without the operators that it calls."""
     threads: dict[int | str, list[TraceEvent]] = defaultdict(list)
     for event in events:
         if event.category == "cpu_op":
@@ -97,7 +97,7 @@ def cpu_rows(events: list[TraceEvent], calls: int) -> list[KernelRow]:
 
 
 def _own_times(events: list[TraceEvent]) -> list[tuple[str, float]]:
-    """Each operator of one thread with its duration less that of its direct children, in µs."""
+    """Return each operator of one thread with its duration less that of its direct children, in µs."""
     own: list[tuple[str, float]] = []
     open_operators: list[tuple[float, int]] = []  # end, index into own
     for event in sorted(events, key=lambda event: (event.start_us, -event.duration_us)):
@@ -163,12 +163,12 @@ COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in PATT
 
 
 def classify(name: str) -> KernelClass:
-    """The class of the kernel or operator called `name`."""
+    """Return the class of the kernel or operator called `name`."""
     return next((kind for kind, pattern in COMPILED if pattern.search(name)), "other")
 
 
 def joins(name: str) -> bool:
-    """Whether a kernel, or a CPU operator, does a concatenation and nothing else."""
+    """Return whether a kernel, or a CPU operator, does a concatenation and nothing else."""
     return bool(JOINS.search(name))
 
 
@@ -177,7 +177,7 @@ WAITS = "Synchronize"
 
 
 def split(events: list[TraceEvent], calls: int) -> TimeSplit | None:
-    """The split of one call, the mean of `calls`; None without annotations of the calls.
+    """Return the split of one call, the mean of `calls`; None without annotations of the calls.
 
     What the host does is told apart by what its thread is inside of: a call of the driver that starts work, another
     operator of the framework, or neither, which is the interpreter with what the caller's own code does. All of it
@@ -214,7 +214,7 @@ LEAST_BUSY_SHARE = 0.02  # of a call; a net of tiny layers that waits for Python
 
 
 def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -> str:
-    """Why a stage did no work on the GPU, in one line; empty where it did, and where no profiler saw the driver.
+    """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver.
 
     Copies and fills don't count: whoever computes on the CPU makes them, too.
 

@@ -20,7 +20,7 @@ DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes 
 
 
 def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
-    """Who searched, with how many problems, nodes or candidates; what was not counted, or is none, is left out.
+    """Return who searched, with how many problems, nodes or candidates; uncounted and empty searches are left out.
 
     Args:
         runner: the stage, warm; its functions take a Batch.
@@ -40,13 +40,13 @@ def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
 
 
 def asked(runner: Runner, device: str) -> list[SearchAsked]:
-    """Whom a stage on "cuda" or "cpu" asks to search: those that it names, and cuDNN where that is switched on."""
+    """Return who a stage on "cuda" or "cpu" asks to search: those that it names, and cuDNN if switched on."""
     cudnn = device == "cuda" and torch.backends.cudnn.benchmark
     return [*[SearchAsked("cuDNN")] * cudnn, *runner.searches_asked]
 
 
 def timed_candidates(counters: Mapping[str, int]) -> int:
-    """Candidates that Inductor timed, of generated kernels as of templates; 0 where this torch doesn't count them.
+    """Return the candidates that Inductor timed, kernels and templates; 0 if this torch doesn't count them.
 
     Its benchmarker counts a call of each method; `benchmark` only hands on to one of those that are summed here.
     """
@@ -56,7 +56,7 @@ def timed_candidates(counters: Mapping[str, int]) -> int:
 
 
 def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
-    """Distinct convolutions of one call, for each of which cuDNN searches once and keeps the answer.
+    """Count the distinct convolutions of one call, for each of which cuDNN searches once.
 
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
     compiled anew.
@@ -77,12 +77,12 @@ def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
 
 
 def eagerly() -> AbstractContextManager[object]:
-    """Within, what torch.compile compiled runs as torch does without it; nothing is compiled anew."""
+    """Run what torch.compile compiled as torch does without it, within; nothing is compiled anew."""
     return torch.compiler.set_stance("force_eager") if DYNAMO in sys.modules else nullcontext()
 
 
 def problem(operator: Operator) -> tuple[object, ...]:
-    """What tells one convolution from another for cuDNN: shapes, order of the dimensions, type, and how it strides."""
+    """Return what tells one convolution from another for cuDNN: shapes, order of dimensions, type, strides."""
     given = operator.by_name
     image, weight = given.get("input", given.get("self")), given["weight"]
     assert image is not None

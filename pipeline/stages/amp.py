@@ -13,7 +13,7 @@ from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype,
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """The fp32 net under autocast.
+    """Run the fp32 network under autocast.
 
     Args:
         workload: gives the net.

@@ -91,24 +91,24 @@ def compiled(
 
 
 def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Order) -> str:
-    """What runs, in a line."""
+    """Return what runs, in a line."""
     how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
     return f"AOTInductor, {how} weights, {IN_WORDS[layout]}, run from its package"
 
 
 def casts_of(package: Path) -> str:
-    """What is said of a package's casts."""
+    """Return what is said of a package's casts."""
     return package.with_name(CASTS).read_text(encoding="utf-8")
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:
-    """How the package runs; on a GPU fp32 is TF32, as the stage allows it."""
+    """Return how the package runs; on a GPU fp32 is TF32, as the stage allows it."""
     tf32 = fp32 and device.type == "cuda"
     return Execution("tf32" if tf32 else short(precision), {}, "NHWC", "AOTInductor", captured=False, fuses=True)
 
 
 def compile_facts(cache: Path) -> CompileFacts:
-    """What was compiled in this process; `cache` is Inductor's folder."""
+    """Return what was compiled in this process; `cache` is Inductor's folder."""
     return CompileFacts(
         generated_kernels=int(torch._inductor.metrics.generated_kernel_count),
         cache_bytes=sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),

@@ -48,7 +48,7 @@ class StageError(Exception):
 
 
 def silent(_: str) -> None:
-    """The `progress` of a stage that nobody watches."""
+    """Ignore the `progress` of a stage that is not watched."""
 
 
 class CalibrationImages(NamedTuple):
@@ -67,7 +67,7 @@ class CalibrationImages(NamedTuple):
     left_out: tuple[int, ...] = ()
 
     def image_set(self, first: int, last: int) -> ImageSet:
-        """What the record keeps of the batches from `first` up to `last`."""
+        """Return what the record keeps of the batches from `first` up to `last`."""
         size = len(self.batches[0].first)
         return ImageSet(size * (last - first), list(dict.fromkeys(self.pictures[size * first : size * last])))
 
@@ -156,7 +156,7 @@ class Workload:
         return [Batch(tensors, names) for tensors in rows]
 
     def taken_in(self, layout: Order | None) -> "Workload":
-        """The workload for a stage of a finished run, which took the net in this layout; None where it chose none."""
+        """Return the workload for a stage of a finished run that took `layout`, or None if it chose none."""
         return self if layout is None else replace(self, layout_choice=LayoutChoice(layout))
 
     @property
@@ -170,7 +170,7 @@ class Workload:
         return words_for(len(self.shape) - 2)
 
     def calibration(self, images: int) -> CalibrationImages:
-        """So many images to choose scales on, in whole batches: others than those that the answer is checked on."""
+        """Return images for scales, in whole batches, other than those that the answer is checked on."""
         if self.spare is not None:
             return self.spare(images)
         count, rest = math.ceil(images / self.shape[0]), self.inputs[self.verified :]
@@ -183,12 +183,12 @@ class Workload:
 
 
 def never_compiles() -> int:
-    """The count of compilations of a stage that has no compiler."""
+    """Return the count of compilations of a stage that has no compiler."""
     return 0
 
 
 def no_traffic(*_: Tensor) -> None:
-    """The `traffic` of a runtime whose work torch's dispatcher doesn't see, for a batch of any shape: nobody knows."""
+    """Return None as the `traffic` of a runtime whose work torch's dispatcher doesn't see."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """The net in fp32 (on a GPU with TF32, as the rung before), channels_last.
+    """Run the network in fp32, channels_last; on a GPU with TF32, as the rung before.
 
     Raises:
         StageError: the net doesn't take it.

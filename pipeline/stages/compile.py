@@ -64,7 +64,7 @@ def _asked(mode: Mode, freezing: bool, fullgraph: bool) -> str:
 
 
 def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
-    """How the compiled net runs; Inductor captures graphs on a GPU, in two of its modes."""
+    """Return how the compiled network runs; Inductor captures graphs on a GPU, in two of its modes."""
     return Execution(
         short(net.dtype),
         layout=net.layout,
@@ -78,7 +78,7 @@ def execution(net: Half, mode: Mode, device: torch.device) -> Execution:
 def compile_net(
     model: nn.Module, inputs: Iterable[Tensor], mode: Mode, dynamic: bool | None, fullgraph: bool, freezing: bool
 ) -> Callable[..., Tensor]:
-    """The compiled net, after the call on its inputs, of any shape, that compiled it."""
+    """Compile the network by a call on its inputs, of any shape."""
     torch.backends.cudnn.benchmark = True
     torch._inductor.config.freezing = freezing
     count_bytes()
@@ -90,7 +90,7 @@ def compile_net(
 
 
 def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """One call on the net's inputs, of any shape.
+    """Call the compiled network on inputs of any shape.
 
     It tells CUDA graph trees that the last answer may be overwritten.
     """
@@ -100,13 +100,13 @@ def run_compiled(compiled: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
 
 
 def recompile_reasons() -> list[str]:
-    """Why Dynamo compiled a frame again, for each time that it did."""
+    """Return why Dynamo compiled a frame again, for each time that it did."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
     return [without_places(str(entry.recompile_reason)) for entry in metrics if entry.recompile_reason]
 
 
 def compile_facts(cache: Path) -> CompileFacts:
-    """What was compiled in this process so far; `cache` is Inductor's folder."""
+    """Return what was compiled in this process so far; `cache` is Inductor's folder."""
     breaks = torch._dynamo.utils.counters["graph_break"]
     return CompileFacts(
         graphs=compilations(),
@@ -118,7 +118,7 @@ def compile_facts(cache: Path) -> CompileFacts:
 
 
 def traffic(*_: Tensor) -> Traffic:
-    """Bytes by Inductor's own count, of the graphs compiled since the build began, for a batch of any shape.
+    """Return bytes by Inductor's own count, of the graphs compiled since the build began, for any batch.
 
     One call runs each of the graphs once.
     """

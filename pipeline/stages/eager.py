@@ -8,7 +8,7 @@ from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """The net as it is."""
+    """Run the network unchanged."""
     allow_tf32(False)
     torch.backends.cudnn.benchmark = False
     execution = eager_execution("fp32", "NCHW")

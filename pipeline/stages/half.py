@@ -18,7 +18,7 @@ def build(
     cudnn_benchmark: bool = True,
     keep_fp32: KeepFp32 = "auto",
 ) -> Runner:
-    """The net in half precision, eager.
+    """Run the network in half precision, eagerly.
 
     Args:
         workload: gives the net.

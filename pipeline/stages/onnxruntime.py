@@ -57,7 +57,7 @@ def build(
 
 
 def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[SearchCount, ...]:
-    """Convolutions for which ONNX Runtime asks cuDNN, node by node; empty where it doesn't.
+    """Count the convolutions for which ONNX Runtime asks cuDNN, node by node; empty if it doesn't.
 
     Args:
         nodes: of `assignments`.
@@ -71,7 +71,7 @@ def nodes_searched(nodes: dict[str, dict[str, int]], algo_search: str) -> tuple[
 
 
 def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) -> Execution:
-    """How the session runs the net; its graph optimisations fuse convolutions with what follows them."""
+    """Return how the session runs the network; its graph optimisations fuse convolutions with what follows."""
     on_gpu = wanted == "cuda"
     tf32 = on_gpu and switches["use_tf32"] and precision == torch.float32
     return Execution(
@@ -84,18 +84,18 @@ def execution(wanted: str, precision: torch.dtype, switches: dict[str, bool]) ->
 
 
 def own_stream(provider: str) -> torch.cuda.Stream | None:
-    """The stream that a session on a GPU works on; None on a CPU."""
+    """Return the stream that a session on a GPU works on; None on a CPU."""
     return torch.cuda.Stream() if provider == "cuda" else None
 
 
 def cuda_switches(nhwc: bool, tf32: bool, cuda_graph: bool, fuse_conv_bias: bool) -> dict[str, bool]:
-    """The CUDA provider's options that are on or off, by its own names."""
+    """Return the CUDA provider's options that are on or off, by its own names."""
     fuses = fuse_conv_bias and nhwc  # cuDNN has no engine that does both in NCHW (onnxruntime 1.31, fp16)
     return {"prefer_nhwc": nhwc, "use_tf32": tf32, "enable_cuda_graph": cuda_graph, "fuse_conv_bias": fuses}
 
 
 def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
-    """The provider, and how that of CUDA runs the net, in words."""
+    """Return the provider, and how CUDA's runs the network, in words."""
     if wanted != "cuda":
         return [PROVIDERS[wanted]]
     fuses, graph = switches["fuse_conv_bias"], switches["enable_cuda_graph"]
@@ -104,7 +104,7 @@ def ways(wanted: str, switches: dict[str, bool]) -> list[str]:
 
 
 def chosen_provider(asked: str, device: torch.device) -> str:
-    """The provider's short name; "auto" goes with the device.
+    """Return the provider's short name; "auto" goes with the device.
 
     Raises:
         StageError: asked for the GPU on a run without one.
@@ -117,14 +117,14 @@ def chosen_provider(asked: str, device: torch.device) -> str:
 
 
 def chosen_dtype(asked: str, device: torch.device) -> torch.dtype:
-    """fp32 or fp16, as ONNX Runtime's CUDA convolutions have no bf16; "auto" is fp16 on a GPU."""
+    """Return fp32 or fp16, as ONNX Runtime's CUDA convolutions have no bf16; "auto" is fp16 on a GPU."""
     if asked == "fp32" or (asked == "auto" and device.type == "cpu"):
         return torch.float32
     return half_dtype("fp16", device)
 
 
 def cuda_options(algo_search: str, stream: torch.cuda.Stream, **switches: bool) -> dict[str, str]:
-    """The CUDA provider's options; its work goes to a stream of torch's, so that torch can order what is around it.
+    """Return the CUDA provider's options; it works on a stream of torch's, which torch can order.
 
     The default stream won't do: its handle is 0, which the provider takes for none, and no graph is captured there.
     """

@@ -69,7 +69,7 @@ def build(
 def by_onnxruntime(
     workload: Workload, path: Path, dtype: Precision, logits: torch.dtype, and_casts: str = ""
 ) -> Runner:
-    """The model by ONNX Runtime's provider, captured; its logits come in `logits`."""
+    """Run the model by ONNX Runtime's provider, captured; its logits are in the type `logits`."""
     workload.progress("building the engine")
     stream, found = torch.cuda.Stream(), engines(workload.caches)
     session = open_session(path, "tensorrt", options(workload.caches, dtype, stream.cuda_stream))
@@ -105,7 +105,7 @@ def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
 
 
 def options(caches: Path, dtype: str, stream: int) -> dict[str, str]:
-    """The provider's options: precisions, caches in the stage's folder, and torch's stream."""
+    """Return the provider's options: precisions, caches in the stage's folder, and torch's stream."""
     folder = str(caches / "tensorrt")
     switches = {
         "trt_fp16_enable": True,
@@ -123,12 +123,12 @@ def options(caches: Path, dtype: str, stream: int) -> dict[str, str]:
 
 
 def engines(caches: Path) -> list[Path]:
-    """The engines that an earlier build left."""
+    """Return the engines that an earlier build left."""
     return sorted((caches / "tensorrt").glob("*.engine"))
 
 
 def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Path:
-    """The model with quantize-dequantize pairs.
+    """Write the model with quantize-dequantize pairs.
 
     Raises:
         StageError: a layer to be kept isn't there.
@@ -140,12 +140,12 @@ def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Pa
 
 
 def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
-    """How the engine runs the net; TensorRT chooses layouts itself and fuses."""
+    """Return how the engine runs the network; TensorRT chooses layouts itself and fuses."""
     return Execution(dtype, {}, None, provider, captured=captured, fuses=True)
 
 
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
-    """The half net by torch-tensorrt, its engines cached in the stage's folder.
+    """Compile the half network by torch-tensorrt, its engines cached in the stage's folder.
 
     Raises:
         Skip: it isn't installed.

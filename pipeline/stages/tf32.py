@@ -9,7 +9,7 @@ from pipeline.stages.common.precision import eager_execution
 
 
 def build(workload: Workload) -> Runner:
-    """The net as it is, with the process's TF32 switches on.
+    """Run the network unchanged, with the process's TF32 switches on.
 
     Raises:
         Skip: the GPU is older than Ampere, which brought TF32.

@@ -64,5 +64,5 @@ class Named(Protocol):
 
 
 def names_of(executors: Iterable[Named]) -> list[str]:
-    """The executors that Thunder asks, in their order."""
+    """Return the executors that Thunder asks, in their order."""
     return [str(found.name) for found in executors]

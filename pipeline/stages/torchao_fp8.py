@@ -78,7 +78,7 @@ def described(
     details: dict[str, object],
     and_casts: str = "",
 ) -> Runner:
-    """The stage, of whose convolutions these are in fp8."""
+    """Return the stage, of whose convolutions `in_bits` are in fp8."""
     layout = work.layout_choice.layout
     others: dict[str, Precision] = {name: "bf16" for name in convolutions(work.model) if name not in in_bits}
     return Runner(
@@ -108,12 +108,12 @@ def check_kernels(capability: tuple[int, int], has_kernels: bool) -> None:
 
 
 def suitable(net: nn.Module) -> list[str]:
-    """The module paths of the convolutions that torchao has fp8 kernels for."""
+    """Return the module paths of the convolutions that torchao has fp8 kernels for."""
     return [name for name, part in net.named_modules() if type(part) is nn.Conv2d and suits(part)]
 
 
 def suits(layer: nn.Conv2d) -> bool:
-    """Whether torchao takes a convolution in fp8, by its form."""
+    """Return whether torchao takes a convolution in fp8, by its form."""
     plain = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return plain and layer.in_channels % CHANNELS == 0 == layer.out_channels % CHANNELS
 
@@ -127,13 +127,13 @@ class BiasAfter(nn.Module):
         self.conv.bias = None
 
     def forward(self, image: Tensor) -> Tensor:
-        """As the convolution's, of [batch, in, height, width]."""
+        """Convolve [batch, in, height, width] and add the bias."""
         moved: Tensor = self.conv(image)
         return moved if self.bias is None else moved + self.bias[:, None, None]
 
 
 def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]) -> Half:
-    """A copy of a net in bf16 with the eligible layers in fp8, but for those that are kept.
+    """Copy a network in bf16 with the eligible layers in fp8, except those in `kept`.
 
     Raises:
         StageError: torchao refuses one, or leaves it as it was, which it does without a word.
@@ -157,12 +157,12 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
 
 
 def is_quantized(layer: nn.Module) -> bool:
-    """Whether torchao has quantized a layer, which it comes by once for each of its names."""
+    """Return whether torchao has quantized a layer, which it meets once under each of its names."""
     return hasattr(layer.weight, "qdata")
 
 
 def compiled(net: nn.Module, batch: Tensor) -> Callable[[Tensor], Tensor]:
-    """The compiled net after its first call, on a batch [batch, channels, height, width]."""
+    """Compile the network by a call on a batch [batch, channels, height, width]."""
     run: Callable[[Tensor], Tensor] = torch.compile(net)
     with torch.inference_mode():
         run(batch)

@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
 
 
 def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
-    """The frozen program, loaded from the file that was saved.
+    """Freeze the program, save it, and run it from its file.
 
     Args:
         workload: gives the net and the folder for the file.
@@ -85,7 +85,7 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
 
 
 def optimised(path: Path, workload: Workload) -> Loaded:
-    """The frozen program of a file, optimised for inference; as the file has it where it then fails.
+    """Optimise the frozen program of a file for inference; return it unoptimised if it then fails.
 
     Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read. What
     oneDNN has not shows when it is called alone, such as GELU by tanh or a pool with a divisor of its own (torch 2.12).
@@ -116,7 +116,7 @@ class OfOneInput(nn.Module):
         self.net, self.dtype, self.nhwc = half.net, half.dtype, half.layout == "NHWC"
 
     def forward(self, batch: Tensor) -> Tensor:
-        """As `Half`'s: logits [batch, classes, height, width]."""
+        """Return logits [batch, classes, height, width], as `Half` does."""
         if self.nhwc and batch.dim() == 4:
             logits: Tensor = self.net(batch.to(dtype=self.dtype, memory_format=torch.channels_last))
             return logits
@@ -124,13 +124,13 @@ class OfOneInput(nn.Module):
 
 
 def traced(net: nn.Module, *inputs: Tensor) -> torch.jit.ScriptModule:
-    """A program of what the net does with these inputs, each [batch, ...]."""
+    """Trace what the network does with these inputs, each [batch, ...]."""
     with torch.inference_mode(), DataDetached():
         return torch.jit.trace(net, inputs, check_trace=False)  # type: ignore[no-any-return]
 
 
 def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.ScriptModule:
-    """The net as a TorchScript program.
+    """Trace or script the network.
 
     Raises:
         StageError: a trace of it would hold for one batch alone, or its source is beyond a script.
@@ -156,7 +156,7 @@ def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.Scrip
 
 @contextmanager
 def deprecations_filtered() -> Iterator[None]:
-    """Only torch.jit's own word that it is deprecated, and only within."""
+    """Ignore torch.jit's own warnings that it is deprecated, within."""
     with warnings.catch_warnings():
         for category in (FutureWarning, DeprecationWarning):
             warnings.filterwarnings("ignore", message=r".*torch\.jit.*", category=category)
@@ -179,7 +179,7 @@ class Reads(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """As `pipeline.profiling.operators.Dispatched`'s: nothing is compiled within."""
+        """Return False, as `pipeline.profiling.operators.Dispatched` does: nothing is compiled within."""
         return False
 
     def __torch_dispatch__(
@@ -215,7 +215,7 @@ class WholeReads(FunctionMode):
 
 
 def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
-    """Where a net reads numbers that differ from batch to batch, such as "Net.forward, nets.py:60"; else empty.
+    """Return where a network reads numbers that differ between batches, such as "Net.forward, nets.py:60"; else empty.
 
     Args:
         model: is called with the first batch; if it reads anything of that one, with the others, and with the first
@@ -235,7 +235,7 @@ def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
 
 
 def _brighter(part: Tensor) -> Tensor:
-    """An input of any shape; whole numbers, as they may be indices, stay."""
+    """Return an input of any shape, brighter; whole numbers, as they may be indices, stay."""
     return part * BRIGHTER if part.is_floating_point() else part
 
 
@@ -248,7 +248,7 @@ def _reads(model: nn.Module, batch: Batch) -> Reads:
 
 
 def _place() -> str:
-    """The innermost call of a module's method that isn't torch's own."""
+    """Return the innermost call of a module's method that isn't torch's own."""
     step, torchs = sys._getframe(2), str(Path(torch.__file__).parent)
     while step.f_back is not None:
         owner, code = step.f_locals.get("self"), step.f_code

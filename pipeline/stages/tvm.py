@@ -60,7 +60,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
 
 
 def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: object, trials: int) -> object:
-    """The net as scheduled programs, for batches of this shape alone."""
+    """Lower the network to scheduled programs, for batches of this shape alone."""
     model = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     with torch.inference_mode(False), torch.no_grad():
         program = exported_program(model, (workload.batches[0],))
@@ -78,7 +78,7 @@ def lowered(tvm: ModuleType, relax: ModuleType, workload: Workload, target: obje
 
 
 def scheduled(tvm: ModuleType, module: Any) -> object:
-    """Each loop nest over its rows in parallel, sums outside the pixels of a row, and of these `LANES` at a time.
+    """Schedule each loop nest: rows in parallel, sums outside the pixels of a row, `LANES` pixels at a time.
 
     Left as TVM lowers them, the loops run on one core, pixel by pixel.
     """
@@ -108,7 +108,7 @@ def _schedule(schedule: Any, block: object, spatial: list[object], sums: list[ob
 
 
 def called(tvm: ModuleType, main: Callable[[object], object]) -> Callable[[Tensor], Tensor]:
-    """A call of the compiled net on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
+    """Return a call on torch's memory: from [batch, channels, height, width] to [batch, classes, H, W]."""
 
     def run(batch: Tensor) -> Tensor:
         return from_dlpack(main(tvm.runtime.from_dlpack(batch)))

@@ -23,7 +23,7 @@ class Jitted(Protocol):
     """A function of the weights and a batch that JAX compiles for each shape that it is called with."""
 
     def __call__(self, weights: object, batch: object, /) -> object:
-        """The answer, in JAX's own array."""
+        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
 
     def _cache_size(self) -> int: ...
 
@@ -69,7 +69,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
 
 
 def prepare_process(device: torch.device, environment: MutableMapping[str, str]) -> None:
-    """What JAX reads when it is first imported: its platform, that it leaves memory to torch, and how many threads."""
+    """Set what JAX reads when it is imported: platform, memory left to torch, and threads."""
     environment["JAX_PLATFORMS"] = PLATFORMS[device.type]
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     environment["NPROC"] = str(torch.get_num_threads())  # of XLA's pool on a CPU, which else takes every core
@@ -92,12 +92,12 @@ def check_answer(logits: Tensor, workload: Workload) -> None:
 
 
 def to_jax(jax: ModuleType, tensor: Tensor) -> object:
-    """The same memory as an array of JAX of the same shape, whose stream waits for torch's."""
+    """Return the same memory as an array of JAX, whose stream waits for torch's."""
     return jax.dlpack.from_dlpack(tensor.detach().contiguous())
 
 
 def functional(jax: ModuleType, torchax: ModuleType, model: nn.Module, precision: str) -> Jitted:
-    """The net as a compiled function of its weights and a batch [batch, channels, height, width], arrays of JAX."""
+    """Compile the network as a function of weights and a batch [batch, channels, height, width] of JAX."""
     environment = torchax.default_env()
 
     def net(weights: object, batch: object) -> object:
@@ -122,10 +122,10 @@ class Compiled:
         self.jax, self.net, self.weights = jax, net, weights
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width] in fp32."""
+        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
         logits = self.net(self.weights, to_jax(self.jax, batch))
         return from_dlpack(logits)
 
     def compilations(self) -> int:
-        """Shapes that it was compiled for."""
+        """Return the number of shapes that it was compiled for."""
         return self.net._cache_size()

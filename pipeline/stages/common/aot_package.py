@@ -100,7 +100,7 @@ def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:
 
 
 def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
-    """The signal that ended a process, and where Python was; without one, the last line that it wrote, or its code."""
+    """Return the signal that ended a process and where Python was; else its last line, or its exit code."""
     if done.returncode >= 0:
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     where = re.search(r'Current thread .*\n  File "[^"]*?([^/"]+)", line (\d+) in (\S+)', done.stderr)
@@ -126,7 +126,7 @@ class PackageCompiler(NamedTuple):
 
 
 def shares_library(compiler: str) -> bool | None:
-    """Whether a library that this compiler makes leaves the C++ library shared; None where it makes none."""
+    """Return whether a library by this compiler leaves the C++ library shared; None if it makes none."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "probe.cpp"), Path(folder, "probe.so")
         source.write_text(PROBE, encoding="utf-8")
@@ -140,7 +140,7 @@ def shares_library(compiler: str) -> bool | None:
 
 @functools.cache
 def package_compiler() -> PackageCompiler:
-    """Inductor's own choice, or the first compiler of the path that leaves the C++ library shared.
+    """Return Inductor's own choice, or the first compiler of the path that leaves the C++ library shared.
 
     Raises:
         RuntimeError: every compiler that is found links it statically.

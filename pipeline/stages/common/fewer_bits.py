@@ -36,13 +36,13 @@ class Judges:
     calibration: Calibration
 
     def used(self, run: Run) -> float:
-        """How much of the budget a net takes; 1 is all of it."""
+        """Return the share of the budget that a network takes; 1 is all of it."""
         with torch.inference_mode():
             return self.budget.used(run, self.for_choice, self.exact)
 
 
 def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
-    """So many images for the scales, or a few more, and some for the choice of layers behind them.
+    """Return `for_scales` images, or a few more, and some for the choice of layers behind them.
 
     Raises:
         ValueError: fewer than none are asked for.
@@ -53,7 +53,7 @@ def images_given(workload: Workload, for_scales: int) -> CalibrationImages:
 
 
 def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: list[str] | None = None) -> Calibration:
-    """What the record keeps: the images of the scales, the first batches, those of the choice, and the layers kept."""
+    """Return what the record keeps: the images of the scales (the first), those of the choice, and kept layers."""
     count = len(given.batches)
     alone = for_scales < count
     choice, end = (given.image_set(for_scales if alone else 0, count), kept) if chose else (None, None)
@@ -62,7 +62,7 @@ def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: li
 
 
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
-    """The images of a workload for so many of calibration, none of which is an evaluation image, if there are enough.
+    """Return the images that a choice is made on, none of them an evaluation image if there are enough.
 
     The net has one input. A stage that scales each batch by itself asks for none; all images are then for the choice.
     """
@@ -84,7 +84,7 @@ def layers_to_keep(
     option: str = "keep_fp32",
     bits: Precision = "int8",
 ) -> tuple[list[str], dict[str, float]]:
-    """The layers that stay as they are, and each one's sensitivity where it was measured: what it saves of the budget.
+    """Return the layers that keep their precision, and what each saves of the budget, where it was measured.
 
     Args:
         asked: "auto", which measures every layer's, "none", or names.
@@ -112,13 +112,13 @@ def layers_to_keep(
 
 
 def sensitivities(names: list[str], cost: Callable[[list[str]], float]) -> dict[str, float]:
-    """What each layer would save of the budget, were it the only one that stays."""
+    """Return what each layer would save of the budget if it alone kept its precision."""
     used = cost([])
     return {name: used - cost([name]) for name in names}
 
 
 def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
-    """What a net with so few bits is off fp32 on the images of the choice, for the record.
+    """Return how far a network with fewer bits is from fp32 on the images of the choice.
 
     Raises:
         StageError: more than the budget, in the share of pixels that change class, in the logits, or in the Dice of one
@@ -138,7 +138,7 @@ def passed(run: Run, by: Judges, bits: Precision = "int8") -> dict[str, float]:
 
 
 def convolutions(net: nn.Module) -> list[str]:
-    """The module paths of the convolutions, transposed ones included, in the order of the net's modules."""
+    """Return the module paths of the convolutions, transposed ones included, in the order of the modules."""
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
     return [name for name, part in net.named_modules() if isinstance(part, kinds)]
 
@@ -149,6 +149,6 @@ def layer_details(
     off: Mapping[str, float],
     quantized: Collection[str] | None = None,
 ) -> dict[str, object]:
-    """For the record: which layers stay, their sensitivity, how far the net is from fp32, and how many are int8."""
+    """Return for the record which layers stay, their sensitivity, the distance from fp32, and the count in int8."""
     counted = {} if quantized is None else {"int8_layers": len(quantized)}
     return {**counted, "kept": list(kept), "sensitivity": dict(gains), "off_fp32": dict(off)}

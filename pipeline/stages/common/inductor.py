@@ -19,13 +19,13 @@ CACHE = "inductor"  # the folder of the stage's caches that is Inductor's
 
 
 def programs(cache: Path) -> list[Path]:
-    """The programs that define and call the kernels."""
+    """Return the programs that define and call the kernels."""
     files = (path for path in cache.rglob("*.py") if path.is_file())
     return sorted(path for path in files if b"async_compile" in path.read_bytes())
 
 
 def graphs(cache: Path) -> list[Path]:
-    """The graphs as text."""
+    """Return the graphs as text."""
     return sorted(cache.glob("graph_*.txt"))
 
 
@@ -38,7 +38,7 @@ def check_possible(device: torch.device) -> None:
 
 
 def own_cache(caches: Path, cold: bool = True) -> Path:
-    """Inductor's and Triton's caches, in the stage's own folder; empty for a cold build."""
+    """Put Inductor's and Triton's caches into the stage's own folder; empty for a cold build."""
     import torch._inductor.metrics
 
     cache = (caches / CACHE).resolve()
@@ -94,7 +94,7 @@ def keep_graphs() -> None:
             (cache / f"graph_{len(graphs(cache))}.txt").write_text(text, encoding="utf-8")
 
         def uuid(self) -> str:
-            """What Inductor's cache knows this pass by: it changes nothing."""
+            """Return the name of this pass in Inductor's cache: it changes nothing."""
             return "graphs as text"
 
     torch._inductor.config.post_grad_custom_post_pass = AsText()
@@ -112,7 +112,7 @@ def generated(cache: Path, folder: Path) -> list[Path]:
 
 
 def nameless(text: str, cache: Path) -> str:
-    """The text with paths relative to the cache, the interpreter and the working folder, if that is still there."""
+    """Return the text with paths relative to the cache, the interpreter and the working folder."""
     places = [(cache, CACHE), (Path(sys.prefix), "python")]
     with suppress(OSError):
         places.append((Path.cwd(), "."))

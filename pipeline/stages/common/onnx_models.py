@@ -46,7 +46,7 @@ class BiasApart(nn.ConvTranspose2d):
         self.transposed, self.weight, self.bias = True, layer.weight, layer.bias
 
     def forward(self, image: Tensor, output_size: list[int] | None = None) -> Tensor:
-        """As the convolution's, of [batch, in, height, width]; where a size is asked for, the convolution's own."""
+        """Convolve [batch, in, height, width], and add the bias; with an output size as the convolution itself."""
         if output_size is not None or self.bias is None:
             return super().forward(image, output_size)
         how: Any = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
@@ -132,7 +132,7 @@ def _opset_of(path: Path) -> int:
 
 
 def layers_of(path: Path, *operators: str) -> dict[str, str]:
-    """Of an exported model, the module path of each node of these operators to the node's name.
+    """Return the module path of each node of these operators, with the node's name.
 
     torch's exporter writes the scopes of a node as "['', 'net', 'net.head', 'conv2d']"; the last but one is the module.
     """
@@ -174,7 +174,7 @@ class Quantizer:
         self.layers = layers_of(self.exported, *operators)
 
     def quantized(self, kept: list[str]) -> Path:
-        """The model with these layers in fp32, written to model.onnx."""
+        """Write the model with these layers in fp32 to model.onnx."""
         from onnxruntime import quantization
 
         path, root = self.folder / "model.onnx", logging.getLogger()
@@ -195,7 +195,7 @@ class Quantizer:
 
 
 def types(of: Any, kind: Kind) -> dict[str, object]:
-    """The quantizer's arguments for a kind; `of` is ONNX Runtime's QuantType."""
+    """Return the quantizer's arguments for a kind; `of` is ONNX Runtime's QuantType."""
     if kind == "fp8":
         return {"activation_type": of.QFLOAT8E4M3FN, "weight_type": of.QFLOAT8E4M3FN}
     if kind == "int8":
@@ -211,7 +211,7 @@ class Images:
         self.left = iter(batches)
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        """The next batch by the input's name; None after the last."""
+        """Return the next batch by the input's name; None after the last."""
         batch = next(self.left, None)
         return None if batch is None else {IMAGE: batch.cpu().numpy()}
 
@@ -228,7 +228,7 @@ class Images:
 def open_session(
     path: Path, wanted: str, options: dict[str, str], optimised: Path | None = None
 ) -> ort.InferenceSession:
-    """A session on the provider that is wanted.
+    """Open a session on one provider, or none at all.
 
     Args:
         path: of the model.
@@ -268,7 +268,7 @@ def torchs_own(error: Exception) -> Exception:
 
 
 def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
-    """For each provider, how many nodes of each operator it runs."""
+    """Count the nodes of each operator that each provider runs."""
     nodes: dict[str, Counter[str]] = {}
     for subgraph in session.get_provider_graph_assignment_info():
         for node in subgraph.get_nodes():
@@ -279,7 +279,7 @@ def assignments(session: ort.InferenceSession) -> dict[str, dict[str, int]]:
 def bound(
     session: ort.InferenceSession, batch: Tensor | Batch, precision: torch.dtype
 ) -> tuple[Batch, Tensor, Callable[[], None]]:
-    """Fixed buffers for inputs and output, as a CUDA graph demands, and the call that goes from these to that.
+    """Bind fixed buffers for inputs and output, as a CUDA graph demands; return them and the call.
 
     Output [batch, classes, height, width], in `precision`. An input that the exporter found without use isn't bound.
     """
@@ -316,7 +316,7 @@ def fill(fixed: Batch, forms: list[Form], inputs: Sequence[Tensor]) -> None:
 
 
 def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callable[..., Tensor]:
-    """A call on the CPU: from the net's inputs to logits [batch, classes, height, width]; it raises as `fill`."""
+    """Return a call on the CPU: from inputs to logits [batch, classes, height, width]; it raises as `fill`."""
     forms = [form_of(part) for part in fixed]
 
     def run(*inputs: Tensor) -> Tensor:
@@ -330,7 +330,7 @@ def in_place(fixed: Batch, logits: Tensor, replay: Callable[[], None]) -> Callab
 def on_stream(
     fixed: Batch, logits: Tensor, replay: Callable[[], None], stream: torch.cuda.Stream
 ) -> Callable[..., Tensor]:
-    """A call on the session's stream, which waits for the caller's and is waited for by it.
+    """Return a call on the session's stream, ordered with the caller's stream.
 
     From the net's inputs to logits [batch, classes, height, width]; it raises as `fill`.
     """

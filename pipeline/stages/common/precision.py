@@ -16,7 +16,7 @@ Dtype = Literal["auto", "fp16", "bf16"]
 
 
 def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], bool] = host.computes_bf16) -> torch.dtype:
-    """The half precision that was asked for; "auto" is fp16 on a GPU, on a CPU bf16 where it has units for it.
+    """Return the half precision that was asked for; "auto" is fp16 on a GPU, bf16 on a CPU with units for it.
 
     Otherwise it is fp32 there: emulated, bf16 takes several times as long.
     """
@@ -28,12 +28,12 @@ def half_dtype(asked: str, device: torch.device, computes_bf16: Callable[[], boo
 
 
 def why_fp32(half: torch.dtype) -> dict[str, str]:
-    """For the record of a stage that takes `half_dtype`: why it is fp32; nothing where it isn't."""
+    """Return for the record why `half_dtype` gave fp32; nothing if it didn't."""
     return {"dtype": f"fp32, as {host.why_no_bf16()}; stage.dtype=bf16 emulates it"} if half == FULL else {}
 
 
 def eager_execution(precision: Precision, layout: Layout, captured: bool = False) -> Execution:
-    """How a net runs that torch calls operator by operator."""
+    """Return how a network runs that torch calls operator by operator."""
     return Execution(precision, layout=layout, provider="PyTorch eager", captured=captured, fuses=False)
 
 
