@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.export.export_command import main
+from pipeline.export.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

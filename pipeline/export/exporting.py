@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.export import bundle_files
+from pipeline.export import files
 from pipeline.export.artefacts import AXES, Made, check_dynamic, make
-from pipeline.export.bundle_contract import Contract, Dynamic, TensorRule, measured_of
+from pipeline.export.bundle import BundleFails, Said, ask
 from pipeline.export.carried.golden_check import FURTHER
-from pipeline.export.export_request import Asked, ExportError
-from pipeline.export.fresh_process import BundleFails, Said, ask
+from pipeline.export.command import Say
+from pipeline.export.contract import Contract, Dynamic, TensorRule, measured_of
 from pipeline.export.judged_answers import golden_limits, judged
-from pipeline.export.moved_ends import classes
-from pipeline.export.recorded_stage import RecordedStage, check_weights, opened
-from pipeline.export.steps import Say
+from pipeline.export.recorded_stage import RecordedStage, check_weights, classes, opened
+from pipeline.export.request import Asked, ExportError
 from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
@@ -93,10 +92,10 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     step(f"writing the bundle's net, as {recorded.kind}")
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
-    bundle_files.write_loader(made.kind, folder)
-    bundle_files.write_requirements(made.kind, folder)
-    bundle_files.write_golden(golden, recorded.images, folder)
-    bundle_files.write_contract(contract, folder)
+    files.write_loader(made.kind, folder)
+    files.write_requirements(made.kind, folder)
+    files.write_golden(golden, recorded.images, folder)
+    files.write_contract(contract, folder)
     step("asking the bundle for an answer, in a process without this program")
     answer = ask(folder, "--answer", str(folder.parent / ANSWER))
     if answer["shape"] != contract.output.shape:
@@ -110,14 +109,14 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
             torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.config.task
         ),
     )
-    bundle_files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
-    bundle_files.write_contract(contract, folder)
+    files.write_golden({**golden, "logits": torch.from_numpy(logits)}, recorded.images, folder)
+    files.write_contract(contract, folder)
     step("asking it once more, for the golden batch")
     found = ask(folder, "--check")
     if not found["right"]:
         raise BundleFails(wrong(found, contract))
     contract = replace(contract, deterministic=bool(found["same_bits"]))
-    bundle_files.write_contract(contract, folder)
+    files.write_contract(contract, folder)
     return contract
 
 

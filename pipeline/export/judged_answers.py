@@ -13,11 +13,11 @@ from torch import Tensor
 
 from models.image_batches import to_batch
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.export.bundle_contract import GoldenLimits, Judged
+from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried.golden_check import FURTHER
-from pipeline.export.fresh_process import BundleFails, Said
+from pipeline.export.command import Say
+from pipeline.export.contract import GoldenLimits, Judged
 from pipeline.export.recorded_stage import RecordedStage
-from pipeline.export.steps import Say
 from pipeline.measure.accuracy import WrongShape, compare
 from pipeline.records.accuracy_check import judge
 from pipeline.records.goals import Tolerance
@@ -30,7 +30,7 @@ from pipeline.worker.workload import judged_images
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
 MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold
 
-Asker = Callable[..., Said]  # such as `fresh_process.ask`
+Asker = Callable[..., Said]  # such as `bundle.ask`
 
 
 def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, step: Say = silent) -> Judged:

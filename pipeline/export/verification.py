@@ -15,10 +15,8 @@ from pathlib import Path
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
-from pipeline.export import bundle_contract
-from pipeline.export.bundle_contract import Contract, ContractError
-from pipeline.export.bundle_sums import changed_files
-from pipeline.export.fresh_process import BundleFails, Said, ask
+from pipeline.export.bundle import BundleFails, Said, ask, changed_files
+from pipeline.export.contract import Contract, ContractError, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
 from pipeline.records.bundle_kinds import PACKAGES
 from pipeline.report.formatting import clean
@@ -157,7 +155,7 @@ def verify(
     Raises:
         ContractError: it is no bundle.
     """
-    contract = bundle_contract.load(folder)
+    contract = load_contract(folder)
     changed = changed_files(folder)
     why = "nothing is loaded; copy the bundle again"
     lines = [Line("files", "those that were exported", ", ".join(changed) or "the same", not changed, why)]
@@ -199,7 +197,7 @@ def verified(arguments: list[str] | None) -> int:
     asked = parser.parse_args(arguments)
     try:
         lines = verify(asked.bundle, asked.margin)
-        rebuild = bundle_contract.load(asked.bundle).rebuild
+        rebuild = load_contract(asked.bundle).rebuild
     except (ContractError, OSError) as error:
         tell(f"error: {clean(error)}")
         return REFUSED

@@ -8,9 +8,8 @@ from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
-from pipeline.export.bundle_contract import ContractError, is_bundle, predicted_contract
-from pipeline.export.export_request import ExportError
-from pipeline.export.recorded_choice import check_task
+from pipeline.export.contract import ContractError, is_bundle, predicted_contract
+from pipeline.export.request import ExportError, check_task
 from pipeline.predict.cases import cases_in
 from pipeline.predict.report import Outcome
 from pipeline.predict.windows import STEP

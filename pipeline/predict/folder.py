@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.command_line import tell
 from pipeline.config.request_error import RequestError
-from pipeline.export.bundle_contract import is_bundle
+from pipeline.export.contract import is_bundle
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
 from pipeline.predict.loop import Prediction

@@ -10,9 +10,8 @@ from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
-from pipeline.export.as_measured import check_net, data_has_changed
-from pipeline.export.recorded_choice import check_options, check_task, named_or_winner, no_winner
-from pipeline.export.recorded_stage import check_weights
+from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
+from pipeline.export.request import check_options, check_task, named_or_winner, no_winner
 from pipeline.inputs.datasets import window
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec

@@ -20,8 +20,8 @@ from torch import Tensor
 from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
-from pipeline.export import bundle_contract
-from pipeline.export.bundle_sums import bundle_digest, changed_files
+from pipeline.export.bundle import bundle_digest, changed_files
+from pipeline.export.contract import Contract, predicted_contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
@@ -146,7 +146,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Planned:
         RequestError: it has no such stage, or wasn't exported for this device or batch; a file isn't what it was;
             built: this machine can't run it.
     """
-    contract = bundle_contract.predicted_contract(folder)
+    contract = predicted_contract(folder)
     check_files(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):
@@ -175,7 +175,7 @@ def of_bundle(folder: Path, wanted: Wanted) -> Planned:
     )
 
 
-def built(folder: Path, contract: bundle_contract.Contract, shape: tuple[int, ...]) -> Predictor:
+def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor:
     """The bundle's net, loaded, for batches of that shape; errors as of `loaded`."""
     return Predictor(
         name=contract.stage,
@@ -189,14 +189,14 @@ def built(folder: Path, contract: bundle_contract.Contract, shape: tuple[int, ..
     )
 
 
-def gives(contract: bundle_contract.Contract) -> Gives:
+def gives(contract: Contract) -> Gives:
     """Return what the artefact of a bundle answers with."""
     if not contract.makes_masks:
         return "values"
     return "classes" if contract.classes_out else "logits"
 
 
-def notes_of(contract: bundle_contract.Contract) -> list[str]:
+def notes_of(contract: Contract) -> list[str]:
     """What a user must know of a bundle's masks, a line each."""
     notes = (
         []

@@ -16,7 +16,7 @@ from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.export.artefacts import check_alone
-from pipeline.export.export_request import ExportError
+from pipeline.export.request import ExportError
 from tests.compiler.rewriting import own_calls, rewrite_all
 
 # torch's own, of the bytes that it reads: nobody writes to the weights

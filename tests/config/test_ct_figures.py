@@ -11,8 +11,8 @@ from torch import nn
 from models.image_batches import to_batch
 from pipeline.config import ct_figures
 from pipeline.config.request_error import RequestError
-from pipeline.export.export_request import Ends
-from pipeline.export.moved_ends import with_ends
+from pipeline.export.recorded_stage import with_ends
+from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import InputContract
 from tests.config.test_data_request import knobs, read_data
 from tests.deploy.test_loaders import loader_in

@@ -15,8 +15,8 @@ from models.image_batches import to_batch
 from models.unet import UNet
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.export import export_command
-from pipeline.export.as_measured import other_values
+from pipeline.export import command as export_command
+from pipeline.export.recorded_stage import other_values
 from pipeline.inputs.image_files import read_image
 from pipeline.predict import command as predict_command
 from pipeline.records import codec

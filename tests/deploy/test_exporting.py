@@ -16,17 +16,10 @@ from models.checkpoint import save as save_weights
 from models.unet import UNet
 from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save as save_net
-from pipeline.export import (
-    artefacts,
-    bundle_contract,
-    bundle_files,
-    bundle_sums,
-    export_command,
-    exporting,
-    fresh_process,
-)
-from pipeline.export.bundle_contract import ContractError
-from pipeline.export.fresh_process import Said
+from pipeline.export import artefacts, bundle, exporting, files
+from pipeline.export import command as export_command
+from pipeline.export.bundle import Said
+from pipeline.export.contract import ContractError, GoldenLimits, Judged, load_contract
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
@@ -41,14 +34,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Said:
     said |= {"relative_l2": 0.0, "flipped_share": 0.0, "normalisation": 0.0}
 
     def answer(folder: Path, *words: str) -> Said:
-        assert not bundle_sums.changed_files(folder)
+        assert not bundle.changed_files(folder)
         if words[0] == "--answer":
             Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
         return said
 
     monkeypatch.setattr(exporting, "ask", answer)
-    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
-    monkeypatch.setattr(exporting, "golden_limits", lambda *_: bundle_contract.GoldenLimits(1e-3, 1e-2))
+    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "golden_limits", lambda *_: GoldenLimits(1e-3, 1e-2))
     monkeypatch.setitem(artefacts.MAKERS, "exported", lambda _, folder: written_program(folder))
     return said
 
@@ -66,7 +59,7 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     """Shapes, normalisation, milliseconds and machine, weights; every file has its digest, and the folder is whole."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    found, record = bundle_contract.load(tmp_path / "out"), codec.load(run)
+    found, record = load_contract(tmp_path / "out"), codec.load(run)
     assert (found.input.shape, found.output.shape) == ([2, 3, SIDE, SIDE], [2, 2, SIDE, SIDE])
     assert found.normalisation == InputContract()
     assert (found.classes, found.labels) == (2, None)
@@ -76,7 +69,7 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     assert found.weights_sha256 == record.reference.weights_sha256
     assert found.deterministic is True
     assert found.rebuild.startswith("python -m pipeline.export ")
-    assert bundle_sums.changed_files(tmp_path / "out") == []
+    assert bundle.changed_files(tmp_path / "out") == []
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {
         *("net.pt2", "load.py", "support.py", "golden_check.py", "image_shape.py", "golden.safetensors"),
@@ -91,7 +84,7 @@ def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said,
     data = replace(record.config.data, labels="masks", label_rules=rules)
     codec.save(replace(record, config=replace(record.config, data=data)), run)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    assert bundle_contract.load(tmp_path / "out").labels == rules
+    assert load_contract(tmp_path / "out").labels == rules
 
 
 def test_random_weights_are_exported_with_a_warning(
@@ -100,7 +93,7 @@ def test_random_weights_are_exported_with_a_warning(
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     assert "random weights" in capsys.readouterr().err
-    assert bundle_contract.load(tmp_path / "out").masks_judged is False
+    assert load_contract(tmp_path / "out").masks_judged is False
 
 
 def refused(capsys: pytest.CaptureFixture[str]) -> str:
@@ -190,7 +183,7 @@ def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(bundle_files, "write_golden", full)
+    monkeypatch.setattr(files, "write_golden", full)
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
     assert refused(capsys).strip() == f"error: --to {tmp_path / 'out'}: can't be written (No space left on device)"
@@ -200,18 +193,18 @@ def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
 def test_a_folder_without_a_contract_is_no_bundle(tmp_path: Path) -> None:
     """Nor is one of another format, or one whose contract is torn."""
     with pytest.raises(ContractError, match="no such file"):
-        bundle_contract.load(tmp_path)
+        load_contract(tmp_path)
     for text, line in (('{"format": 99}', "format 99"), ('{"format": 1}', "no contract"), ("{", "no contract")):
         (tmp_path / "contract.json").write_text(text)
         with pytest.raises(ContractError, match=line):
-            bundle_contract.load(tmp_path)
+            load_contract(tmp_path)
 
 
 def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> None:
     """A loader that tries ends with the error of a package that isn't there."""
     (tmp_path / "load.py").write_text("import pipeline")
-    with pytest.raises(fresh_process.BundleFails, match="import of pipeline halted"):
-        fresh_process.ask(tmp_path)
+    with pytest.raises(bundle.BundleFails, match="import of pipeline halted"):
+        bundle.ask(tmp_path)
 
 
 def test_a_net_that_takes_no_other_batch_is_told(
@@ -234,8 +227,8 @@ def test_a_loader_s_error_of_several_lines_is_told_whole(tmp_path: Path) -> None
     (tmp_path / "load.py").write_text(
         "raise SystemExit('note: x\\nerror: Bad: axis\\n  got 1, not 2\\nPlease fix it.\\n')"
     )
-    with pytest.raises(fresh_process.BundleFails, match=r"^Bad: axis got 1, not 2 Please fix it\.$"):
-        fresh_process.ask(tmp_path)
+    with pytest.raises(bundle.BundleFails, match=r"^Bad: axis got 1, not 2 Please fix it\.$"):
+        bundle.ask(tmp_path)
 
 
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])
@@ -263,13 +256,13 @@ def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
     """Without torch: for another batch and size, too; a changed file is not loaded."""
     run, out = run_folder(tmp_path / "run", [stage("onnxruntime")]), tmp_path / "out"
     assert asked(run, "--stage", "onnxruntime", "--dynamic", "batch", "--dynamic", "size", "--to", out) == 0
-    assert bundle_contract.load(out).input.dynamic == ["batch", "size"]
-    assert bundle_contract.load(out).deterministic is True
+    assert load_contract(out).input.dynamic == ["batch", "size"]
+    assert load_contract(out).deterministic is True
     assert "torch" not in (out / "requirements.txt").read_text()
     with (out / "model.onnx").open("ab") as model:
         model.write(b"\0")
-    with pytest.raises(fresh_process.BundleFails, match=r"model\.onnx: not the file that was exported"):
-        fresh_process.ask(out, "--check")
+    with pytest.raises(bundle.BundleFails, match=r"model\.onnx: not the file that was exported"):
+        bundle.ask(out, "--check")
 
 
 @pytest.mark.long
@@ -284,7 +277,7 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
     ]
     codec.save(replace(codec.load(run), stages=[stage("fused", artefacts=files)]), run)
     monkeypatch.setattr(exporting, "ask", answered)
-    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
     assert asked(run, "--stage", "fused", "--to", out) == 0
     imported = {name for path in out.rglob("*.py") for name in imports(path.read_text())}
     foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
@@ -295,7 +288,7 @@ def answered(folder: Path, *words: str) -> Said:
     """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
         with torch_alone():
-            return fresh_process.ask(folder, *words)
+            return bundle.ask(folder, *words)
     Path(words[1]).write_bytes(np.zeros(2 * 2 * SIDE * SIDE).tobytes())
     return {"shape": [2, 2, SIDE, SIDE], "dtype": "float32"}
 

@@ -11,14 +11,13 @@ import torch
 from PIL import Image
 
 from models.build import build_model
-from pipeline.export import bundle_contract, judged_answers
-from pipeline.export.bundle_contract import GoldenLimits
+from pipeline.export import judged_answers
+from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
-from pipeline.export.fresh_process import BundleFails, Said
+from pipeline.export.contract import GoldenLimits, Judged, load_contract
 from pipeline.export.judged_answers import as_logits, chunk_of, golden_limits
-from pipeline.export.moved_ends import classes
-from pipeline.export.recorded_stage import opened
+from pipeline.export.recorded_stage import classes, opened
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits, Tolerance
@@ -86,7 +85,7 @@ def flipped(pixels: dict[int, int]) -> Spoilt:
     return spoil
 
 
-def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> bundle_contract.Judged:
+def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> Judged:
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "built")
     (tmp_path / "scratch").mkdir()
@@ -234,7 +233,7 @@ def test_the_contract_says_how_far_the_bundle_is(small: Said, tmp_path: Path) ->
     """Over what it was judged on; and how far the golden batch alone may be."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    found = bundle_contract.load(tmp_path / "out")
-    assert found.judged == bundle_contract.Judged(8, 0.0, 0.0)
+    found = load_contract(tmp_path / "out")
+    assert found.judged == Judged(8, 0.0, 0.0)
     assert found.golden_limits.flipped_share >= found.tolerance.flipped_share
     assert replace(found, golden=None).golden_limits == GoldenLimits(1e-3, 1e-2)

@@ -17,7 +17,7 @@ import torch
 
 from models.image_batches import to_batch
 from pipeline.compiler import input_forms
-from pipeline.export import artefacts, bundle_files, recorded_stage
+from pipeline.export import artefacts, files, recorded_stage
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records import codec
 from pipeline.records.run_record import Execution
@@ -40,7 +40,7 @@ def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
 
 def test_a_loader_is_read_in_a_minute() -> None:
     """At most forty lines; what is more is support.py's."""
-    for path in bundle_files.CARRIED.glob("load_*.py"):
+    for path in files.CARRIED.glob("load_*.py"):
         assert len(path.read_text().splitlines()) <= 40
 
 
@@ -86,9 +86,9 @@ def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
     """What a file of a bundle defines, for a contract of these fields."""
     fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
     (folder / "contract.json").write_text(json.dumps(fields))
-    shutil.copyfile(bundle_files.CARRIED / bundle_files.SHAPE, folder / bundle_files.SHAPE)
+    shutil.copyfile(files.CARRIED / files.SHAPE, folder / files.SHAPE)
     place: dict[str, Any] = {"__name__": "load", "__file__": str(folder / "load.py")}
-    exec(compile((bundle_files.CARRIED / name).read_text(), name, "exec"), place)
+    exec(compile((files.CARRIED / name).read_text(), name, "exec"), place)
     return place
 
 
@@ -147,7 +147,7 @@ def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_p
 def test_a_loader_run_by_hand_tells_in_one_line(loader: str, tmp_path: Path) -> None:
     """A file that is gone, or a library that isn't there: no traceback."""
     (tmp_path / "contract.json").write_text("{}")
-    shutil.copyfile(bundle_files.CARRIED / loader, tmp_path / "load.py")
+    shutil.copyfile(files.CARRIED / loader, tmp_path / "load.py")
     words = [sys.executable, "-I", "-S", str(tmp_path / "load.py"), "--check"]  # without site-packages
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     library = "numpy" if "onnx" in loader else "torch"
@@ -204,7 +204,7 @@ def test_a_package_takes_what_it_was_built_for_alone(tmp_path: Path) -> None:
     rule = {"name": "image", "shape": [2, 3, 4, 5], "dtype": "float32"}
     place = loader_in(tmp_path, "support_torch.py", input=rule, others=[step])
     (tmp_path / "aot_loading.py").write_text("load_package = lambda path: lambda image, step: image + step.sum()")
-    shutil.copyfile(input_forms.__file__, tmp_path / bundle_files.FORMS)
+    shutil.copyfile(input_forms.__file__, tmp_path / files.FORMS)
     run = place["packaged"](tmp_path / "package.pt2")
     assert run(torch.zeros(2, 3, 4, 5), torch.ones(2, dtype=torch.int64)).max() == 2
     with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and .* for \[2, 3, 4, 5\] "):

@@ -11,9 +11,10 @@ from torch import nn
 
 from models.image_batches import to_batch
 from pipeline.command_line import REFUSED
-from pipeline.export import artefacts, bundle_contract, export_request, exporting, recorded_stage
-from pipeline.export.export_request import Ends
-from pipeline.export.moved_ends import classes, with_ends
+from pipeline.export import artefacts, exporting, recorded_stage, request
+from pipeline.export.contract import load_contract
+from pipeline.export.recorded_stage import classes, with_ends
+from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.predict.loop import batch_of
 from pipeline.predict.masks import class_indices
@@ -77,7 +78,7 @@ def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -
         found = load(tmp_path / made.path)(golden["batch"])
     assert golden["batch"].dtype == torch.uint8
     np.testing.assert_array_equal(found, class_indices(golden["reference"], axes=4))
-    there = exporting.contract_of(recorded, made, export_request.Asked(run, tmp_path), None, golden["reference"])
+    there = exporting.contract_of(recorded, made, request.Asked(run, tmp_path), None, golden["reference"])
     assert (there.input.dtype, there.input.shape, there.batch_shape) == (
         "uint8",
         [2, SIDE, SIDE, 3],
@@ -116,7 +117,7 @@ def test_the_command_that_makes_it_again_names_the_ends(small: dict[str, Any], t
     """As they were typed."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--uint8-in", "--to", tmp_path / "out") == 0
-    found = bundle_contract.load(tmp_path / "out")
+    found = load_contract(tmp_path / "out")
     assert "--uint8-in --to" in found.rebuild
     assert (found.images_in, found.classes_out) == (True, False)
 

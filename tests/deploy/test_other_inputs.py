@@ -19,9 +19,11 @@ from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.config.request_error import RequestError
-from pipeline.export import bundle_contract, bundle_files, export_command, exporting, fresh_process
-from pipeline.export.fresh_process import Said
-from pipeline.export.recorded_choice import check_task
+from pipeline.export import bundle, exporting, files
+from pipeline.export import command as export_command
+from pipeline.export.bundle import Said
+from pipeline.export.contract import GoldenLimits, Judged, load_contract
+from pipeline.export.request import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import command as predict_command
@@ -72,7 +74,7 @@ def answered_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     def answered(folder: Path, *words: str) -> Said:
         if words[0] == "--check":
             with torch_alone():
-                return fresh_process.ask(folder, *words)
+                return bundle.ask(folder, *words)
         monkeypatch.setattr(sys, "argv", ["load.py", *words])
         with pytest.raises(SystemExit):
             runpy.run_path(str(folder / "load.py"), run_name="__main__")
@@ -88,7 +90,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
     """Its contract names each input with shape and type; nothing in it is of masks; predict refuses it in a line."""
     run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
     assert export_command.main([str(run), "--stage", "eager", "--to", str(bundle)]) == 0
-    found = bundle_contract.load(bundle)
+    found = load_contract(bundle)
     rules = [(rule.name, rule.shape, rule.dtype) for rule in (found.input, *found.others)]
     assert rules == [
         ("sample", [2, 4, 8, 8], "float32"),
@@ -125,7 +127,7 @@ def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -
     codec.save(replace(record, stages=[stage("fused", artefacts=kept)]), run)
     with torch_alone():
         assert export_command.main([str(run), "--stage", "fused", "--to", str(bundle)]) == 0
-    found = bundle_contract.load(bundle)
+    found = load_contract(bundle)
     assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
     assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
 
@@ -150,7 +152,7 @@ def test_a_net_of_several_inputs_in_fp8_carries_its_scales(tmp_path: Path) -> No
     codec.save(replace(record, stages=[made]), run)
     with torch_alone():
         assert export_command.main([str(run), "--stage", "fp8", "--to", str(bundle)]) == 0
-    found = bundle_contract.load(bundle)
+    found = load_contract(bundle)
     assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
     assert found.judged is not None
     assert found.judged.relative_l2 is not None
@@ -169,8 +171,8 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> Said:
         return {**said, "shape": contract["output"]["shape"]}
 
     monkeypatch.setattr(exporting, "ask", answer)
-    monkeypatch.setattr(exporting, "judged", lambda *_: bundle_contract.Judged(8, 0.0, 0.0))
-    monkeypatch.setattr(exporting, "golden_limits", lambda *_: bundle_contract.GoldenLimits(1e-3, 1e-2))
+    monkeypatch.setattr(exporting, "judged", lambda *_: Judged(8, 0.0, 0.0))
+    monkeypatch.setattr(exporting, "golden_limits", lambda *_: GoldenLimits(1e-3, 1e-2))
     return said
 
 
@@ -187,16 +189,14 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     )
     bundle = tmp_path / "bundle"
     assert export_command.main([str(run), "--stage", "half", "--to", str(bundle)]) == 0
-    found = bundle_contract.load(bundle)
+    found = load_contract(bundle)
     assert (found.input.shape, found.output.shape) == ([1, 1, 8, 8, 8], [1, 2, 8, 8, 8])
     assert "masks = load.masks(net, images)  # [1, 8, 8, 8, 1], channels last" in (bundle / "README.md").read_text()
     of_values = replace(found, task="regression")
     assert (of_values.is_predicted, of_values.makes_masks) == (True, False)
     assert not replace(of_values, input=replace(found.input, shape=[1, 1, 8, 8])).is_predicted, "of images"
-    assert bundle_files.windows_of(of_values).endswith(
-        "volumes/ --out answers/` cuts volumes of other sizes into windows"
-    )
-    line = bundle_files.how_to_use(of_values)
+    assert files.windows_of(of_values).endswith("volumes/ --out answers/` cuts volumes of other sizes into windows")
+    line = files.how_to_use(of_values)
     assert 'net(load.SUPPORT["prepare"](images))' in line
     assert "SUPPORT =" in (bundle / "load.py").read_text()
     assert of_bundle(bundle, Wanted()).sides == (8, 8, 8)

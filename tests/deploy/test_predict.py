@@ -14,9 +14,8 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.config.request_error import RequestError
-from pipeline.export import bundle_contract
-from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.export.bundle_sums import write_sums
+from pipeline.export.bundle import write_sums
+from pipeline.export.contract import Contract, ContractError, TensorRule, load_contract, measured_of, save_contract
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
@@ -245,7 +244,7 @@ def write_bundle(folder: Path, run: Path) -> Path:
         TensorRule("logits", logits, "float32"), record.config.data.contract, record.stages[0].spec.tolerance, True,
         measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
-    bundle_contract.save(contract, folder)
+    save_contract(contract, folder)
     checkpoint = record.config.model.checkpoint
     (folder / "load.py").write_text(LOADER.format(options=OPTIONS, checkpoint=checkpoint))
     write_sums(folder)
@@ -272,8 +271,8 @@ def test_no_loader_runs_that_is_not_the_one_that_was_exported(
     assert "SHA256SUMS: no list of digests" in capsys.readouterr().err
     (bundle / "contract.json").unlink()
     os.mkfifo(bundle / "contract.json")
-    with pytest.raises(bundle_contract.ContractError, match="no regular file"):
-        bundle_contract.load(bundle)
+    with pytest.raises(ContractError, match="no regular file"):
+        load_contract(bundle)
 
 
 def test_a_bundle_predicts_by_its_own_loader(

@@ -15,9 +15,8 @@ from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
 from pipeline.config.request_error import RequestError
-from pipeline.export import bundle_contract
-from pipeline.export.bundle_contract import Contract, TensorRule, measured_of
-from pipeline.export.bundle_sums import write_sums
+from pipeline.export.bundle import write_sums
+from pipeline.export.contract import Contract, TensorRule, measured_of, save_contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, read_volume, values_of
 from pipeline.predict import mask_files, masks
@@ -203,7 +202,7 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
         TensorRule("logits", [1, 2, 8, 8, 8], "float32"), record.config.data.contract, record.stages[0].spec.tolerance,
         True, measured_of(record, record.stages[0]), None, "python -m pipeline",
     )  # fmt: skip
-    bundle_contract.save(contract, bundle)
+    save_contract(contract, bundle)
     write_sums(bundle)
     assert takes_volumes(bundle)
     assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0

@@ -8,7 +8,7 @@ import pytest
 from models.checkpoint import save
 from models.unet import UNet
 from pipeline.config.request_error import RequestError
-from pipeline.export.bundle_files import GOLDEN, write_golden
+from pipeline.export.files import GOLDEN, write_golden
 from pipeline.predict.command import main, resolved
 from pipeline.predict.folder import LOCK, alone_in
 from pipeline.predict.report import MANIFEST

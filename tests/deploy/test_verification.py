@@ -7,9 +7,9 @@ from typing import Unpack
 import pytest
 
 from pipeline.command_line import REFUSED
-from pipeline.export import bundle_contract, bundle_files, verification
-from pipeline.export.bundle_contract import Contract, Measured, TensorRule
-from pipeline.export.fresh_process import BundleFails, Said
+from pipeline.export import files, verification
+from pipeline.export.bundle import BundleFails, Said
+from pipeline.export.contract import FILE, Contract, Measured, TensorRule
 from pipeline.export.verification import Machine, main
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate.processes import Use
@@ -30,7 +30,7 @@ ANSWER: Said = {"relative_l2": 1e-3, "flipped_share": 1e-4, "right": True, "mask
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     (tmp_path / "package.pt2").write_bytes(b"code")
-    bundle_files.write_contract(CONTRACT, tmp_path)
+    files.write_contract(CONTRACT, tmp_path)
     return tmp_path
 
 
@@ -94,7 +94,7 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
 ) -> None:
     """It differs all the same, and the last line is what to do about it."""
     (tmp_path / "package.pt2").write_bytes(b"code")
-    bundle_files.write_contract(ON_CPU, tmp_path)
+    files.write_contract(ON_CPU, tmp_path)
     used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 10 * (others or 0.0))]
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="a CPU", driver=None))
@@ -114,7 +114,7 @@ def test_what_else_differs_is_no_busy_machine(
 ) -> None:
     """Another processor's answers stay another's when the other programs rest."""
     (tmp_path / "package.pt2").write_bytes(b"code")
-    bundle_files.write_contract(ON_CPU, tmp_path)
+    files.write_contract(ON_CPU, tmp_path)
     used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 16.0)]
     monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="another", driver=None))
     monkeypatch.setattr(verification, "now", lambda _: used.pop(0))
@@ -125,7 +125,7 @@ def test_what_else_differs_is_no_busy_machine(
 
 def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
     """A stage whose bits differ from process to process is held to its tolerance alone."""
-    bundle_files.write_contract(replace(CONTRACT, deterministic=False), bundle)
+    files.write_contract(replace(CONTRACT, deterministic=False), bundle)
     assert different(bundle, masks_moved=7) == {}
 
 
@@ -157,7 +157,7 @@ def test_the_program_ends_with_the_command_that_rebuilds(
     assert verification.main([str(bundle)]) == verification.DIFFERS
     assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
     assert verification.main([str(bundle / "nowhere")]) == REFUSED
-    assert bundle_contract.FILE in capsys.readouterr().err
+    assert FILE in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("margin", ["nan", "inf", "-1", "5%"])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipeline.config.request_error import RequestError
-from pipeline.export.recorded_choice import no_winner
+from pipeline.export.request import no_winner
 from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records.codec import CLAIM

@@ -3,18 +3,19 @@
 Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
 """
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
-from pipeline.export.bundle_contract import Contract, ContractError, Dynamic
-from pipeline.export.export_request import Asked, Ends, ExportError, recorded
-from pipeline.export.fresh_process import BundleFails
-from pipeline.export.steps import steps
+from pipeline.export.bundle import BundleFails
+from pipeline.export.contract import Contract, ContractError, Dynamic
+from pipeline.export.request import Asked, Ends, ExportError, recorded
 from pipeline.records import codec
-from pipeline.report.formatting import clean
+from pipeline.report.formatting import clean, elapsed
 
 REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordError, OSError)
 
@@ -63,3 +64,17 @@ def bundle(asked: Asked) -> Contract:
     from pipeline.export.exporting import export  # and so torch, for which no refused request waits
 
     return export(asked, run, stage, steps())
+
+
+Say = Callable[[str], None]
+
+
+def steps(say: Say = tell, now: Callable[[], float] = time.monotonic) -> Say:
+    """Tells a step, with the minutes and seconds since this was called.
+
+    Args:
+        say: is given each line.
+        now: gives seconds.
+    """
+    began = now()
+    return lambda step: say(f"[{elapsed(now() - began)}] {clean(step)}")

@@ -180,14 +180,14 @@ def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
     return Measured(took, there.device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
 
 
-def save(contract: Contract, folder: Path) -> Path:
+def save_contract(contract: Contract, folder: Path) -> Path:
     """Write contract.json; its path."""
     path = folder / FILE
     write_json(codec.to_json(contract), path)
     return path
 
 
-def load(folder: Path) -> Contract:
+def load_contract(folder: Path) -> Contract:
     """The contract of a bundle.
 
     Raises:
@@ -219,7 +219,7 @@ def predicted_contract(folder: Path) -> Contract:
         ContractError: it can't be read.
         RequestError: the net takes or gives something else.
     """
-    contract = load(folder)
+    contract = load_contract(folder)
     if not contract.is_predicted:
         takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
         raise RequestError(

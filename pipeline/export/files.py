@@ -10,11 +10,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+import pipeline.compiler
+import pipeline.kernels
 from models.tensor_files import DOT
 from pipeline.compiler import input_forms
-from pipeline.export import bundle_contract, carried
-from pipeline.export.bundle_contract import LOADER, Contract
-from pipeline.export.bundle_sums import write_sums
+from pipeline.export import carried
+from pipeline.export.bundle import write_sums
+from pipeline.export.contract import LOADER, Contract, save_contract
 from pipeline.records.atomic_json import write_text
 from pipeline.records.bundle_kinds import PACKAGES, ExportKind
 from pipeline.stages.common import aot_loading
@@ -119,6 +121,31 @@ def how_to_use(contract: Contract) -> str:
 
 def write_contract(contract: Contract, folder: Path) -> None:
     """The contract, what is said of it, and digests of it all."""
-    bundle_contract.save(contract, folder)
+    save_contract(contract, folder)
     write_readme(contract, folder)
     write_sums(folder)
+
+
+NAME = "unet_kernels"  # of the package in a bundle, as in the library's own wheel
+NOTE = "# Copied from unet-ladder; Apache License 2.0.\n"
+# Installed, the library has this name already, and nothing is renamed.
+NAMES = {pipeline.kernels.__name__: f"{NAME}.kernels", pipeline.compiler.__name__: NAME}
+
+
+def carry(folder: Path) -> int:
+    """Copy the library into folder/unet_kernels; return the number of files."""
+    target = folder / NAME
+    for package, place in ((pipeline.compiler, target), (pipeline.kernels, target / "kernels")):
+        home = Path(package.__path__[0])
+        for path in home.rglob("*.py"):
+            copy = place / path.relative_to(home)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(NOTE + renamed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return sum(1 for _ in target.rglob("*.py"))
+
+
+def renamed(text: str) -> str:
+    """Return a source with the names that the library's modules have in a bundle."""
+    for ours, theirs in NAMES.items():
+        text = text.replace(ours, theirs)
+    return text

@@ -1,19 +1,22 @@
-"""A bundle's own loader in a fresh process, in which nothing of this project can be imported."""
+"""A bundle on disk: the digests of its files, and its own loader in a fresh process."""
 
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TypedDict
 
-from pipeline.export.bundle_contract import LOADER
+from pipeline.export.contract import LOADER, ContractError
+from pipeline.records.atomic_json import write_text
+from pipeline.records.content_digest import file_digest
 
 LIMIT_SECONDS = 600
 ERROR = "error: "  # with which a loader that is run by hand begins its line
 # In the place of the project's packages stands nothing, which import takes for "not there".
 ALONE = """
 import runpy, sys
-sys.modules |= dict.fromkeys(["pipeline", "models", "conf"])
+sys.modules |= dict.fromkeys(["unet_ladder", "pipeline", "models", "conf"])
 sys.argv[:] = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -74,3 +77,47 @@ def last_words(stderr: str) -> str:
     lines = [" ".join(line.split()) for line in stderr.splitlines() if line.strip()]
     begins = [number for number, line in enumerate(lines) if line.startswith(ERROR)]
     return " ".join(lines[begins[-1] if begins else -1 :]).removeprefix(ERROR)
+
+
+SUMS = "SHA256SUMS"
+CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
+
+
+def write_sums(folder: Path) -> None:
+    """SHA-256 of every other file, as sha256sum writes and reads them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
+    files = [path for path in files if "__pycache__" not in path.parts]
+    write_text("".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files), folder / SUMS)
+
+
+def read_sums(folder: Path) -> str:
+    """The list as it was written.
+
+    Raises:
+        ContractError: it can't be read, or is no regular file.
+    """
+    try:
+        if (folder / SUMS).is_file():
+            return (folder / SUMS).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    raise ContractError(f"{folder / SUMS}: no list of digests; export the bundle again")
+
+
+def bundle_digest(folder: Path) -> str:
+    """SHA-256 of the list, and so of all that was exported; errors as of `read_sums`."""
+    return hashlib.sha256(read_sums(folder).encode()).hexdigest()
+
+
+def changed_files(folder: Path) -> list[str]:
+    """The files that aren't the ones that were exported, are gone, or are code that was added.
+
+    Raises:
+        ContractError: the list of digests can't be read.
+    """
+    named = [line.partition("  ")[::2] for line in read_sums(folder).splitlines()]
+    changed = [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
+    there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
+    known = {name for _, name in named}
+    added = sorted(str(path) for path in there if str(path) not in known and "__pycache__" not in path.parts)
+    return [*changed, *added]
