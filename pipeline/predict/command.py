@@ -8,13 +8,14 @@ from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
 from pipeline.config.data_request import VOLUME
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
-from pipeline.export.contract import ContractError, is_bundle, predicted_contract
+from pipeline.export.contract import Contract, ContractError, is_bundle, predicted_contract
 from pipeline.export.request import ExportError, check_task
 from pipeline.predict.cases import cases_in
 from pipeline.predict.report import Outcome
 from pipeline.predict.windows import STEP
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
+from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean, visible
 
 REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
@@ -63,7 +64,8 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         REFUSALS: the request was wrong, or the disk is full or read-only; one line.
     """
     check(asked)
-    volumes = takes_volumes(asked.run)
+    source = loaded(asked.run)
+    volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
     check_kind(asked, volumes, words)
     cases, others = cases_in(asked.images, asked.nnunet, volumes)
@@ -72,21 +74,26 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
         tell(f"left out, no {words.samples}: {named}")
     from pipeline.predict.folder import predict_cases  # and so torch, for which no wrong word waits
 
-    return predict_cases(cases, asked)
+    return predict_cases(cases, source, asked)
 
 
-def takes_volumes(run: Path) -> bool:
-    """Whether a run's net, or a bundle's, takes volumes.
+def loaded(folder: Path) -> RunRecord | Contract:
+    """Load the record of a run, or the contract of a bundle.
 
     Raises:
-        RecordError, ContractError: it is neither.
-        RequestError: the net makes no masks of images or volumes, nor values of volumes.
+        RecordError, ContractError: the folder holds neither.
+        RequestError: the network makes no masks of images or volumes, nor values of volumes.
     """
-    if is_bundle(run):
-        return predicted_contract(run).takes_volumes
-    record = codec.load(run)
+    if is_bundle(folder):
+        return predicted_contract(folder)
+    record = codec.load(folder)
     check_task(record)
-    return record.config.data.name == VOLUME
+    return record
+
+
+def takes_volumes(source: RunRecord | Contract) -> bool:
+    """Return whether a run's network, or a bundle's, takes volumes."""
+    return source.takes_volumes if isinstance(source, Contract) else source.config.data.name == VOLUME
 
 
 def check(asked: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.command_line import tell
 from pipeline.config.request_error import RequestError
-from pipeline.export.contract import is_bundle
+from pipeline.export.contract import Contract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
 from pipeline.predict.loop import Prediction
@@ -19,29 +19,31 @@ from pipeline.predict.report import MANIFEST, Outcome
 from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.records.private_folder import open_lock
+from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
 LOCK = ".predict.lock"
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
 
 
-def predict_cases(cases: list[Case], asked: argparse.Namespace) -> Outcome:
-    """Make the masks that are missing; errors as of `predict_command.predict_folder`.
+def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
+    """Make the masks that are missing; errors as of `command.predict_folder`.
 
     Args:
         cases: of the folder of images, or of volumes.
-        asked: the words of `predict_command.parser`.
+        source: the record of the run, or the contract of the bundle.
+        asked: the parsed words of the command line.
     """
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.check_own(asked.out / case.mask)
         wanted = Wanted(asked.stage, asked.device, asked.batch)
-        if is_bundle(asked.run):
-            planned = of_bundle(asked.run, wanted)
+        if isinstance(source, Contract):
+            planned = of_bundle(asked.run, source, wanted)
         else:
             from pipeline.predict.run_source import of_run  # and so the measuring worker, which no bundle needs
 
-            planned = of_run(asked.run, wanted, Path(scratch))
+            planned = of_run(asked.run, source, wanted, Path(scratch))
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
         return all_kept(planned, cases, asked) or make_all(planned, cases, asked)
 

@@ -11,7 +11,7 @@ from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
-from pipeline.export.request import check_options, check_task, named_or_winner, no_winner
+from pipeline.export.request import check_options, named_or_winner, no_winner
 from pipeline.inputs.datasets import window
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
@@ -23,22 +23,20 @@ from pipeline.stages.api import Skip, StageError
 CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 
-def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
+def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Planned:
     """A stage of a run, to be built as the run's worker built it: its options, the run's images, its calibration.
 
     Args:
         folder: of the run.
+        run: its record.
         wanted: the stage, device and batch.
         scratch: a folder for what building leaves.
 
     Raises:
-        RecordError: the folder holds no run's record.
         RequestError: there is no such stage.
         ExportError: the weights are others than the run's.
         InputError: the device isn't here, or the weights' file is gone.
     """
-    run = codec.load(folder)
-    check_task(run)
     stage = chosen(run, wanted.stage)
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
@@ -50,13 +48,13 @@ def of_run(folder: Path, wanted: Wanted, scratch: Path) -> Planned:
         any_size=stage.spec.any_size,
         made_of=made_of(run, job),
         notes=notes,
-        build=partial(built, job, folder, run),
+        build=partial(built, job, folder, run, same_data),
         gives=gives(run),
         sides_stay=same_data,
     )
 
 
-def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
+def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
     """The job's stage, of a run in a folder, ready.
 
     Raises:
@@ -67,7 +65,8 @@ def built(job: Job, folder: Path, run: RunRecord) -> Predictor:
 
     layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
     bench = prepare(job, layout)
-    check_net(folder, run, bench.workload.model, bench.inputs[0])
+    if same_data:
+        check_net(folder, run, bench.workload.model, bench.inputs[0])
     try:
         bench.build()
     except (Skip, StageError) as error:

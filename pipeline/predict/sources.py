@@ -21,7 +21,7 @@ from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.export.bundle import bundle_digest, changed_files
-from pipeline.export.contract import Contract, predicted_contract
+from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
@@ -138,15 +138,14 @@ def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
         )
 
 
-def of_bundle(folder: Path, wanted: Wanted) -> Planned:
+def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
     """The net of a bundle, to be loaded by its own loader, once its files are those that were exported.
 
     Raises:
-        ContractError: the bundle's contract, or its list of digests, can't be read.
+        ContractError: the bundle's list of digests can't be read.
         RequestError: it has no such stage, or wasn't exported for this device or batch; a file isn't what it was;
             built: this machine can't run it.
     """
-    contract = predicted_contract(folder)
     check_files(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
     if wanted.stage not in (None, contract.stage):

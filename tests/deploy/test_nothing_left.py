@@ -30,9 +30,9 @@ def predict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     built: list[str] = []
     build, load = run_source.built, sources.loaded
 
-    def counted(job: Job, folder: Path, run: RunRecord) -> sources.Predictor:
+    def counted(job: Job, folder: Path, run: RunRecord, same_data: bool) -> sources.Predictor:
         built.append("a stage")
-        return build(job, folder, run)
+        return build(job, folder, run, same_data)
 
     def read(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
         built.append("a bundle")

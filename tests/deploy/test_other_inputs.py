@@ -22,7 +22,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.export import bundle, exporting, files
 from pipeline.export import command as export_command
 from pipeline.export.bundle import Said
-from pipeline.export.contract import GoldenLimits, Judged, load_contract
+from pipeline.export.contract import GoldenLimits, Judged, load_contract, predicted_contract
 from pipeline.export.request import check_task
 from pipeline.export.verification import answer_lines
 from pipeline.inputs.input_contract import InputContract
@@ -106,7 +106,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
     with pytest.raises(
         RequestError, match=r"masks of images and volumes; this net takes sample \[2, 4, 8, 8\], timestep"
     ):
-        of_bundle(bundle, Wanted())
+        predicted_contract(bundle)
 
 
 @pytest.mark.long
@@ -199,8 +199,9 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
     line = files.how_to_use(of_values)
     assert 'net(load.SUPPORT["prepare"](images))' in line
     assert "SUPPORT =" in (bundle / "load.py").read_text()
-    assert of_bundle(bundle, Wanted()).sides == (8, 8, 8)
-    assert of_bundle(bundle, Wanted()).build().shape == (1, 1, 8, 8, 8)
+    planned = of_bundle(bundle, predicted_contract(bundle), Wanted())
+    assert planned.sides == (8, 8, 8)
+    assert planned.build().shape == (1, 1, 8, 8, 8)
     assert exporting.wrong({"relative_l2": 1.0}, replace(found, task="regression")) == (
         "its answers are 1 off (relative L2; 0.001 allowed)"
     )

@@ -21,7 +21,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, read_volume, values_of
 from pipeline.predict import mask_files, masks
 from pipeline.predict.cases import cases_in
-from pipeline.predict.command import main, takes_volumes
+from pipeline.predict.command import loaded, main, takes_volumes
 from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
@@ -113,7 +113,7 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
     (scans / "broken.nii.gz").write_bytes(gzip.compress(nifti(STORED))[:-20])
     (scans / "notes.txt").write_text("no volume")
     asked = [str(run), str(scans), "--out", str(out), "--stage", "eager"]
-    assert takes_volumes(run)
+    assert takes_volumes(loaded(run))
     assert main(asked) == 1
     said = capsys.readouterr()
     assert said.out == f"4 masks made, 1 volume without: {out}\n"
@@ -204,7 +204,7 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
     )  # fmt: skip
     save_contract(contract, bundle)
     write_sums(bundle)
-    assert takes_volumes(bundle)
+    assert takes_volumes(loaded(bundle))
     assert main([str(bundle), str(scans), "--out", str(tmp_path / "masks")]) == 0
     assert "left out, no volumes: b.png" in capsys.readouterr().err
     asked = [str(bundle), str(scans), "--out"]
