@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
 
 from pipeline.analysis.sweeps import job_folders
-from pipeline.cli.messages import CONF, known_keys
+from pipeline.cli.messages import CONF, USERS_CONF, known_keys
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
@@ -28,7 +28,6 @@ MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
 # Keys that a resumed run sets for itself.
 OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
 PROGRAM_WORDS = 3  # python -m pipeline
-USERS_CONF = Path("conf")  # in the current folder
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
 HYDRAS_SIGNS = frozenset("[]{}()=,'\"$")  # a value with one of these is Hydra's syntax, not plain text
 UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"

@@ -16,6 +16,7 @@ from pipeline.errors import InputError
 from pipeline.records.error_line import first_line, shortened
 
 CONF = FOLDER
+USERS_CONF = Path("conf")  # in the current folder
 MOST_OF_OWN = 1000  # characters of this program's own message, whose end says what to do
 FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
 KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
@@ -43,7 +44,7 @@ def _hint(text: str) -> str:
         return "; -m runs a job for each value"
     if file := FILE.search(text):
         group, name = file.groups()
-        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        names = sorted({path.stem for folder in (CONF, USERS_CONF) for path in (folder / group).glob("*.yaml")})
         return f"; {nearest(name, names)}" if names else ""
     if not (found := KEY.search(text)):
         return ""

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union
 
 from pipeline.config.conversion import converted
 from pipeline.config.request_error import RequestError, nearest
+from pipeline.inputs.targets import imported_as
 
 BUILD = "build"
 MOST_STEPS = 20  # from one alias, import or base class to the next; more is a cycle
@@ -130,7 +131,7 @@ def names_in(module: str) -> Names:
 
 def locate(module: str) -> Path | None:
     """Return a module's file, also in the current folder, without importing the packages around it."""
-    top, *rest = module.split(".")
+    top, *rest = imported_as(module).split(".")
     try:
         spec: ModuleSpec | None = find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
         for depth in range(1, len(rest) + 1):

@@ -63,6 +63,11 @@ LADDER = [
     "-m unet_ladder.lessons --only strides --device cpu --out lessons",
     "-m unet_ladder.models.train --help",
 ]
+REFUSED = {
+    "-m unet_ladder stage=half stage.dtype=fp12": "stage.dtype=fp12",
+    "-m unet_ladder stage=mine stage.gain=loud": "stage.gain=loud",
+    "-m unet_ladder stage=mime": "mine",
+}
 MADE = ["run/report.html", "mine/report.html", "masks/image.png", "bundles_masks/image.png", "lessons/lessons.html"]
 
 
@@ -94,11 +99,11 @@ def link(packages: Iterable[str], folder: Path) -> None:
                 (folder / top).symlink_to(home / top)
 
 
-def run(python: Path, words: str, folder: Path) -> str:
-    """Run a command in a folder, without this checkout on Python's path; return its output.
+def run(python: Path, words: str, folder: Path, code: int = 0) -> str:
+    """Run a command in a folder, without this checkout on Python's path; return what it says.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: it ended with another exit code than `code`.
     """
     start = time.monotonic()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -108,9 +113,9 @@ def run(python: Path, words: str, folder: Path) -> str:
     )
     sys.stdout.write(f"{time.monotonic() - start:5.0f} s  python {words}\n")
     sys.stdout.flush()
-    if done.returncode:
+    if done.returncode != code:
         raise SystemExit(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return done.stdout
+    return done.stderr if code else done.stdout
 
 
 def install(python: Path, dist: Path, wheel: str) -> None:
@@ -151,6 +156,10 @@ def use_the_ladder(python: Path, folder: Path) -> None:
     subprocess.run([str(python), "-c", image], cwd=folder, check=True)
     for words in LADDER:
         run(python, words, folder)
+    for words, said in REFUSED.items():
+        line = run(python, words, folder, code=2)
+        if said not in line:
+            raise SystemExit(f"{words} is refused in other words: {line}")
     help_text = run(python, f"-I {python.with_name('unet-ladder')} --help", folder)
     if "unet_ladder" not in help_text:
         raise SystemExit(f"the script's help names other modules:\n{help_text}")
