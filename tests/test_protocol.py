@@ -104,7 +104,7 @@ def test_a_line_that_is_no_message_is_nonsense(line: str) -> None:
 
 def test_every_phase_has_a_limit() -> None:
     """None is a KeyError in the parent."""
-    assert set(Plan().limits) == set(Phase)
+    assert set(Plan().phase_limits) == set(Phase)
 
 
 @pytest.mark.fresh_process
@@ -127,7 +127,7 @@ def test_a_worker_that_talks_nonsense_fails_with_a_clear_reason(
     script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{speak}\n")
     script.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(script))
-    worker = WorkerProcess(job(EAGER, tmp_path), tmp_path / "log.txt", Plan().limits)
+    worker = WorkerProcess(job(EAGER, tmp_path), tmp_path / "log.txt", Plan().phase_limits)
     with pytest.raises(WorkerGone, match=reason) as gone:
         list(worker.messages())
     assert (gone.value.kind, gone.value.status) == ("protocol", "failed")

@@ -71,7 +71,7 @@ class RunSummary:
     @property
     def measure_again(self) -> str:
         """The user's command, to measure longer."""
-        thorough = THOROUGH.gpu_sampling_seconds if self.on_gpu else THOROUGH.sampling_seconds
+        thorough = THOROUGH.gpu.sampling_seconds if self.on_gpu else THOROUGH.sampling_seconds
         short = self.run.config.plan.sampling_seconds < thorough
         return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
 

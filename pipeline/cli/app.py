@@ -28,7 +28,7 @@ from pipeline.analysis.sweeps import job_folders, read_jobs
 from pipeline.cli.arguments import CommandLine, parse
 from pipeline.cli.messages import CONF, one_line
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
-from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, unforeseen
+from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, tell, unforeseen
 from pipeline.config import load
 from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
@@ -96,6 +96,8 @@ def answered() -> int:
         typed = masked(sys.argv[1:], values_to_hide())  # a secret from a shell's variable is read where it is used
         line = parse(typed, [gpu.name for gpu in cuda_gpus()])
         sys.argv[1:] = line.words
+        for note in line.renamed:
+            tell(f"note: {note}")
         with interruption.heeded(end_at_once):
             answer(line)
     except REFUSALS as error:

@@ -4,7 +4,7 @@ import math
 import shlex
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import metadata
 from itertools import islice
@@ -22,6 +22,7 @@ from pipeline.config.request_error import RequestError, nearest
 from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
 from pipeline.records.error_line import first_line, shortened
+from pipeline.records.plan import LIMITS, GpuPlan, Phase
 
 LADDER = "ladder"
 MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
@@ -30,6 +31,15 @@ OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydr
 PROGRAM_WORDS = 3  # python -m pipeline
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
 HYDRAS_SIGNS = frozenset("[]{}()=,'\"$")  # a value with one of these is Hydra's syntax, not plain text
+# Keys that this program still reads under their earlier names.
+RENAMED = {
+    **{f"measure.gpu_{knob.name}": f"measure.gpu.{knob.name}" for knob in fields(GpuPlan)},
+    **{f"measure.{phase}_limit_seconds": f"measure.limits.{phase}" for phase in LIMITS if phase != Phase.WARMUP},
+    "measure.peaks_limit_seconds": "measure.limits.measured_peaks",
+    "measure.warmup_phase_limit_seconds": "measure.limits.warmup",
+    "measure.sample_limit_seconds": "measure.limits.sampling",
+    "measure.latency_limit_seconds": "measure.limits.latencies",
+}
 UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"
 
 
@@ -58,6 +68,12 @@ class CommandLine:
     def keys(self) -> set[str]:
         """The keys and groups that are set."""
         return {str(override.key_or_group) for override in self.overrides}
+
+    @property
+    def renamed(self) -> list[str]:
+        """The typed keys that have another name now."""
+        keys = [word.partition("=")[0].lstrip("+") for word in self.typed]
+        return [f"{key} is called {RENAMED[key]} now" for key in keys if key in RENAMED]
 
     @property
     def sweeps(self) -> bool:
@@ -154,6 +170,9 @@ def _meant_by_flag(flag: str, flags: Sequence[str]) -> str:
 def _override(word: str) -> Override:
     """Parse one word; a plain value that Hydra reads in quotes only, such as a path with `é`, is quoted first."""
     key, equals, value = word.partition("=")
+    name = key.lstrip("+")
+    key = key.removesuffix(name) + RENAMED.get(name, name)
+    word = f"{key}{equals}{value}"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     candidates = [word]
     if equals and value and (not HYDRAS_SIGNS & set(value) or _exists(value)):

@@ -11,6 +11,7 @@ import msgspec
 from pipeline.config.request_error import RequestError, nearest, shown
 
 T = TypeVar("T")
+PATH = re.compile(r"(.*?)(?: - at (?:`key` in )?`\$(.*)`)?", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(\w+)`")
 
 
@@ -53,7 +54,7 @@ def _check_keys(value: object, kind: object, key: str) -> None:
 
 def _line(text: str, value: object, kind: object, key: str) -> str:
     """Return msgspec's message with the key, the value and the nearest choice in front of and behind it."""
-    problem, _, path = text.partition(" - at `$")
+    problem, path = PATH.fullmatch(text).groups("")  # type: ignore[union-attr]
     steps: list[str] = re.findall(r"[^.\[\]`]+", path)
     for step in steps:
         if isinstance(value, Mapping):
@@ -67,7 +68,7 @@ def _line(text: str, value: object, kind: object, key: str) -> str:
     problem = problem[:1].lower() + problem[1:].replace("`", "")
     if choices := literals(kind):
         problem = nearest(shown(value), [shown(choice) for choice in choices])
-    return f"{place}={shown(value)}: {problem}"
+    return f"{place}: {problem}" if isinstance(value, Mapping) else f"{place}={shown(value)}: {problem}"
 
 
 def literals(kind: object) -> list[object]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from pipeline.config.threads_request import check_threads
 from pipeline.inputs import weights_file
 from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.codec import STAGE_NAME
-from pipeline.records.plan import BY_DEVICE, Plan
+from pipeline.records.plan import GpuPlan, Plan
 from pipeline.records.request import (
     STAGE_FIELDS,
     DataSpec,
@@ -115,16 +115,17 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
     )
 
 
-def for_every_device(measure: Mapping[str, object], typed: Sequence[str]) -> dict[str, object]:
-    """Return the knobs of `measure`, where a knob of `BY_DEVICE` that was typed holds on a GPU too.
+def for_every_device(measure: Mapping[str, Any], typed: Sequence[str]) -> dict[str, object]:
+    """Return the knobs of `measure`, where a typed knob of which a GPU has its own holds on the GPU too.
 
     Args:
         measure: every knob's value.
         typed: the words of the command line, such as "measure.sampling_seconds=4".
     """
     names = {word.lstrip("+").partition("=")[0] for word in typed}
-    meant = [name for name in BY_DEVICE if f"measure.{name}" in names and f"measure.gpu_{name}" not in names]
-    return {**measure, **{f"gpu_{name}": measure[name] for name in meant}}
+    knobs = [knob.name for knob in fields(GpuPlan)]
+    meant = [knob for knob in knobs if f"measure.{knob}" in names and f"measure.gpu.{knob}" not in names]
+    return {**measure, "gpu": {**measure["gpu"], **{knob: measure[knob] for knob in meant}}}
 
 
 def in_place(stage: StageSpec) -> StageSpec:

@@ -96,7 +96,7 @@ class RunContext:
         """Start a fresh worker for the stage: a copy of the fork server's process, or an interpreter of its own."""
         job = self.config.job(spec, role, self.folder, folder)
         self.scratch.append(Path(job.folder) / SCRATCH)
-        log, limits = Path(job.folder) / "log.txt", self.config.plan.limits
+        log, limits = Path(job.folder) / "log.txt", self.config.plan.phase_limits
         try:
             return WorkerProcess(job, log, limits, self.forks)
         except ForkError as error:

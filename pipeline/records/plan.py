@@ -1,6 +1,6 @@
 """How long and how often to measure: the knobs of conf/measure, where thorough.yaml documents each."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated
@@ -18,12 +18,10 @@ Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
 CountOrNone = Annotated[int, Meta(ge=0, le=MOST)]
 Number = Annotated[float, Meta(ge=0, le=LONGEST)]  # of seconds, or a share
 Limit = Annotated[float, Meta(ge=1, le=LONGEST)]  # seconds of a phase: in less, no process starts
-# Knobs of which a GPU has its own, gpu_ before it.
-BY_DEVICE = ("interim_analyses", "sampling_seconds", "aa_blocks", "head_to_head")
 
 
 class Phase(StrEnum):
-    """A worker's current step; each has a time limit in `Plan.limits`."""
+    """A worker's current step; each has a time limit in `Plan.phase_limits`."""
 
     START = "start"  # imports, the net and its images
     MEASURED_PEAKS = "measured_peaks"
@@ -39,6 +37,37 @@ class Phase(StrEnum):
     OBSERVE = "observe"
     EXPLAIN = "explain"
     EXPORT = "export"
+
+
+# Seconds. A phase that is missing has the limit of another.
+LIMITS: dict[Phase, float] = {
+    Phase.START: 300.0,
+    Phase.MEASURED_PEAKS: 120.0,
+    Phase.REFERENCE: 600.0,
+    Phase.BUILD: 1800.0,
+    Phase.VERIFY: 600.0,
+    Phase.WARMUP: 600.0,
+    Phase.SAMPLING: 120.0,
+    Phase.LATENCIES: 300.0,
+    Phase.PROFILE: 300.0,
+    Phase.EXPORT: 600.0,
+}
+LIMITED_AS = {
+    Phase.CHECK: Phase.VERIFY,
+    Phase.HOST_PATH: Phase.LATENCIES,
+    Phase.OBSERVE: Phase.PROFILE,
+    Phase.EXPLAIN: Phase.PROFILE,
+}
+
+
+@dataclass(frozen=True)
+class GpuPlan:
+    """The knobs whose values differ on a GPU, where samples are longer and fewer."""
+
+    interim_analyses: Counts = (12, 24, 48, 96)
+    sampling_seconds: Number = 540.0
+    aa_blocks: Count = 12
+    head_to_head: CountOrNone = 3
 
 
 @dataclass(frozen=True)
@@ -60,15 +89,12 @@ class Plan:
     interim_analyses: Counts = (30, 60, 120, 240)
     half_width: Number = 0.01
     sampling_seconds: Number = 60.0
-    gpu_interim_analyses: Counts = (12, 24, 48, 96)
-    gpu_sampling_seconds: Number = 540.0
     aa_pairs: CountOrNone = 5
     aa_blocks: Count = 30
-    gpu_aa_blocks: Count = 12
     trials: Count = 1
     fork_workers: bool = False
     head_to_head: CountOrNone = 3
-    gpu_head_to_head: CountOrNone = 3
+    gpu: GpuPlan = GpuPlan()
     latency_calls: CountOrNone = 100
     latency_seconds: Number = 10.0
     gpu_latency_run_in_seconds: Number = 3.0
@@ -76,26 +102,14 @@ class Plan:
     profile_calls: CountOrNone = 10
     counters: bool = True
     measured_peaks: bool = True
-    start_limit_seconds: Limit = 300.0
-    peaks_limit_seconds: Limit = 120.0
-    reference_limit_seconds: Limit = 600.0
-    build_limit_seconds: Limit = 1800.0
-    verify_limit_seconds: Limit = 600.0
-    warmup_phase_limit_seconds: Limit = 600.0
-    sample_limit_seconds: Limit = 120.0
-    latency_limit_seconds: Limit = 300.0
-    profile_limit_seconds: Limit = 300.0
-    export_limit_seconds: Limit = 600.0
     counters_limit_seconds: Limit = 600.0
+    limits: dict[Phase, Limit] = field(default_factory=lambda: dict(LIMITS))
 
     def __post_init__(self) -> None:
         """Raise ValueError if the block counts of the interim analyses do not increase."""
-        for name in ("interim_analyses", "gpu_interim_analyses"):
-            analyses = getattr(self, name)
+        for analyses in (self.interim_analyses, self.gpu.interim_analyses):
             if any(later <= earlier for earlier, later in pairwise(analyses)):
-                raise ValueError(
-                    f"measure.{name}={list(analyses)}: expected numbers of blocks that grow, such as [30, 60]"
-                )
+                raise ValueError(f"interim_analyses={list(analyses)}: expected rising block counts, such as [30,60]")
 
     def sample_seconds(self, device: str) -> float:
         """The least that a sample lasts on "cuda" or "cpu"."""
@@ -118,27 +132,12 @@ class Plan:
         """The same with a GPU's own numbers of blocks and seconds in place of the CPU's, where it is for a GPU."""
         if device != "cuda":
             return self
-        return replace(self, **{name: getattr(self, f"gpu_{name}") for name in BY_DEVICE})
+        return replace(self, **asdict(self.gpu))
 
     @property
-    def limits(self) -> dict[Phase, float]:
-        """Seconds that each phase may take."""
-        return {
-            Phase.START: self.start_limit_seconds,
-            Phase.MEASURED_PEAKS: self.peaks_limit_seconds,
-            Phase.REFERENCE: self.reference_limit_seconds,
-            Phase.BUILD: self.build_limit_seconds,
-            Phase.VERIFY: self.verify_limit_seconds,
-            Phase.WARMUP: self.warmup_phase_limit_seconds,
-            Phase.SAMPLING: self.sample_limit_seconds,
-            Phase.CHECK: self.verify_limit_seconds,
-            Phase.LATENCIES: self.latency_limit_seconds,
-            Phase.HOST_PATH: self.latency_limit_seconds,
-            Phase.PROFILE: self.profile_limit_seconds,
-            Phase.OBSERVE: self.profile_limit_seconds,
-            Phase.EXPLAIN: self.profile_limit_seconds,
-            Phase.EXPORT: self.export_limit_seconds,
-        }
+    def phase_limits(self) -> dict[Phase, float]:
+        """The seconds that each phase may take."""
+        return {phase: self.limits[LIMITED_AS.get(phase, phase)] for phase in Phase}
 
     def for_aa_pairs(self) -> "Plan":
         """The same with exactly `aa_blocks` blocks: A/A pairs are all of one length."""

@@ -10,7 +10,7 @@ from msgspec import Meta
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.goals import AccuracyLimits, Goal, Tolerance
-from pipeline.records.plan import BY_DEVICE, Plan
+from pipeline.records.plan import Plan
 from pipeline.records.tasks import SEGMENTATION, Task
 
 PositiveInt = Annotated[int, Meta(ge=1)]
@@ -161,14 +161,14 @@ class RunConfig:
 
         What is shown of a stage, where and when the run takes place and how its results are judged are left out.
         """
-        plan = {name: value for name, value in asdict(self.plan).items() if name.removeprefix("gpu_") not in BY_DEVICE}
+        plan = {name: value for name, value in asdict(self.plan).items() if name != "gpu"}  # which `Plan.on` has taken
         data = {key.removeprefix("contract."): value for key, value in flattened(asdict(self.data))}
         labels = {key.replace("label_rules.pattern", "label_pattern"): value for key, value in data.items()}
         groups = {
             "model": asdict(self.model),
             "data": {key.removeprefix("label_rules."): value for key, value in labels.items()},
             "task": asdict(self.task),
-            "measure": plan | {name: getattr(self.plan, name) for name in BY_DEVICE},
+            "measure": plan,
             "stage": {spec.name: spec.measured_by() for spec in self.stages},
         }
         own = {name: getattr(self, name) for name in ("device", "threads", "seed", "time_inaccurate")}

@@ -31,7 +31,7 @@ from pipeline.protocol import Done, ReadyToSample
 from pipeline.records import codec
 from pipeline.records.atomic_json import write_json
 from pipeline.records.goals import Tolerance
-from pipeline.records.plan import Plan
+from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord
 
@@ -92,7 +92,7 @@ class Bench:
 def ended(bench: Bench, spec: StageSpec, plan: Plan = PLAN) -> str:
     """Kind and reason of a stage in a real worker, which is sampled until it ends."""
     job = bench.config(plan=plan).job(spec, "stage", bench.folder)
-    worker = WorkerProcess(job, Path(job.folder) / "log.txt", plan.limits)
+    worker = WorkerProcess(job, Path(job.folder) / "log.txt", plan.phase_limits)
     try:
         for message in worker.messages():
             if isinstance(message, ReadyToSample):
@@ -161,7 +161,7 @@ def neighbour(bench: Bench) -> Row:
 
 def side_by_side(bench: Bench) -> list[Row]:
     """A hang, a poisoned context, a KILL and a TERM, at one time, to save some; the others must not notice."""
-    before, limited = bench.used_bytes(), replace(PLAN, build_limit_seconds=HANG_LIMIT)
+    before, limited = bench.used_bytes(), replace(PLAN, limits={**PLAN.limits, Phase.BUILD: HANG_LIMIT})
     later = {"after_calls": 12}
     faults: list[tuple[str, tuple[str, ...], Callable[[], str]]] = [
         (
@@ -269,7 +269,7 @@ def reference(bench: Bench) -> Row:
     job = bench.config().job(bench.spec("eager"), "reference", bench.folder, "reference")
 
     def make() -> str:
-        worker = WorkerProcess(job, Path(job.folder) / "log.txt", PLAN.limits)
+        worker = WorkerProcess(job, Path(job.folder) / "log.txt", PLAN.phase_limits)
         try:
             list(worker.messages())
         finally:

@@ -112,6 +112,18 @@ def test_words_that_cannot_be_meant_are_one_line(typed: list[str], said: str) ->
     assert "\n" not in str(refused.value)
 
 
+def test_a_key_is_read_by_its_earlier_name() -> None:
+    """With a note; warmup_limit_seconds is no limit of a phase."""
+    line = parse(
+        ["+measure.gpu_head_to_head=0", "measure.build_limit_seconds=9", "measure.warmup_limit_seconds=1"], GPU
+    )
+    assert line.words == ["+measure.gpu.head_to_head=0", "measure.limits.build=9", "measure.warmup_limit_seconds=1"]
+    assert line.renamed == [
+        "measure.gpu_head_to_head is called measure.gpu.head_to_head now",
+        "measure.build_limit_seconds is called measure.limits.build now",
+    ]
+
+
 def test_a_sweep_of_some_jobs_passes() -> None:
     """Also one of a sweeper that searches: it draws from its range."""
     parse(["-m", "stage=half,compile", "data.batch_size=range(1,9)", "seed=range(0,1,0.1)"], GPU)

@@ -124,7 +124,7 @@ WRONG = [
     ("measure", "trials", 1.5, "measure.trials=1.5: expected int, got float"),
     ("measure", "interim_analyses", [], "measure.interim_analyses=[]: expected array of length >= 1"),
     ("measure", "interim_analyses", [6, 0], "measure.interim_analyses.1=0: expected int >= 1"),
-    ("measure", "interim_analyses", [6, 3], "measure.interim_analyses=[6, 3]: expected"),
+    ("measure", "interim_analyses", [6, 3], "measure: interim_analyses=[6, 3]: expected rising"),
     ("stage", "name", "../up", "a stage's name is a folder's"),
     ("stage", "name", "reference", "stage.name=reference: the run has a file or folder of that name"),
     ("stage", "name", "results.json", "stage.name=results.json: the run has a file"),

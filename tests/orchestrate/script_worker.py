@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pipeline.orchestrate.worker_process import WorkerProcess
 from pipeline.records.plan import Phase
 from tests.worker.jobs import EAGER, PLAN, job
 
-LIMITS = replace(PLAN, start_limit_seconds=20.0, sample_limit_seconds=20.0).limits
+LIMITS = {**PLAN.phase_limits, Phase.START: 20.0, Phase.SAMPLING: 20.0}
 PRELUDE = """
 import os, signal, subprocess, sys, time
 def say(line):

@@ -15,6 +15,7 @@ from pipeline.orchestrate import interleave, trials
 from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
+from pipeline.records.plan import Phase
 from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import ranking
@@ -62,7 +63,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
     (folder / "mine" / SCRATCH).mkdir(parents=True)
     kinds = ["zeros", "dies_in_build", "dies_at_work", "hangs_in_build", "raises", "falls_back"]
     kinds += ["has_no_form_here"]
-    plan = replace(SMOKE, build_limit_seconds=2.0, aa_pairs=1)
+    plan = replace(SMOKE, limits={**SMOKE.limits, Phase.BUILD: 2.0}, aa_pairs=1)
     stages = [
         *(fault(kind) for kind in kinds),
         EAGER,
