@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from pipeline.worker.guard import changes, process_state
+from pipeline.worker.contract import changes, process_state
 
 SWITCHES = [
     (torch.backends.cuda.matmul, "allow_tf32"),

@@ -24,8 +24,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Task
 from pipeline.stages.api import Workload, silent
-from pipeline.worker.calibration_share import given_away
-from pipeline.worker.workload import judged_images
+from pipeline.worker.workload import given_away, judged_images
 
 CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
 MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold

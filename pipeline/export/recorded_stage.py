@@ -251,7 +251,7 @@ def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> Non
         ModelError: the net can't answer it.
         RequestError: it answers otherwise.
     """
-    from pipeline.worker.net_call import Net, called  # and so what only a net that is built needs
+    from pipeline.worker.answer_checks import Net, called  # and so what only a net that is built needs
     from pipeline.worker.reference import load_first
 
     first = load_first(folder / REFERENCE_FIRST)
@@ -306,7 +306,7 @@ def apart(found: torch.Tensor, kept: torch.Tensor) -> float:
 
 def other_mask(kept: np.ndarray, answer: torch.Tensor) -> str:
     """Likewise, by the mask [height, width] that the run has drawn of the first image."""
-    from pipeline.worker.mask_images import PALETTE
+    from pipeline.worker.reference import PALETTE
 
     found = middle_plane(classes(answer)[0].cpu().numpy(), axes=2) % len(PALETTE)
     moved = 1.0 if found.shape != kept.shape else float(np.mean(found != kept))

@@ -7,8 +7,7 @@ import torch
 
 from pipeline.lessons.lesson_records import Row
 from pipeline.measure.clock import Clock, TorchClock
-from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed
-from pipeline.measure.warmup import warm_up
+from pipeline.measure.sampling import calls_per_sample, take_sample, undisturbed, warm_up
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 from pipeline.worker.failures import failure_of

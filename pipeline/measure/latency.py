@@ -1,5 +1,6 @@
-"""What one request waits: single calls with a synchronisation after each."""
+"""Single calls with a synchronisation after each: what one request waits."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
@@ -10,14 +11,30 @@ from torch import Tensor
 
 from pipeline.compiler.batch import Batch
 from pipeline.measure.clock import Clock
-from pipeline.measure.page_locked import page_locked
 from pipeline.measure.sampling import undisturbed
 from pipeline.records.plan import Plan
 
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
 MOST_CALLS = 1_000_000  # of a window, which its seconds end
-
 Input = TypeVar("Input")
+
+
+def page_locked(part: Tensor) -> Tensor:
+    """A copy of a CPU tensor of any shape in page-locked memory.
+
+    torch's own `pin_memory` asks a backend that was registered with it before it asks CUDA, and torchax registers JAX
+    without what is asked for; such a copy is registered with CUDA here, for as long as it lives.
+
+    Raises:
+        torch.cuda.CudaError: CUDA can't lock it.
+    """
+    try:
+        return part.pin_memory()
+    except RuntimeError:
+        runtime, held = torch.cuda.cudart(), part.clone()
+        torch.cuda.check_error(runtime.cudaHostRegister(held.data_ptr(), held.nbytes, 0))
+        weakref.finalize(held, runtime.cudaHostUnregister, held.data_ptr())
+        return held
 
 
 def take_latencies(

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from pipeline.devices import host
 from pipeline.devices.accelerators import FP8
-from pipeline.measure.clock import Clock, TorchClock
-from pipeline.measure.timers import best_burst_seconds
+from pipeline.measure.clock import Clock, TorchClock, best_burst_seconds
 from pipeline.measure.torch_device import has_compute
 from pipeline.records.machine import MeasuredPeaks
 

@@ -1,23 +1,27 @@
-"""One sample: calls timed back to back, again where something compiled or allocated meanwhile.
+"""Time calls back to back: until they are steady, then one sample at a time, after a run-in at full load.
 
-How many samples there are, and when there are enough, is for `pipeline.orchestrate.interleave` to say.
+`pipeline.orchestrate.interleave` decides how many samples there are.
 """
 
 import gc
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from statistics import median
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 
 from pipeline.devices.nvml import DeviceState, throttle_reasons
-from pipeline.measure.clock import Clock
-from pipeline.measure.timers import time_calls
+from pipeline.measure.clock import Clock, time_calls
 from pipeline.records.plan import Plan
-from pipeline.records.samples import Sample
+from pipeline.records.samples import Sample, WarmUp
 
+WINDOWS = 3  # whose medians must agree
 Batch = TypeVar("Batch")
+# Of the power limit, from which the device is at its cap: a limit is met on average, readings vary by some per cent.
+AT_CAP = 0.9
 
 
 def no_guards() -> tuple[int, ...]:
@@ -114,3 +118,118 @@ def _timed(
         seconds, device_seconds = time_calls(call, batches, clock)
         after, disturbed = watch.state(), watch.guards() != counted
     return disturbed, after, seconds, device_seconds
+
+
+def warm_up(
+    call: Callable[[Batch], object],
+    next_batch: Callable[[], Batch],
+    clock: Clock,
+    plan: Plan,
+    guards: Callable[[], tuple[int, ...]] = no_guards,
+) -> tuple[WarmUp, float]:
+    """Call until the time per call is steady, or for `plan.warmup_limit_seconds`.
+
+    Steady means: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
+    `warmup_tolerance`, and no guard counter grew in the last two windows.
+
+    Returns:
+        The calls and seconds that it took, and the seconds per call back to back, from which follows how many calls
+        make a sample.
+    """
+    opened = clock.now()
+    medians: list[float] = []
+    counts = [guards()]
+    calls = 0
+    steady = False
+    while not steady and (not medians or clock.now() - opened < plan.warmup_limit_seconds):
+        window = _window(call, next_batch, clock, plan.warmup_window_seconds)
+        calls += len(window)
+        medians.append(median(window))
+        counts.append(guards())
+        enough = calls >= plan.warmup_min_calls and clock.now() - opened >= plan.warmup_min_seconds
+        steady = enough and _steady(medians, counts, plan.warmup_tolerance)
+    return WarmUp(calls=calls, seconds=clock.now() - opened, steady=steady), _pace(call, next_batch, clock, len(window))
+
+
+def _pace(call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, calls: int) -> float:
+    """Seconds per call without waiting for each: up to a few times less than a call with a synchronisation."""
+    with undisturbed():
+        start = clock.now()
+        for _ in range(calls):
+            call(next_batch())
+        clock.synchronize()
+        return (clock.now() - start) / calls
+
+
+def _window(
+    call: Callable[[Batch], object], next_batch: Callable[[], Batch], clock: Clock, window_seconds: float
+) -> list[float]:
+    """Seconds of each call of one window, at least one."""
+    latencies: list[float] = []
+    with undisturbed():
+        opened = clock.now()
+        while not latencies or clock.now() - opened < window_seconds:
+            start = clock.now()
+            call(next_batch())
+            clock.synchronize()
+            latencies.append(clock.now() - start)
+    return latencies
+
+
+def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
+    """Whether the last three medians agree and the guards didn't grow in the last two windows.
+
+    `counts` holds the guards before the first window and after each.
+    """
+    last = medians[-WINDOWS:]
+    return len(last) == WINDOWS and max(last) <= min(last) * (1 + tolerance) and counts[-3] == counts[-1]
+
+
+class PowerLimited(Protocol):
+    """What a device says of its power; `pipeline.devices.nvml.Gpu` is one."""
+
+    def watts(self) -> float | None:
+        """Power, averaged over up to the last second."""
+
+    def limit_watts(self) -> float | None:
+        """What the device keeps to."""
+
+
+class FullLoad:
+    """The untimed calls before a side's samples.
+
+    A GPU at its power cap has slowed down within a tenth of a second. But it may exceed the cap until its average has
+    come up to it, where it rested meanwhile or ran another side, even one that is at the cap too: that one's average
+    isn't this one's. Then a side at the cap is called for longer.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: str,
+        per_call: float,
+        gpu: PowerLimited | None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Arguments: the knobs, "cuda" or "cpu", seconds of a call, the GPU, where one is known, and a clock."""
+        self.usual = calls_per_sample(per_call, plan.run_in_seconds(device), 0)
+        self.rested = max(self.usual, math.ceil(plan.rested_run_in_seconds(device) / max(per_call, 1e-9)))
+        self.gpu, self.now = gpu, now
+        self.others_sample = plan.sample_seconds(device)  # the least that a sample of another side takes
+        self.ended = -math.inf  # this side's last sample
+        self.most_watts = math.inf  # that this side was seen to draw
+
+    def run_in_calls(self) -> int:
+        """How many calls come before the sample that begins now."""
+        watts, limit = (self.gpu.watts(), self.gpu.limit_watts()) if self.gpu else (None, None)
+        if watts is None or limit is None or self.most_watts < AT_CAP * limit:
+            return self.usual
+        another_ran = self.now() - self.ended >= self.others_sample
+        return self.rested if another_ran or watts < AT_CAP * limit else self.usual
+
+    def sampled(self, taken: Sample) -> Sample:
+        """The sample that has just ended, after a look at what the device draws."""
+        self.ended = self.now()
+        if self.gpu is not None and (watts := self.gpu.watts()) is not None:
+            self.most_watts = watts if math.isinf(self.most_watts) else max(self.most_watts, watts)
+        return taken

@@ -1,22 +1,21 @@
-"""What a run holds on its way: the record, kept on disk, and the workers that it starts."""
+"""What a run holds on its way: the record, kept on disk, the workers that it starts, and its observer."""
 
 import os
 import random
+import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import cuda_gpus
-from pipeline.devices.host import others_on
-from pipeline.orchestrate.events import Observer
+from pipeline.devices.host import READ, others_on
 from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
-from pipeline.orchestrate.named_variables import named_variables
 from pipeline.orchestrate.processes import Use, more_threads, taken_share
 from pipeline.orchestrate.spawning import ForkError
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
@@ -26,12 +25,49 @@ from pipeline.records.elsewhere import elsewhere
 from pipeline.records.error_line import first_line
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
-from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, WarningCode
+from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, StageRecord, WarningCode
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
 
+TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that doesn't stand in many an error, as a number does
 UNSPECIFIED: FailureKind = "error"
 MOST_OTHERS = 3  # processes that a line names
+
+
+class Observer(Protocol):
+    """Is told where the run is."""
+
+    def say(self, text: str) -> None:
+        """Something that a person should know now."""
+
+    def stage_started(self, name: str, adds: str) -> None:
+        """The next stage begins; `adds` is what it adds to the one before."""
+
+    def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
+        """What `title` names enters a phase, or is as far in it as `detail` says."""
+
+    def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
+        """A stage has come to an end, whatever it is; `run` holds the stages before it."""
+
+
+def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> str:
+    """A clause with the variables whose values an error quotes, such as "; TORCH_LOGS=junk is set"; empty without any.
+
+    Args:
+        said: the error, in a line.
+        environment: variables and their values.
+    """
+    found = [
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if READ.match(name) and TELLING.fullmatch(value) and name not in said and quotes(said, value)
+    ]
+    return f"; {', '.join(found)} {'is' if len(found) == 1 else 'are'} set" if found else ""
+
+
+def quotes(said: str, value: str) -> bool:
+    """Whether a value stands in a text as it is, and not as a part of another word or path."""
+    return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said) is not None
 
 
 class RunContext:

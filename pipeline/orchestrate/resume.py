@@ -1,8 +1,10 @@
-"""Takes over what an earlier run has finished, where nothing that its figures depend on has changed since."""
+"""Take over what an earlier run has finished, where nothing that its figures depend on has changed since."""
 
+import fcntl
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +16,48 @@ from pipeline.analysis.run_comparison import (
     variable_differences,
 )
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate.under_way import refuse_running
 from pipeline.records import codec
+from pipeline.records.codec import CLAIM
 from pipeline.records.request import SCRATCH, ResumeDespite, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 
 ON_DEVICE = {"device name", "cpu name", "cpu threads"}
 NO_VERSION = {"commit", "launcher"}  # the sources' own digest is compared
 MOST_NAMED = 4
+
+
+@contextmanager
+def under_way(folder: Path) -> Iterator[None]:
+    """Others see within that the run of this folder is under way, where its file system has locks."""
+    descriptor = None
+    with suppress(OSError):
+        descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def refuse_running(folder: Path) -> None:
+    """That a run that is to be resumed has come to its end: two would disturb each other, and neither would know.
+
+    Raises:
+        RequestError: it is still under way.
+    """
+    try:
+        descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RequestError(f"resume={folder}: it is still under way; wait for it, or end it by Ctrl-C") from None
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)

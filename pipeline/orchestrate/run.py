@@ -14,13 +14,11 @@ from pipeline.config.request_error import shown
 from pipeline.config.threads_request import quota_warning
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.orchestrate import check_script, interruption, processes, resume, shared_reference
-from pipeline.orchestrate.context import RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
-from pipeline.orchestrate.events import Observer
+from pipeline.orchestrate.context import Observer, RunContext, others_on_gpu, refuse_reference, start_baseline, stopping
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
-from pipeline.orchestrate.resume import Earlier
+from pipeline.orchestrate.resume import Earlier, under_way
 from pipeline.orchestrate.trials import measure_stage, tail
-from pipeline.orchestrate.under_way import under_way
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.machine import Environment

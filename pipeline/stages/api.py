@@ -1,7 +1,7 @@
 """What every stage has in common: a module with `build(workload, *, options) -> Runner`.
 
 Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model and images are
-never changed, nor is the process (`pipeline.worker.guard`): a stage that needs another net works on a deep
+never changed, nor is the process (`pipeline.worker.contract`): a stage that needs another net works on a deep
 copy, and one that changes something is refused.
 """
 

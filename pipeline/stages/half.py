@@ -25,7 +25,7 @@ def build(
         dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
         cudnn_benchmark: let cuDNN time its algorithms for each new shape.
         keep_fp32: modules that stay in fp32, by their paths; "auto": none at first, and then those at which a wrong
-            answer begins to be wrong (`pipeline.worker.half_retry`).
+            answer begins to be wrong (`pipeline.worker.retries`).
 
     Raises:
         StageError: the net has no module of that name.

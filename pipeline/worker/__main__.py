@@ -1,21 +1,30 @@
-"""The child process, `python -m pipeline.worker FD`: the parent gives the job on stdin and reads records from FD."""
+"""The child process, `python -m pipeline.worker FD`: the parent gives the job on stdin and reads records from FD.
 
+Under ncu it is `python -m pipeline.worker JOB.json`: one stage, of which one call counts.
+"""
+
+import json
 import sys
 import traceback
 from importlib import import_module
+from pathlib import Path
+
+import torch
 
 from pipeline.errors import InputError
 from pipeline.protocol import PipeReporter, die_with_the_parent
 from pipeline.records.codec import from_json
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
-from pipeline.stages.api import Skip
-from pipeline.worker import shortage
+from pipeline.stages.api import Skip, silent
+from pipeline.worker import failures
 from pipeline.worker.failures import ENDINGS
-from pipeline.worker.run_stage import run_stage
+from pipeline.worker.retries import built
+from pipeline.worker.run_stage import prepare, run_stage
 
 # What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
+WARM_UP = 3  # calls before the one that ncu counts
 BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may say that it has no form on this machine
 
 
@@ -28,7 +37,7 @@ def main(descriptor: int) -> None:
     die_with_the_parent()
     reporter = PipeReporter(descriptor)
     job = from_json(Job, reporter.job())
-    shortage.note_start()
+    failures.note_start()
     try:
         if job.role in SAMPLED:
             import_module(COMPILERS)
@@ -41,10 +50,28 @@ def main(descriptor: int) -> None:
         skipped = isinstance(error, Skip) and reporter.phase in BUILT  # who has run has a form here, and failed
         if not skipped:
             traceback.print_exc()
-        kind, reason, memory = shortage.told(error, job)
+        kind, reason, memory = failures.told(error, job)
         reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason, memory_shortage=memory)
     reporter.done()
 
 
+def count_one_call(path: Path) -> None:
+    """Build the stage of the job in a file, from the caches that its first process left, and make one counted call."""
+    bench = prepare(from_json(Job, json.loads(path.read_text(encoding="utf-8"))))
+    built(bench, silent)
+    run, batch = bench.run, bench.inputs[0]
+    with torch.inference_mode():
+        for _ in range(WARM_UP):
+            run(batch)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        run(batch)
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    if sys.argv[1].isdecimal():
+        main(int(sys.argv[1]))
+    else:
+        count_one_call(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What a worker does with one stage, phase by phase; `worker.run_stage` gives the order."""
+"""One stage on the bench: what a worker does with it in each phase; `worker.run_stage` gives the order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,26 +9,56 @@ from torch import Tensor
 
 from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch, of_batches
-from pipeline.measure import accuracy, energy, latency, memory_use, sampling
+from pipeline.inputs.targets import import_target, refusal
+from pipeline.measure import accuracy, latency, sampling, usage
+from pipeline.measure.accuracy import denoised
 from pipeline.measure.clock import TorchClock
-from pipeline.measure.denoising import denoised
-from pipeline.measure.full_load import FullLoad
 from pipeline.measure.rotation import Rotation
+from pipeline.measure.sampling import FullLoad, warm_up
 from pipeline.measure.torch_device import gpu_behind
-from pipeline.measure.warmup import warm_up
 from pipeline.profiling import observed_execution, profiler, searches
 from pipeline.profiling.collect import explain
 from pipeline.records.chrome_trace import TraceEvent
+from pipeline.records.content_digest import file_digest
 from pipeline.records.diagnostics import Diagnostics, Profile
-from pipeline.records.request import Job
+from pipeline.records.request import Job, StageSpec
 from pipeline.records.run_record import Artefact, CompileFacts, Execution, FailureKind, RunWarning, WarningCode
 from pipeline.records.samples import Accuracy, Energy, Sample, WarmUp
-from pipeline.stages.api import Runner, Workload
-from pipeline.worker import contract, mask_images, reference
-from pipeline.worker.artefact_entry import entries
-from pipeline.worker.guard import ANSWER_MOVED, RIGHT, Finding, Guard, exact
-from pipeline.worker.stage_target import build_function
+from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.worker import contract, reference
+from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, checked_paths, exact
 from pipeline.worker.workload import further_batches, judged_images
+
+
+def entries(saved: object, run_folder: Path) -> list[Artefact]:
+    """The entries of what a Runner's `save` returned; errors as of `contract.checked_paths`."""
+    return [describe(path, run_folder) for path in checked_paths(saved, run_folder)]
+
+
+def describe(path: Path, run_folder: Path) -> Artefact:
+    """A file's entry in the record."""
+    kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
+    return Artefact(
+        path=str(path.relative_to(run_folder)),
+        kind=kinds.get(path.suffix, path.suffix.lstrip(".")),
+        size_bytes=path.stat().st_size,
+        sha256=file_digest(path),
+    )
+
+
+def build_function(spec: StageSpec) -> Callable[..., Runner]:
+    """The `build` of a stage's module.
+
+    Raises:
+        StageError: there is no such module, or it has no `build`.
+    """
+    if why := refusal(spec.target):
+        raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
+    try:
+        build: Callable[..., Runner] = import_target(spec.target).build
+    except (ImportError, AttributeError) as error:
+        raise StageError(f"stage {spec.name}: {spec.target} has no build function ({error})") from error
+    return build
 
 
 class Bench:
@@ -47,7 +77,7 @@ class Bench:
         self.job = job
         self.workload = workload
         self.clock = TorchClock(workload.device)
-        self.state = energy.device_state(workload.device)
+        self.state = usage.device_state(workload.device)
         self.context_bytes = context_bytes
         self.inputs = workload.inputs
         self.rotation = Rotation(self.inputs)
@@ -142,7 +172,7 @@ class Bench:
     def save_masks(self) -> None:
         """Leave the masks of the first images as pictures."""
         found = [classes(part) for part in self.verified]
-        mask_images.save_masks(torch.cat(found).numpy(), self.workload.folder)
+        reference.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
@@ -213,7 +243,7 @@ class Bench:
             "latencies": latency.take_latencies(run, self.rotation.next, self.clock, plan),
             "latency_steady": steady,
             "host_latencies": latency.take_host_latencies(run, batches, self.clock, plan),
-            "memory": memory_use.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes),
+            "memory": usage.measure(self.run, self.inputs[0], self.workload.model, self.context_bytes),
             "energy": self._energy(),
         }
 
@@ -261,7 +291,7 @@ class Bench:
 
     def guards(self) -> tuple[int, ...]:
         """Counters that must not grow within a sample: compilations, and allocations from the device."""
-        return self.runner.compilations(), memory_use.device_allocations(self.workload.device)
+        return self.runner.compilations(), usage.device_allocations(self.workload.device)
 
     def _answers(self) -> list[Tensor]:
         """The logits of the verified batches."""
@@ -288,4 +318,4 @@ class Bench:
         if not seconds:
             return None
         gpu, images = gpu_behind(self.workload.device), self.workload.shape[0]
-        return energy.energy(self.run, self.rotation.next, self.clock, seconds, images, gpu)
+        return usage.energy(self.run, self.rotation.next, self.clock, seconds, images, gpu)

@@ -1,4 +1,4 @@
-"""What a stage owes: a Runner whose fields are what they say, and answers that are plain tensors of logits."""
+"""What a stage owes: a Runner as declared, plain tensors of logits, and net, inputs and process left unchanged."""
 
 import inspect
 import json
@@ -7,22 +7,85 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.measure.rotation import Rotation, fingerprint, held_by, is_same
 from pipeline.records.codec import from_json, to_json
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.error_line import first_line, shortened
-from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import Runner, StageError, Workload
 
+ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
 DEEPEST = 20  # levels of `details`, beyond which nobody reads them
 LARGEST = 1_000_000  # characters of `details` as JSON
 INTEGERS = 2**63  # from here on JSON readers lose digits
 Check = tuple[Callable[[object], bool], str]
+
+
+class Finding(NamedTuple):
+    """The failure of a stage and its reason, for the stage's record; neither is set where nothing is wrong."""
+
+    failure: FailureKind | None = None
+    reason: str = ""
+
+    @property
+    def fields(self) -> dict[str, str | None]:
+        """Fields of the StageRecord."""
+        return {"status": "inaccurate" if self.failure else "ok", "failure": self.failure, "reason": self.reason}
+
+
+RIGHT = Finding()
+
+
+def process_state() -> dict[str, object]:
+    """Return torch's process-wide settings that stages share, by name; TF32 and cuDNN's search are a stage's own."""
+    return {
+        "default dtype": torch.get_default_dtype(),
+        "default device": torch.get_default_device(),
+        "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "threads": torch.get_num_threads(),
+        "autocast on the CPU": torch.is_autocast_enabled("cpu"),
+        "autocast on the GPU": torch.is_autocast_enabled("cuda"),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def changes(before: dict[str, object], after: dict[str, object]) -> dict[str, tuple[object, object]]:
+    """Return the settings that differ, each before and after."""
+    return {name: (value, after[name]) for name, value in before.items() if value != after[name]}
+
+
+class Guard:
+    """Checksums of what one stage was given, and the state of its process, from before it was built."""
+
+    def __init__(self, work: Workload, rotation: Rotation) -> None:
+        self._rotation, self._model = rotation, work.model
+        self._weights = {name: fingerprint(part) for name, part in held_by(work.model).items()}
+        self._state = process_state()
+
+    def changes(self) -> Finding:
+        """Return the first change of inputs, weights or process since the start; RIGHT where there is none."""
+        if changed := self._rotation.changed():
+            return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")
+        for name, part in held_by(self._model).items():
+            if name not in self._weights or not is_same(self._weights[name], part):
+                return Finding("broken contract", f"changed the net that it was given: {name} holds other values")
+        for name, (before, after) in changes(self._state, process_state()).items():
+            return Finding(
+                "broken contract", f"changed the process for all that follows: {name} was {before}, is {after}"
+            )
+        return RIGHT
+
+
+def exact(answer: Tensor) -> Tensor:
+    """Return a copy of logits of any shape, on the CPU, in fp32 so that fp16 sums don't overflow."""
+    return torch.Tensor.float(answer).cpu().clone()
 
 
 def _or_none(kind: Callable[[object], bool]) -> Callable[[object], bool]:

@@ -1,16 +1,23 @@
-"""Any error as the kind of failure that it is and one line: where its type is known, and nowhere else."""
+"""Turn any error into a kind of failure and one line, with the place in the network's code and the memory."""
 
 import errno
 import os
-from collections.abc import Iterator
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import get_args
 
 import torch
+from torch import nn
 
-from pipeline.records.error_line import MOST_CHARACTERS, first_line, shortened, text_of, typed_line
+from pipeline.measure.usage import host_peak_bytes
+from pipeline.records.error_line import MOST_CHARACTERS, first_line, shortened, text_of, type_of, typed_line
+from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
+from pipeline.records.samples import MemoryShortage
 from pipeline.stages.api import Skip, StageError
-from pipeline.worker.where_raised import place_of
 
 # How torch, cuDNN and cuBLAS say in a plain RuntimeError that an allocation failed: they have no type for it (torch
 # 2.12). A stage raises the errors of its own runtime as torch's.
@@ -32,14 +39,23 @@ ALLOCATION_FAILED = (
     "DefaultCPUAllocator: not enough memory",
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
-
 WARNINGS = "PYTHONWARNINGS"  # which makes errors of warnings
-
 # What ends a process at once: its exit code, or its signal, then says more than a line could.
 ENDINGS = (SystemExit, KeyboardInterrupt)
 KINDS = get_args(FailureKind)
 UNKNOWN: FailureKind = "error"
 TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as the cause of an error without a kind
+OTHERS_CODE = (  # which nobody's net is in
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+    sysconfig.get_path("stdlib"),
+    "code/__torch__/",  # as TorchScript calls the code that it writes
+)
+# How torch.compile and torch.export quote in an error's text the lines of a net that they trace (torch 2.12).
+QUOTED = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[\w<>]+)$', re.MULTILINE)
+UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+ASKED_FOR = re.compile(r"(?:tried|unable) to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container, v2 and v1
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
@@ -96,3 +112,134 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         yield following
         inner = vars(following).get("inner_exception")
         following = inner if isinstance(inner, BaseException) else following.__cause__
+
+
+def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
+    """Such as " (in Block.forward, nets.py:83)": the last line of a net's code that the errors passed.
+
+    Args:
+        errors: an error and its causes, in that order; the last of them that tells, counts.
+        texts: what they say.
+
+    Returns:
+        It is empty where no error passed a net that isn't torch's own.
+    """
+    found = ""
+    for error, text in zip(errors, texts, strict=True):
+        found = _quoted(text) or _passed(error) or found
+    return found
+
+
+def _passed(error: BaseException) -> str:
+    """By the error's traceback: the innermost call of a module's method whose class isn't torch's."""
+    found, step = "", error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        owner = step.tb_frame.f_locals.get("".join(code.co_varnames[:1]))  # self, whatever it is called
+        if isinstance(owner, nn.Module) and _is_a_nets(code.co_filename):
+            found = _said(f"{type(owner).__name__}.{code.co_name}", code.co_filename, step.tb_lineno)
+        step = step.tb_next
+    return found
+
+
+def _quoted(text: str) -> str:
+    """By the lines that torch quotes in the error's text."""
+    lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]
+    return _said(lines[-1]["function"], lines[-1]["file"], int(lines[-1]["line"])) if lines else ""
+
+
+def _is_a_nets(file: str) -> bool:
+    """Whether a file of Python's holds code of a net: it is neither torch's, nor Python's, nor of this program's rooms.
+
+    Packages lie below Python's own library, too.
+    """
+    if "site-packages" in file:
+        return not file.startswith(OTHERS_CODE[0])
+    return file.endswith(".py") and not file.startswith(OTHERS_CODE)
+
+
+def _said(function: str, file: str, line: int) -> str:
+    return f" (in {function}, {Path(file).name}:{line})"
+
+
+class _Start:
+    """Of this process."""
+
+    host_bytes = 0  # resident before the net and its images
+
+
+def note_start() -> None:
+    """Note what the process holds before its work, which no batch makes smaller."""
+    _Start.host_bytes = host_peak_bytes()
+
+
+def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShortage | None]:
+    """Kind and one-line reason of a failure, and the memory where that had run out."""
+    try:
+        kind, reason = failure_of(error)
+    except BaseException:  # noqa: BLE001 - a stage's own error, whose fields raise in their turn
+        return "error", type_of(error), None
+    if kind != "out of memory":
+        return kind, reason, None
+    found = shortage(text_of(error), job)
+    return kind, f"{reason}; {sentence(found)}", found
+
+
+def shortage(text: str, job: Job) -> MemoryShortage:
+    """The memory as it is now, after an error with this text."""
+    asked = ASKED_FOR.search(text)
+    requested = int(float(asked[1]) * UNITS[asked[2]]) if asked and asked[2] in UNITS else None
+    batch, fixed = job.data.batch_size, 0
+    if job.device == "cuda":
+        peak, available = _on_gpu(torch.device(job.device))
+    else:
+        peak, available, fixed = host_peak_bytes(), host_limit(), _Start.host_bytes
+    largest = largest_batch(batch, fixed, peak + (requested or 0), available)
+    return MemoryShortage(peak, requested, available, batch, largest)
+
+
+def _on_gpu(device: torch.device) -> tuple[int, int | None]:
+    """The allocator's peak, and what it could have in all; None where the device answers no more."""
+    peak = torch.cuda.max_memory_allocated(device)
+    with suppress(RuntimeError):
+        free, _ = torch.cuda.mem_get_info(device)
+        return peak, free + torch.cuda.memory_reserved(device)
+    return peak, None
+
+
+def host_limit() -> int | None:
+    """The memory that this process may have: the machine's, or its container's."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for place in LIMITS:
+        with suppress(OSError, ValueError):  # "max" is no number
+            found.append(int(Path(place).read_text()))
+    return min(found)
+
+
+def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:
+    """The largest batch that fits if memory goes with it: fixed + each · images ≤ available; less than the one tried.
+
+    Args:
+        batch: that did not fit.
+        fixed: bytes whatever the batch.
+        needed: bytes that the batch would have needed at least.
+        available: bytes; None where nobody knows.
+    """
+    if available is None or needed <= fixed:
+        return None
+    return max(0, min(batch - 1, int((available - fixed) * batch / (needed - fixed))))
+
+
+def sentence(found: MemoryShortage) -> str:
+    """The figures in a clause."""
+    of = f" of {_size(found.available_bytes)} that it could have" if found.available_bytes is not None else ""
+    said = f"its peak was {_size(found.peak_bytes)}{of} at batch {found.batch_size}"
+    if found.largest_batch is None:
+        return said
+    if found.largest_batch == 0:
+        return f"{said}; by that estimate not even a batch of 1 fits"
+    return f"{said}; at most batch {found.largest_batch} would fit, estimated from the peak"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.3g} GiB"

@@ -20,7 +20,7 @@ from models.image_batches import normaliser
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch, batched
 from pipeline.measure.clock import Clock
-from pipeline.measure.page_locked import page_locked
+from pipeline.measure.latency import page_locked
 from pipeline.measure.sampling import undisturbed
 from pipeline.records.plan import Plan
 from pipeline.records.samples import HostPath

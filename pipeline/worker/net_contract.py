@@ -1,33 +1,40 @@
-"""What is asked of a net before anything is measured, in the words of the request: one image in, logits out.
+"""Check a network before anything is measured: one image in, logits out, as docs/inputs.md states.
 
-docs/inputs.md states it.
+A first look at random images comes before the user's images are read, as a folder may take minutes.
 """
 
 import copy
 import inspect
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 
-from pipeline.config.data_request import GIB
+from models.image_batches import to_batch
+from pipeline.compiler.batch import Batch, batched
+from pipeline.config.data_request import GIB, TENSORS, VOLUME
 from pipeline.devices.host import memory_bytes
-from pipeline.errors import ModelError, per_cent
-from pipeline.measure.fingerprint import fingerprint, held_by, is_same
+from pipeline.errors import InputError, ModelError, per_cent
+from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operators import Dispatched, Operator, size
+from pipeline.records.request import Job
 from pipeline.records.run_record import Execution, RunWarning
 from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
+    Net,
+    called,
     check_answer,
     check_apart,
     check_labels,
     check_targets,
     constant,
+    out_of_sight,
     probabilities,
     repeated,
 )
-from pipeline.worker.net_call import Net, called, out_of_sight
 
 IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -35,6 +42,8 @@ BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the c
     4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
     5: (nn.Conv3d, "volumes have three dimensions (MONAI's nets with model.options.spatial_dims=3)"),
 }
+TINY = 64  # pixels of a side, which most nets take
+LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
 
 
 def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
@@ -231,3 +240,59 @@ def without_values(model: nn.Module) -> nn.Module:
     for buffer in model.buffers():
         memo[id(buffer)] = buffer.detach().to("meta")
     return copy.deepcopy(model, memo)
+
+
+def first_look(model: nn.Module, job: Job) -> None:
+    """What the net's contract says of a tiny image, and where that fails of one of the run's size.
+
+    On a copy, as a net may keep what it has seen. Of a net that can't be copied, of named tensors, and of images that
+    keep a size of their own, what isn't seen here the whole check sees (`net_contract.check`).
+
+    Args:
+        model: on the job's device.
+        job: names its images.
+
+    Raises:
+        InputError: as `net_contract.check`.
+    """
+    if job.data.name == TENSORS:
+        return
+    size = job.data.size
+    net = Net(type(model).__name__, model, chance(job, min(TINY, size or TINY)), job.task)
+    check_arguments(net)
+    check_weights(net)
+    check_dimensions(net)
+    try:
+        net = replace(net, model=copy.deepcopy(model))
+    except Exception:  # noqa: BLE001 - whatever a net's parts say to that
+        return
+    with torch.random.fork_rng(devices=[]):
+        if not answers(net) and size is not None and size <= LARGEST:
+            answers(replace(net, inputs=chance(job, size)), strictly=True)
+
+
+def answers(net: Net, *, strictly: bool = False) -> bool:
+    """Whether the net's answer is what it must be; False where anything fails.
+
+    Args:
+        net: the net and an input.
+        strictly: whether what is wrong with the net, rather than with the machine, is raised.
+    """
+    try:
+        check_answer(net, called(net))
+    except InputError:
+        if strictly:
+            raise
+        return False
+    except Exception:  # noqa: BLE001 - out of memory, above all: the whole check comes to it again, and says it better
+        return False
+    return True
+
+
+def chance(job: Job, side: int) -> Batch:
+    """Images of chance, normalised as the run's: [batch, channels, side, side], of volumes with their depth."""
+    data = job.data
+    space = [side, side] if data.name != VOLUME else [min(side, data.depth or side), side, side]
+    shape = [min(IMAGES, data.batch_size), *space, data.contract.channels]
+    drawn = np.random.default_rng(job.seed).integers(0, 256, shape, dtype=np.uint8)
+    return batched(to_batch(drawn, data.contract).to(job.device))

@@ -1,4 +1,4 @@
-"""The untouched fp32 net's answer, its own noise and its work: what every stage is checked against."""
+"""The fp32 network's answer, its noise and its work, against which stages are checked; masks as pictures."""
 
 import copy
 import sys
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
 from torch import Tensor, nn
@@ -15,8 +17,9 @@ from models.checkpoint import digest, stored_as
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import ModelError
+from pipeline.inputs.datasets import middle_plane, viewable
 from pipeline.inputs.stain import WORD
-from pipeline.measure.fingerprint import fingerprint, held_by, is_same
+from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.layers import hooked, layer_work
 from pipeline.profiling.operators import net_flops, size
 from pipeline.records.error_line import typed_line
@@ -30,6 +33,9 @@ LEAST_LIMIT = 1e-2  # relative L2; the answer to a single batch may be further f
 ALLOWED_TIMES = 3  # what the stage's tolerance allows, of the same
 FIRST_VALUES, FIRST_BYTES = 4096, 2**16  # of an answer that are kept; of their file, with its header
 FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
+# Of class 0, 1, 2, ...: dark ground, then colours that the colour-blind can tell apart (Okabe and Ito).
+PALETTE = [(24, 24, 27), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0)]
+SHOWN = 3  # images a stage
 
 
 def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
@@ -215,3 +221,34 @@ def copied(model: nn.Module) -> nn.Module:
 def in_fp64(part: Tensor) -> Tensor:
     """A tensor of any shape in fp64, where it holds floating numbers."""
     return part.double() if part.is_floating_point() else part
+
+
+def save_image(image: np.ndarray, path: Path) -> None:
+    """Write an image [height, width, channels], or a volume's middle plane, uint8, uint16 or fp32, as PNG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(viewable(image)).save(path)
+
+
+def save_mask(classes: np.ndarray, path: Path) -> None:
+    """Write classes [height, width] as a PNG with a palette; classes beyond the palette take its colours again.
+
+    Of a volume's classes [depth, height, width] it is the middle plane.
+    """
+    classes = middle_plane(classes, axes=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Image.fromarray((classes % len(PALETTE)).astype(np.uint8), mode="P")
+    picture.putpalette([part for colour in PALETTE for part in colour])
+    picture.save(path, optimize=True)
+
+
+def save_masks(classes: np.ndarray, folder: Path) -> None:
+    """Write the masks of the first images; classes [images, height, width], or with a depth before the height."""
+    for index, mask in enumerate(classes[:SHOWN]):
+        save_mask(mask, folder / f"mask_{index}.png")
+
+
+def save_reference(images: np.ndarray, classes: np.ndarray, folder: Path) -> None:
+    """Write the first images and the fp32 net's masks of them."""
+    for index in range(min(SHOWN, len(classes))):
+        save_image(images[index], folder / f"image_{index}.png")
+    save_masks(classes, folder)

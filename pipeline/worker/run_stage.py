@@ -13,8 +13,8 @@ from torch import Tensor
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import of_batches
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.measure import environment, latency, memory_use, peaks
-from pipeline.measure.denoising import denoised
+from pipeline.measure import environment, latency, peaks, usage
+from pipeline.measure.accuracy import denoised
 from pipeline.measure.torch_device import cache_bytes, keep_to_quota, open_device
 from pipeline.protocol import TakeSample
 from pipeline.records.plan import Phase
@@ -22,14 +22,12 @@ from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import Order, RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
-from pipeline.worker import host_path, mask_images, net_contract, reference, workload
+from pipeline.worker import host_path, net_contract, reference, workload
 from pipeline.worker.bench import Bench
-from pipeline.worker.failures import ENDINGS
-from pipeline.worker.first_look import first_look
-from pipeline.worker.guard import RIGHT, Finding
-from pipeline.worker.half_retry import settled
-from pipeline.worker.layout_retry import begun_again, built, verified
-from pipeline.worker.shortage import told
+from pipeline.worker.contract import RIGHT, Finding
+from pipeline.worker.failures import ENDINGS, told
+from pipeline.worker.net_contract import first_look
+from pipeline.worker.retries import begun_again, built, settled, verified
 
 
 class Reporter(Protocol):
@@ -107,7 +105,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
     keep_to_quota()
     if job.threads:
         torch.set_num_threads(job.threads)
-    context_bytes = memory_use.context_bytes(device)
+    context_bytes = usage.context_bytes(device)
     Path(job.folder).mkdir(parents=True, exist_ok=True)
     look = first_look if job.role == "reference" else workload.no_look
     return Bench(job, workload.load(job, cache_bytes(device), look).taken_in(layout), context_bytes)
@@ -132,7 +130,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
         answers = torch.cat([classes(part) for part in logits]).numpy()
-        mask_images.save_reference(work.images, answers, Path(job.reference).parent)
+        reference.save_reference(work.images, answers, Path(job.reference).parent)
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:

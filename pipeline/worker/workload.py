@@ -1,10 +1,11 @@
-"""Loads what a stage works on: the net and real images, on the device."""
+"""Load what a stage works on: the network and its images, volumes or tensors, on the device."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from models.build import build_model
 from models.image_batches import to_batch
 from models.model_output import with_output
+from models.tensor_files import Header, arguments_of, file_at, headers, inputs_of, read_tensors, repeated
 from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import (
     BYTES_OF_A_VALUE,
@@ -24,15 +26,191 @@ from pipeline.config.data_request import (
     words_for_kind,
 )
 from pipeline.devices.host import memory_bytes
-from pipeline.errors import ImageError, ModelError
+from pipeline.errors import ImageError, ModelError, TensorError
 from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
+from pipeline.inputs.stain import UNLABELLED
 from pipeline.inputs.volume_files import values_in_volumes
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.stages.api import CalibrationImages, Workload
-from pipeline.worker.calibration_share import share_of
-from pipeline.worker.guard import changes, process_state
-from pipeline.worker.rotation_size import batches_of
-from pipeline.worker.tensor_workload import workload_of_tensors
+from pipeline.worker.contract import changes, process_state
+
+VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
+MOST_BATCHES = 64  # of a rotation, however large the cache
+
+
+class Share(NamedTuple):
+    """What is given to calibrate on.
+
+    Attributes:
+        first, last: the samples from the one up to the other, whole batches; beyond those that there are they come
+            again.
+        independent: whether none of them is judged.
+        left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
+    """
+
+    first: int
+    last: int
+    independent: bool
+    left_out: tuple[int, ...] = ()
+
+
+def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int) -> Share:
+    """What lies beyond the verified batches, as far as there is any.
+
+    What has labels is judged whole: up to half of what lies beyond the verified batches is given, and is then not
+    judged.
+
+    Args:
+        samples: how many there are of their own.
+        labelled: how many of them are judged by their labels; 0 where there are none.
+        size: of a batch.
+        verified: how many batches, from the first, the answer is checked on.
+        wanted: how many to give; rounded up to whole batches.
+    """
+    checked, count = verified * size, math.ceil(wanted / size)
+    if labelled and (whole := (labelled - checked) // size) > 0:
+        given = min(count, max(1, whole // 2))
+        left_out = given_away(verified, whole, given)
+        first = left_out[0] * size
+        return Share(first, first + given * size, True, left_out)
+    there = min(count, (samples - checked) // size)
+    return Share(checked, checked + (there if there > 0 else count) * size, there > 0)
+
+
+def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
+    """Which evaluation batches a stage is calibrated on: the last whole ones.
+
+    Args:
+        verified: batches that are judged first, and never given.
+        whole: full batches behind them.
+        given: how many of these.
+    """
+    return tuple(range(verified + whole - given, verified + whole))
+
+
+def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tuple[int, int]:
+    """How many batches of so many bytes make the rotation, and how many of them the answer is checked on."""
+    count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
+    return count, min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / data.batch_size)))
+
+
+def workload_of_tensors(
+    model: nn.Module, data: DataSpec, masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
+) -> Workload:
+    """The user's tensors and the net, which is on the device; arguments as of `pipeline.worker.workload.workload_on`.
+
+    Raises:
+        pipeline.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
+    """
+    path, labels = file_at(data.path), data.labels
+    found = headers(path)
+    check_labels(labels, found, data.inputs or arguments_of(model)[1], path)
+    names = inputs_of(model, [name for name in found if name != labels], data.inputs, path)
+    size, samples = data.batch_size, next(iter(found.values())).shape[0]
+    each = sum(found[name].size_bytes for name in names) // samples
+    count, verified = batches_of(data, each * size, cache_bytes)
+    judged = max(verified * size, samples if labels else 0)
+    check_memory(path, found, each * max(size * count, judged))
+    stored = repeated(read_tensors(path, names), max(size * count, math.ceil(judged / size) * size))
+    rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
+    first, *others = names
+    right = read_tensors(path, [labels])[labels] if labels else None
+    return Workload(
+        model=model,
+        batches=rotations[first],
+        device=device,
+        folder=folder,
+        labels=classes_of(right, labels, len(stored[first])) if masks else None,
+        targets=None if masks else values_of(right, len(stored[first])),
+        has_masks=masks,
+        distinct=min(samples, len(stored[first])),
+        sources=tuple(f"{Path(path).name} sample {at % samples}" for at in range(len(stored[first]))),
+        pictures=tuple(f"sample {at % samples}" for at in range(len(stored[first]))),
+        verified=verified,
+        judged=judged,
+        name=first,
+        others={name: rotations[name] for name in others},
+        spare=partial(calibration_samples, data, names, device, verified),
+        further=lambda begin, end: Batch(tuple(stored[name][begin:end].to(device) for name in names), tuple(names)),
+    )
+
+
+def calibration_samples(
+    data: DataSpec, names: Sequence[str], device: torch.device, verified: int, wanted: int
+) -> CalibrationImages:
+    """Samples beyond those that are judged, as far as there are any, with all inputs; else such as come again.
+
+    Args:
+        data: names the file; with labels in it all its samples are judged, and some are then given away.
+        names: of the inputs, in the order of the net's forward.
+        device: where they are to be.
+        verified: how many batches, from the first, the answer is checked on.
+        wanted: how many samples; rounded up to whole batches.
+    """
+    path, size = file_at(data.path), data.batch_size
+    samples = next(iter(headers(path).values())).shape[0]
+    first, last, independent, left_out = share_of(samples, samples if data.labels else 0, size, verified, wanted)
+    if independent:
+        found = read_tensors(path, names, slice(first, last))
+    else:
+        found = {name: part[first:last] for name, part in repeated(read_tensors(path, names), last).items()}
+    columns = [part.to(device).split(size) for part in found.values()]
+    pictures = tuple(f"sample {at % samples}" for at in range(first, last))
+    batches = [Batch(parts, tuple(names)) for parts in zip(*columns, strict=True)]
+    return CalibrationImages(batches, independent, pictures, left_out)
+
+
+def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequence[str], path: str) -> None:
+    """That what is right is a tensor of the file, and none of the inputs.
+
+    Raises:
+        TensorError: it isn't; the line says what there is.
+    """
+    if labels and labels not in found:
+        raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
+    if labels and labels in inputs:
+        raise TensorError(f"data.labels={labels}: one of the net's inputs; name what is right, or none")
+
+
+def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
+    """That the file's tensors and a rotation of so many bytes fit into this machine.
+
+    Raises:
+        TensorError: they don't; the line gives the figure.
+    """
+    needed, memory = rotation + sum(header.size_bytes for header in found.values()), memory_bytes()
+    if needed > memory:
+        raise TensorError(
+            f"data.path={path}: its tensors and the rotation take {needed / GIB:.4g} GiB and this machine has "
+            f"{memory / GIB:.4g}; choose a smaller data.batch_size, or a file with fewer samples"
+        )
+
+
+def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray | None:
+    """Labels [samples, ...] as uint8, 255 where none is, for so many samples; None without labels.
+
+    Raises:
+        TensorError: they are no class indices.
+    """
+    if right is None:
+        return None
+    if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
+        raise TensorError(
+            f"data.labels={name}: class indices are whole numbers from 0 to {UNLABELLED - 1}, and {UNLABELLED} where a "
+            "value has no label; a regression net's are task=regression"
+        )
+    filled = np.full((count, *right.shape[1:]), UNLABELLED, np.uint8)
+    filled[: len(right)] = right[:count].numpy().astype(np.uint8)
+    return filled
+
+
+def values_of(right: Tensor | None, count: int) -> Tensor | None:
+    """What a regression net should answer, [samples, ...] in fp32, NaN beyond what is known; None where nothing is."""
+    if right is None:
+        return None
+    filled = torch.full((count, *right.shape[1:]), math.nan)
+    filled[: len(right)] = right[:count]
+    return filled
 
 
 def no_look(_model: nn.Module, _job: Job) -> None:

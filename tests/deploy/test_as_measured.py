@@ -21,8 +21,7 @@ from pipeline.inputs.image_files import read_image
 from pipeline.predict import command as predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
-from pipeline.worker.mask_images import save_masks
-from pipeline.worker.reference import load_first, save_first, some_values
+from pipeline.worker.reference import load_first, save_first, save_masks, some_values
 from pipeline.worker.workload import net_of_spec
 from tests.deploy.made_up_runs import OPTIONS, SIZE, write_image, write_run
 

@@ -100,7 +100,7 @@ def statements(folder: Path) -> Iterator[Statement]:
     """What report.md says in its title, its ladder and its cost, beside the raw samples."""
     run = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     text = (folder / "report.md").read_text(encoding="utf-8")
-    stages = {stage["name"]: stage for stage in run["stages"] if stage["status"] == "ok"}
+    stages = {stage["spec"]["name"]: stage for stage in run["stages"] if stage["status"] == "ok"}
     paces = {name: at_full_load(run, stage) for name, stage in stages.items()}
     sample, point = words_of(run)
     ratios = times_as_fast(stages, paces)
@@ -135,7 +135,7 @@ def times_as_fast(stages: dict[str, Any], paces: dict[str, float]) -> dict[str, 
 
 def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dict[str, float]:
     """The figures of one call by their columns' titles."""
-    pace, taken = paces[stage["name"]], {"p50 ms": stage["latencies"], "host p50 ms": stage["host_latencies"]}
+    pace, taken = paces[stage["spec"]["name"]], {"p50 ms": stage["latencies"], "host p50 ms": stage["host_latencies"]}
     held = (stage["memory"] or {}).get("process_bytes")  # XLA's pool isn't torch's: none is recorded of it
     return {
         "ms": 1e3 * pace,
@@ -150,7 +150,7 @@ def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dic
 
 def of_many(run: dict[str, Any], stage: dict[str, Any], paces: dict[str, float], sample: str) -> dict[str, float]:
     """The figures of throughput and of a million samples by their columns' titles."""
-    each, energy = paces[stage["name"]] / run["config"]["data"]["batch_size"], stage["energy"]
+    each, energy = paces[stage["spec"]["name"]] / run["config"]["data"]["batch_size"], stage["energy"]
     rates = {f"{sample}s/s": 1 / each, "hours": 1e6 * each / 3600}
     if not energy:
         return rates

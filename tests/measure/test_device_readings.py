@@ -11,10 +11,9 @@ import torch
 
 from pipeline.compiler.batch import batched, of_batches
 from pipeline.devices import accelerators, host, nvml
-from pipeline.measure import energy, environment, memory_use, peaks, timers, torch_device
-from pipeline.measure.clock import TorchClock
-from pipeline.measure.full_load import FullLoad
-from pipeline.measure.sampling import no_state
+from pipeline.measure import clock, environment, peaks, torch_device, usage
+from pipeline.measure.clock import TorchClock, best_burst_seconds
+from pipeline.measure.sampling import FullLoad, no_state
 from pipeline.records.plan import Plan
 from pipeline.records.samples import Sample
 from tests.fake_machine import FakeClock
@@ -106,16 +105,16 @@ def test_energy_is_the_difference_over_its_own_calls() -> None:
         meter.calls += 1
         clock.work(0.125)
 
-    found = energy.energy(call, int, clock, 5.0, 4, meter, slept.append)
+    found = usage.energy(call, int, clock, 5.0, 4, meter, slept.append)
     assert found is not None
     assert (found.joules, found.seconds, found.images, found.idle_watts) == (120.0, 5.0, 160, 100.0)
-    assert slept == [energy.REST_SECONDS]
+    assert slept == [usage.REST_SECONDS]
 
 
 def test_short_calls_are_not_waited_for_one_by_one() -> None:
     """The device would idle between them: 512 calls of 1/512 s take a few waits, not fifty."""
     clock, meter = FakeClock(), Meter()
-    found = energy.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, lambda _: None)
+    found = usage.energy(lambda _: clock.work(1 / 512), int, clock, 1.0, 1, meter, lambda _: None)
     assert found is not None
     assert found.images == pytest.approx(512, rel=0.1)
     assert clock.events.count("synchronize") <= 12
@@ -123,8 +122,8 @@ def test_short_calls_are_not_waited_for_one_by_one() -> None:
 
 def test_where_nothing_counts_energy_there_is_none() -> None:
     clock = FakeClock()
-    assert energy.energy(lambda _: None, int, clock, 5.0, 1, None) is None
-    assert energy.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None
+    assert usage.energy(lambda _: None, int, clock, 5.0, 1, None) is None
+    assert usage.energy(lambda _: None, int, clock, 5.0, 1, Meter(counts=False)) is None
     assert clock.events == []
 
 
@@ -143,9 +142,9 @@ def test_what_a_build_left_goes_back_before_memory_is_read(monkeypatch: pytest.M
     for name in ("empty_cache", "reset_peak_memory_stats", "max_memory_allocated", "max_memory_reserved"):
         monkeypatch.setattr(torch.cuda, name, noted(name))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
-    monkeypatch.setattr(memory_use, "process_bytes", noted("process", 9))
+    monkeypatch.setattr(usage, "process_bytes", noted("process", 9))
     batch: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"))
-    found = memory_use.measure(noted("call"), batch, torch.nn.Linear(4, 2), 5)
+    found = usage.measure(noted("call"), batch, torch.nn.Linear(4, 2), 5)
     before = ["garbage", "empty_cache", "reset_peak_memory_stats", "call"]
     assert seen == [*before, "max_memory_allocated", "max_memory_reserved", "process"]
     assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (7, 9, 5)
@@ -157,19 +156,19 @@ def test_what_nobody_uses_is_no_part_of_a_stage() -> None:
     torch.empty(2**28, device=device)  # let go at once, and kept by torch's allocator
     net, batch = torch.nn.Linear(4, 2, device=device), batched(torch.ones(1, 4, device=device))
     assert torch.cuda.memory_reserved(device) >= 2**30
-    found = memory_use.measure(of_batches(net), batch, net, memory_use.context_bytes(device))
+    found = usage.measure(of_batches(net), batch, net, usage.context_bytes(device))
     assert found.reserved_peak_bytes is not None
     assert found.reserved_peak_bytes < 2**27
 
 
 def test_a_processor_has_no_device_memory_and_no_state() -> None:
     net = torch.nn.Linear(4, 2)
-    found = memory_use.measure(of_batches(net), batched(torch.ones(1, 4)), net, memory_use.context_bytes(CPU))
+    found = usage.measure(of_batches(net), batched(torch.ones(1, 4)), net, usage.context_bytes(CPU))
     assert (found.allocated_peak_bytes, found.process_bytes, found.context_bytes) == (None, None, None)
     assert found.weights_bytes == 40
     assert found.host_peak_bytes > 2**24
-    assert memory_use.device_allocations(CPU) == 0
-    assert energy.device_state(CPU) is no_state
+    assert usage.device_allocations(CPU) == 0
+    assert usage.device_state(CPU) is no_state
     assert torch_device.cache_bytes(CPU) is None
 
 
@@ -192,8 +191,8 @@ def test_a_processors_measured_peaks(units: bool, monkeypatch: pytest.MonkeyPatc
         "CPU_COPY_BYTES": 2**16,
     }.items():
         monkeypatch.setattr(peaks, name, value)
-    monkeypatch.setattr(timers, "BURSTS", 2)
-    monkeypatch.setattr(timers, "BURST_SECONDS", 1e-3)
+    monkeypatch.setattr(clock, "BURSTS", 2)
+    monkeypatch.setattr(clock, "BURST_SECONDS", 1e-3)
     monkeypatch.setattr(host, "computes_bf16", lambda: units)
     found = peaks.measure(CPU)
     assert set(found.tflops) == ({"fp32", "bf16"} if units else {"fp32"})
@@ -205,7 +204,7 @@ def test_a_measured_peak_is_the_best_burst() -> None:
     """Two calls to learn the pace, then bursts of which the third is the fastest."""
     clock = FakeClock()
     durations = iter([0.03, 0.03, 0.05, 0.04, 0.01, *[0.06] * 7])
-    assert timers.best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
+    assert best_burst_seconds(lambda _: clock.work(next(durations)), clock) == pytest.approx(0.01)
 
 
 def test_the_clock_of_a_processor_runs_forward() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.measure.page_locked import page_locked
+from pipeline.measure.latency import page_locked
 
 
 class Runtime:

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from pipeline.measure.fingerprint import fingerprint, is_same
-from pipeline.measure.rotation import Rotation
+from pipeline.measure.rotation import Rotation, fingerprint, is_same
 
 
 def rotation(count: int) -> tuple[Rotation, list[torch.Tensor]]:

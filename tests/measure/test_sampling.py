@@ -10,8 +10,7 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.devices.nvml import DeviceState
 from pipeline.measure.clock import TorchClock
 from pipeline.measure.latency import run_in, take_host_latencies, take_latencies
-from pipeline.measure.sampling import Watch, calls_per_sample, take_sample
-from pipeline.measure.warmup import warm_up
+from pipeline.measure.sampling import Watch, calls_per_sample, take_sample, warm_up
 from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
 

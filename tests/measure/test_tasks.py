@@ -9,8 +9,7 @@ from torch import Tensor
 from pipeline.compiler.batch import Batch, batched
 from pipeline.config.goal_request import read_accuracy
 from pipeline.config.request_error import RequestError
-from pipeline.measure.accuracy import check
-from pipeline.measure.denoising import denoised, kept_signal
+from pipeline.measure.accuracy import check, denoised, kept_signal
 from pipeline.records.goals import AccuracyLimits, Tolerance
 from pipeline.records.samples import Accuracy
 from pipeline.records.tasks import Schedule, Task, TaskName

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.orchestrate.ncu_log import (
+from pipeline.orchestrate.ncu import (
     CACHE,
     READ,
     WRITTEN,

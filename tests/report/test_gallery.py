@@ -11,7 +11,7 @@ from PIL import Image
 
 from pipeline.report.gallery import CROP, DIFFERS, densest, gallery, marked
 from pipeline.report.html import page
-from pipeline.worker import mask_images
+from pipeline.worker import reference
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -20,13 +20,13 @@ RUN = made_up.run()
 
 def save(folder: Path, name: str, mask: np.ndarray, index: int = 0) -> None:
     """One stage's mask of one image."""
-    mask_images.save_mask(mask, folder / name / f"mask_{index}.png")
+    reference.save_mask(mask, folder / name / f"mask_{index}.png")
 
 
 def left(folder: Path, size: int = 128) -> np.ndarray:
     """The image and the reference's mask; compile, which wins, differs in one pixel."""
     mask = np.zeros((size, size), dtype=np.uint8)
-    mask_images.save_image(np.zeros((size, size, 3), dtype=np.uint8), folder / "reference" / "image_0.png")
+    reference.save_image(np.zeros((size, size, 3), dtype=np.uint8), folder / "reference" / "image_0.png")
     for name in ("reference", "half"):
         save(folder, name, mask)
     mask[100, 3] = 1

@@ -16,7 +16,7 @@ from pipeline.records.run_record import Execution
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
-from pipeline.worker.artefact_entry import entries
+from pipeline.worker.bench import entries
 from pipeline.worker.contract import answer_fault, check_left_out, checked_compile_facts, checked_runner
 from tests.fooling_stages import FAULTS, RETURNS
 

@@ -13,7 +13,7 @@ from pipeline.errors import ImageError, ModelError
 from pipeline.records.request import DataSpec, Job
 from pipeline.stages.api import StageError
 from pipeline.worker import run_stage, workload
-from pipeline.worker.first_look import first_look
+from pipeline.worker.net_contract import first_look
 from tests.worker.jobs import EAGER, Recorder, job
 
 FOLDER = DataSpec("folder", "no/such/folder", None, size=96, batch_size=2, batches=3)

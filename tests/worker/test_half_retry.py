@@ -17,7 +17,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.precision_text import fault_text
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord
-from pipeline.worker import half_retry
+from pipeline.worker import retries
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
@@ -98,7 +98,7 @@ def test_a_stage_that_keeps_no_modules_is_not_built_again(
     """Whatever its options are called: nothing is on record as kept that isn't."""
     fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
     if fault:
-        monkeypatch.setattr(half_retry, "first_fault", lambda _: fault)
+        monkeypatch.setattr(retries, "first_fault", lambda _: fault)
     line = Recorder(1)
     options = {"says": "fp16", "keep_fp32": "auto", "keeps": False}
     run_stage(small(replace(HALF, target="tests.worker.whole_stage", options=options), overflowing), line)

@@ -12,7 +12,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
 from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError
-from pipeline.worker import layout_retry, workload
+from pipeline.worker import retries, workload
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
@@ -106,7 +106,7 @@ def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, m
     def fail(*_: object) -> object:
         raise MemoryError("no memory")
 
-    monkeypatch.setattr(layout_retry, "_built_as_it_lies", fail)
+    monkeypatch.setattr(retries, "_built_as_it_lies", fail)
     line = Recorder(1)
     with run_of(Thinned, tmp_path):
         run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32="none"), tmp_path), line)

@@ -94,12 +94,12 @@ def strangers_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Quantised", r"makes table with a sparse or quantized layout; make a net whose weights are plain tensors"),
+        ("Quantised", r"makes table with a sparse or quantized layout; make a network whose weights are plain tensors"),
         ("Sparse", "makes table with a sparse or quantized layout"),
         ("Meta", "makes table with no values"),
         ("Lazy", r"makes table\.weight with no values"),
-        ("scripted", r"gives what torch\.jit\.script or torch\.jit\.load made; give the net itself"),
-        ("compiled", r"gives what torch\.compile made; give the net itself"),
+        ("scripted", r"gives what torch\.jit\.script or torch\.jit\.load made; give the network itself"),
+        ("compiled", r"gives what torch\.compile made; give the network itself"),
         ("Exits", r"ends the program \(sys\.exit\(3\)\) when it is made"),
     ],
 )

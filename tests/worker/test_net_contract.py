@@ -16,7 +16,7 @@ from models.model_output import with_output
 from pipeline.compiler.batch import batched
 from pipeline.errors import ImageError, ModelError
 from pipeline.stages.api import Workload
-from pipeline.worker.net_call import Net, called
+from pipeline.worker.answer_checks import Net, called
 from pipeline.worker.net_contract import check, check_memory
 
 IMAGES = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.devices.host import oom_kills
-from pipeline.worker import shortage
+from pipeline.worker import failures
 from pipeline.worker.failures import failure_of
 from tests.worker.jobs import EAGER, job
 
@@ -41,7 +41,7 @@ def test_out_of_memory_is_one_kind_whoever_says_so(error: Exception) -> None:
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("a size mismatch")])
 def test_another_error_is_none_of_it(error: Exception, tmp_path: Path) -> None:
     """A full disk has its own word, and no figure of memory."""
-    kind, reason, found = shortage.told(error, job(EAGER, tmp_path))
+    kind, reason, found = failures.told(error, job(EAGER, tmp_path))
     assert (kind, found) == ("error", None)
     assert str(error).rpartition("] ")[2] in reason
 
@@ -62,19 +62,19 @@ def test_the_largest_batch_is_estimated_as_if_memory_went_with_it(
     batch: int, fixed: int, needed: int, available: int | None, largest: int | None
 ) -> None:
     """Less than what was tried, whatever the figures say; unknown where one of them is."""
-    assert shortage.largest_batch(batch, fixed, needed, available) == largest
+    assert failures.largest_batch(batch, fixed, needed, available) == largest
 
 
 def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Peak and limit of the process, what it held at its start, and what it had asked for."""
-    monkeypatch.setattr(shortage, "host_peak_bytes", lambda: GIB)
-    shortage.note_start()
-    monkeypatch.setattr(shortage, "host_peak_bytes", lambda: 5 * GIB)
-    monkeypatch.setattr(shortage, "host_limit", lambda: 9 * GIB)
+    monkeypatch.setattr(failures, "host_peak_bytes", lambda: GIB)
+    failures.note_start()
+    monkeypatch.setattr(failures, "host_peak_bytes", lambda: 5 * GIB)
+    monkeypatch.setattr(failures, "host_limit", lambda: 9 * GIB)
     asked = job(EAGER, tmp_path)
     asked = replace(asked, data=replace(asked.data, batch_size=8))
     error = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 12884901888 bytes.")
-    kind, reason, found = shortage.told(error, asked)
+    kind, reason, found = failures.told(error, asked)
     assert kind == "out of memory"
     assert found is not None
     assert (found.peak_bytes, found.requested_bytes, found.available_bytes) == (5 * GIB, 12 * GIB, 9 * GIB)
@@ -87,14 +87,14 @@ def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pyte
 
 def test_the_limit_is_the_machine_s_or_its_container_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever is less; a container without a limit says "max"."""
-    machine = shortage.host_limit()
+    machine = failures.host_limit()
     (tmp_path / "v2").write_text("max\n")
     (tmp_path / "v1").write_text("1048576\n")
-    monkeypatch.setattr(shortage, "LIMITS", (str(tmp_path / "v2"),))
+    monkeypatch.setattr(failures, "LIMITS", (str(tmp_path / "v2"),))
     assert machine is not None
-    assert (shortage.host_limit() or 0) >= machine
-    monkeypatch.setattr(shortage, "LIMITS", (str(tmp_path / "v2"), str(tmp_path / "v1")))
-    assert shortage.host_limit() == 2**20
+    assert (failures.host_limit() or 0) >= machine
+    monkeypatch.setattr(failures, "LIMITS", (str(tmp_path / "v2"), str(tmp_path / "v1")))
+    assert failures.host_limit() == 2**20
 
 
 def test_the_kernel_s_own_kills_are_counted(tmp_path: Path) -> None:
