@@ -13,8 +13,9 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from pipeline.errors import typed_line
+
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
-MOST_CHARACTERS = 300  # of an error's text
 LOG = "traceback.txt"
 VALUE = "VALUE"  # if the user gave none
 ALIKE = 0.8  # of difflib's ratio: one letter of six differs or is missing
@@ -117,11 +118,7 @@ def _told(error: BaseException) -> str:
     """Return the error's text in one line."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    try:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:  # noqa: BLE001 - __str__ may raise any type
-        lines = []
-    return ": ".join([type(error).__name__, *lines[:1]])[:MOST_CHARACTERS]
+    return typed_line(error)
 
 
 def tell(line: str) -> None:

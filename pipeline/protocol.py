@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 

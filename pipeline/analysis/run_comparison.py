@@ -12,9 +12,8 @@ from typing import Literal
 
 from pipeline.analysis.summary import Since
 from pipeline.records import codec
-from pipeline.records.machine import Environment
 from pipeline.records.request import RunConfig
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.stats.intervals import Ratio, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Noise, of_both
 from pipeline.stats.ranking import baseline_seconds, noise_and_ratios, rankable

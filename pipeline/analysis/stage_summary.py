@@ -8,8 +8,8 @@ from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
 from pipeline.analysis.payback import Doubt, Line, break_even
 from pipeline.analysis.roofline import LayerFigures, ReachedPeak, Roofline, layers_of, roofline_of
 from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.goals import SEGMENTATION, Task
 from pipeline.records.run_record import EAGER, Precision, RunRecord, RunWarning, StageRecord
-from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stats.intervals import (
     ITSELF,
     Estimate,

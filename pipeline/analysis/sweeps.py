@@ -14,9 +14,9 @@ from typing import Literal
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.errors import typed_line
 from pipeline.records import codec
 from pipeline.records.diagnostics import SearchCount, Searcher
-from pipeline.records.error_line import typed_line
 from pipeline.records.request import flattened
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import Estimate, log_of_unfair

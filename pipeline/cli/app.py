@@ -43,7 +43,7 @@ from pipeline.orchestrate.shared_reference import drop_all
 from pipeline.orchestrate.worker_process import kill_all
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest, data_digest
-from pipeline.records.elsewhere import elsewhere
+from pipeline.records.disk import elsewhere
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord

@@ -12,8 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.errors import InputError
-from pipeline.records.error_line import first_line, shortened
+from pipeline.errors import InputError, first_line, shortened
 
 CONF = FOLDER
 USERS_CONF = Path("conf")  # in the current folder

@@ -8,9 +8,8 @@ from typing import Any, get_args
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import TENSORS
 from pipeline.config.request_error import RequestError, nearest, shown
-from pipeline.records.goals import OF_TASK, AccuracyLimits, Constraint, FigureName, Goal, Objective
+from pipeline.records.goals import OF_TASK, AccuracyLimits, Constraint, FigureName, Goal, Objective, Task, TaskName
 from pipeline.records.request import DataSpec
-from pipeline.records.tasks import Task, TaskName
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}

@@ -17,6 +17,7 @@ from pipeline.config.threads_request import check_threads
 from pipeline.inputs import weights_file
 from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.codec import STAGE_NAME
+from pipeline.records.goals import Task
 from pipeline.records.plan import GpuPlan, Plan
 from pipeline.records.request import (
     STAGE_FIELDS,
@@ -30,7 +31,6 @@ from pipeline.records.request import (
     StageSpec,
 )
 from pipeline.records.run_record import AUTOCAST, EAGER
-from pipeline.records.tasks import Task
 
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's

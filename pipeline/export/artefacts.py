@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from pipeline.compiler.artifact import ABOUT, LIBRARIES, NET, ArchiveError, archive_of, checked_archive
 from pipeline.compiler.batch import laid_out, net_laid_out
 from pipeline.compiler.half import named_modules
+from pipeline.errors import first_line
 from pipeline.export.contract import Dynamic
 from pipeline.export.files import carry
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.export.request import ExportError
-from pipeline.records.bundle_kinds import ExportKind
-from pipeline.records.error_line import first_line
+from pipeline.records.request import ExportKind
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import IMAGE_RANK
 from pipeline.stages.common.aot_package import build_package, package_compiler

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from pipeline.export.contract import LOADER, ContractError
-from pipeline.records.atomic_json import write_text
 from pipeline.records.content_digest import file_digest
+from pipeline.records.disk import write_text
 
 LIMIT_SECONDS = 600
 ERROR = "error: "  # with which a loader that is run by hand begins its line

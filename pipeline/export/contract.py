@@ -6,17 +6,23 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.config.request_error import RequestError
+from pipeline.errors import first_line
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_json
-from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.error_line import first_line
-from pipeline.records.goals import Tolerance
+from pipeline.records.disk import write_json
+from pipeline.records.goals import TaskName, Tolerance
+from pipeline.records.request import ExportKind
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.tasks import TaskName
 from pipeline.stats.intervals import seconds_per_call
 
+PACKAGES: dict[ExportKind, tuple[str, ...]] = {  # distributions, of which those that are installed are required
+    "onnx": ("onnxruntime-gpu", "onnxruntime", "numpy"),
+    "torchscript": ("torch",),
+    "exported": ("torch",),
+    "aot_inductor": ("torch", "triton"),
+    "own_kernels": ("torch", "triton"),
+}
 FILE, LOADER = "contract.json", "load.py"
 FORMAT = 1
 IMAGE_AXES = 4  # batch, channels, height, width

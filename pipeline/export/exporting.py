@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.network_calls import allow_tf32
+from pipeline.errors import typed_line
 from pipeline.export import files
 from pipeline.export.artefacts import AXES, Made, check_dynamic, make
 from pipeline.export.bundle import BundleFails, Said, ask
@@ -20,7 +21,6 @@ from pipeline.export.contract import Contract, Dynamic, TensorRule, measured_of
 from pipeline.export.judged_answers import golden_limits, judged
 from pipeline.export.recorded_stage import RecordedStage, check_weights, classes, opened
 from pipeline.export.request import Asked, ExportError
-from pipeline.records.error_line import typed_line
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
 from pipeline.stages.common.onnx_models import OUTPUT

@@ -16,9 +16,9 @@ from models.tensor_files import DOT
 from pipeline.compiler import input_forms
 from pipeline.export import carried
 from pipeline.export.bundle import write_sums
-from pipeline.export.contract import LOADER, Contract, save_contract
-from pipeline.records.atomic_json import write_text
-from pipeline.records.bundle_kinds import PACKAGES, ExportKind
+from pipeline.export.contract import LOADER, PACKAGES, Contract, save_contract
+from pipeline.records.disk import write_text
+from pipeline.records.request import ExportKind
 from pipeline.stages.common import aot_loading
 
 GOLDEN = "golden.safetensors"

@@ -19,10 +19,8 @@ from pipeline.export.command import Say
 from pipeline.export.contract import GoldenLimits, Judged
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.measure.accuracy import WrongShape, compare
-from pipeline.records.accuracy_check import judge
-from pipeline.records.goals import Tolerance
+from pipeline.records.goals import Task, Tolerance, judge
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import Task
 from pipeline.stages.api import Workload, silent
 from pipeline.worker.workload import given_away, judged_images
 

@@ -18,9 +18,8 @@ from pipeline.errors import InputError
 from pipeline.export.request import Ends, ExportError
 from pipeline.inputs.datasets import middle_plane
 from pipeline.inputs.input_contract import InputContract
-from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.content_digest import data_digest, file_digest
-from pipeline.records.request import REFERENCE_FIRST
+from pipeline.records.request import REFERENCE_FIRST, ExportKind
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
 from pipeline.report.gallery import mask_of
 from pipeline.stages.api import Workload

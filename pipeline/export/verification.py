@@ -16,9 +16,8 @@ from pipeline.command_line import REFUSED, Parser, guarded, show, tell
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import cpu_name, driver_version
 from pipeline.export.bundle import BundleFails, Said, ask, changed_files
-from pipeline.export.contract import Contract, ContractError, load_contract
+from pipeline.export.contract import PACKAGES, Contract, ContractError, load_contract
 from pipeline.orchestrate.processes import Use, between, now, taken_share
-from pipeline.records.bundle_kinds import PACKAGES
 from pipeline.report.formatting import clean
 from pipeline.stats.intervals import CROWDED
 

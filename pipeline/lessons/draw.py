@@ -12,7 +12,7 @@ from pipeline.lessons.contents import lesson_of as known_lesson
 from pipeline.lessons.lesson import Lesson
 from pipeline.lessons.lesson_records import LessonRecord, LessonsRecord, Row
 from pipeline.lessons.rows import Rows, Unit, amount, has_interval, shown, value
-from pipeline.records.machine import Environment
+from pipeline.records.run_record import Environment
 from pipeline.report import formatting
 from pipeline.report.charts import bars as bar_charts
 from pipeline.report.charts import curves

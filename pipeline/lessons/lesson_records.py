@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline.records.atomic_json import write_json
+from pipeline.errors import first_line
 from pipeline.records.codec import RecordError, from_json, to_json
-from pipeline.records.error_line import first_line
-from pipeline.records.machine import Environment
+from pipeline.records.disk import write_json
+from pipeline.records.run_record import Environment
 from pipeline.records.samples import Sample
 
 SCHEMA_VERSION = 1  # stays 1 until the release

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import Batch
-from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import words_for
-from pipeline.records.goals import Tolerance
+from pipeline.records.goals import SEGMENTATION, Schedule, Task, Tolerance, judge
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import SEGMENTATION, Schedule, Task
 
 TRAINED_STEPS = 1000  # of the schedule
 FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scaled_linear": 1.2e-2}  # of its variances

@@ -9,7 +9,7 @@ import torch
 
 from pipeline.devices.host import cpu_name, driver_version, others_on, that_matter
 from pipeline.measure.torch_device import gpu_behind
-from pipeline.records.machine import Environment
+from pipeline.records.run_record import Environment
 
 # Of every run; a stage's YAML names those of its own runtime.
 PACKAGES = (

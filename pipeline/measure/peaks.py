@@ -10,7 +10,7 @@ from pipeline.devices import host
 from pipeline.devices.accelerators import FP8
 from pipeline.measure.clock import Clock, TorchClock, best_burst_seconds
 from pipeline.measure.torch_device import has_compute
-from pipeline.records.machine import MeasuredPeaks
+from pipeline.records.run_record import MeasuredPeaks
 
 GPU_SIDE, CPU_SIDE = 8192, 1024  # of the square matrices
 GPU_COPY_BYTES, CPU_COPY_BYTES = 2**30, 2**28  # far beyond any cache

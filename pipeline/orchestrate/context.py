@@ -15,14 +15,14 @@ from typing import Any, NoReturn, Protocol
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import READ, others_on
+from pipeline.errors import first_line
 from pipeline.orchestrate.interleave import InterleavedWorker, interleave, interleaved
 from pipeline.orchestrate.processes import Use, more_threads, taken_share
 from pipeline.orchestrate.spawning import ForkError
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, Entered, Progress, ReadyToSample
 from pipeline.records import codec
-from pipeline.records.elsewhere import elsewhere
-from pipeline.records.error_line import first_line
+from pipeline.records.disk import elsewhere
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, RunConfig, StageSpec
 from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, StageRecord, WarningCode

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.interruption import waiting
-from pipeline.records.private_folder import open_lock, private_folder
+from pipeline.records.disk import open_lock, private_folder
 
 WhenBusy = Literal["wait", "refuse", "share"]
 MOST_HOLDER_BYTES = 4096

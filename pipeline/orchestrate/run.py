@@ -21,9 +21,8 @@ from pipeline.orchestrate.resume import Earlier, under_way
 from pipeline.orchestrate.trials import measure_stage, tail
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
-from pipeline.records.machine import Environment
 from pipeline.records.request import RunConfig, StageSpec
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.stats.intervals import drift, samples_of
 from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor

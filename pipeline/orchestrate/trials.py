@@ -9,14 +9,14 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import shortened
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.interleave import counted_samples
 from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
-from pipeline.records.accuracy_check import judge
-from pipeline.records.error_line import shortened
+from pipeline.records.goals import judge
 from pipeline.records.plan import Phase
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import FailureKind, StageRecord

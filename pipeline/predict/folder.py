@@ -18,7 +18,7 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.report import MANIFEST, Outcome
 from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
-from pipeline.records.private_folder import open_lock
+from pipeline.records.disk import open_lock
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 

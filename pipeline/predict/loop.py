@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
-from pipeline.errors import ImageError
+from pipeline.errors import ImageError, first_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case, read_case
@@ -22,7 +22,6 @@ from pipeline.predict.masks import Blended, Seamed
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
-from pipeline.records.error_line import first_line
 from pipeline.report.formatting import visible
 
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.formats import VOLUMES, format_in, reading, suffix_in, write_array
-from pipeline.records.atomic_json import write_bytes
 from pipeline.records.content_digest import file_digest
+from pipeline.records.disk import write_bytes
 
 SIDECARS = ".masks"
 SCHEMA = 1

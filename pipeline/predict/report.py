@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.errors import plural
-from pipeline.records.atomic_json import write_json
+from pipeline.records.disk import write_json
 
 MANIFEST = "predict.json"
 FORMAT = 1  # of predict.json

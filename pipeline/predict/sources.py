@@ -20,12 +20,12 @@ from torch import Tensor
 from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
+from pipeline.errors import first_line
 from pipeline.export.bundle import bundle_digest, changed_files
 from pipeline.export.contract import Contract
 from pipeline.inputs.input_contract import InputContract
-from pipeline.records.bundle_kinds import ExportKind
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.error_line import first_line
+from pipeline.records.request import ExportKind
 
 Gives = Literal["logits", "classes", "values"]
 BYTES = 4  # of a value in fp32

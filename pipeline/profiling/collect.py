@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import Batch, batched
+from pipeline.errors import typed_line
 from pipeline.measure.clock import Clock
 from pipeline.profiling import fusion, layer_order, layers, layout_changes, memory_timeline, profiler, searches
 from pipeline.profiling.layers import announced
@@ -29,7 +30,6 @@ from pipeline.records.diagnostics import (
     NoteCode,
     Topic,
 )
-from pipeline.records.error_line import typed_line
 from pipeline.stages.api import IMAGE_RANK, Runner, Workload
 
 Part = TypeVar("Part")

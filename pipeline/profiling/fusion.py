@@ -10,10 +10,10 @@ from typing import get_args
 from torch import Tensor
 
 from pipeline.compiler.batch import Batch
+from pipeline.errors import first_line, shortened
 from pipeline.profiling.operators import counted
 from pipeline.records.chrome_trace import TraceEvent, of
 from pipeline.records.diagnostics import BytesSource, FusedKernel, Fusion, LayoutChange, PlaceKind
-from pipeline.records.error_line import first_line, shortened
 from pipeline.stages.api import Runner, Traffic
 from pipeline.stages.common.inductor import KEPT, graphs, programs
 

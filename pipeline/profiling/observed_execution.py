@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import of_batches
-from pipeline.errors import per_cent
+from pipeline.errors import first_line, per_cent
 from pipeline.profiling.layers import hooked
 from pipeline.profiling.layout_changes import AXES, order
 from pipeline.profiling.operators import Dispatched, Operator, flops, net_flops
 from pipeline.profiling.searches import eagerly
 from pipeline.records.chrome_trace import DRIVER, TraceEvent, of
-from pipeline.records.error_line import first_line
-from pipeline.records.places import without_places
+from pipeline.records.masking import without_places
 from pipeline.records.run_record import Execution, Layout, Precision
 from pipeline.stages.api import Runner, Workload
 

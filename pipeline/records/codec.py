@@ -12,9 +12,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from pipeline.errors import OneLineError
-from pipeline.records.atomic_json import json_text, write_text
-from pipeline.records.error_line import first_line, shortened
+from pipeline.errors import OneLineError, first_line, shortened
+from pipeline.records.disk import json_text, write_text
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 from pipeline.records.samples import Sample

@@ -1,4 +1,4 @@
-"""What an answer must keep, and what the winner is chosen by: both may be asked of a finished run again."""
+"""What answers are judged by: the task, tolerances and limits; and what the winner is chosen by."""
 
 import math
 from collections.abc import Callable
@@ -8,9 +8,52 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pipeline.records.data_words import IMAGES, Words
-from pipeline.records.figure_beyond import beyond
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import TaskName
+
+TaskName = Literal["segmentation", "regression", "diffusion"]
+Schedule = Literal["linear", "scaled_linear", "cosine"]
+Prediction = Literal["epsilon", "sample", "v_prediction"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task and its knobs.
+
+    Attributes:
+        name: segmentation: logits of classes, judged by masks; regression: values, judged by their distance;
+            diffusion: noise or what stands for it, judged by one step and by a whole denoising loop.
+        data_range: of regression: largest value minus smallest, for the PSNR; None is that of the fp32 net's answers.
+        steps: of diffusion: of the denoising loop.
+        timestep: of diffusion: the net's input that the loop counts.
+        schedule: of diffusion: how the noise grows over the 1000 steps of training.
+        prediction: of diffusion: what the net answers with.
+    """
+
+    name: TaskName = "segmentation"
+    data_range: Annotated[float, Meta(gt=0)] | None = None
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 10
+    timestep: str = "timestep"
+    schedule: Schedule = "scaled_linear"
+    prediction: Prediction = "epsilon"
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the answer is classes, so that masks, Dice and pixels that change class mean something."""
+        return self.name == "segmentation"
+
+
+SEGMENTATION = Task()
+
+
+MOST_DIGITS = 9
+
+
+def beyond(value: float, limit: float, digits: int) -> str:
+    """A figure with so many digits, or as many more as tell it from its limit."""
+    while digits < MOST_DIGITS and value != limit and float(f"{value:.{digits}g}") == float(f"{limit:g}"):
+        digits += 1
+    return f"{value:.{digits}g}"
+
 
 Objective = Literal["throughput", "latency", "memory", "energy", "cost"]
 FigureName = Literal[
@@ -175,3 +218,36 @@ OF_VALUES: dict[str, Callable[[Accuracy], float | None]] = {
     "max_psnr_drop": psnr_drop,
     "max_final_error": lambda found: found.final_error,
 }
+
+
+def judge(
+    accuracy: Accuracy, tolerance: Tolerance, trained: bool = True, words: Words = IMAGES
+) -> tuple[Literal["ok", "inaccurate"], str]:
+    """The status, and why it isn't ok: the worst cause first. Without trained weights only the logits are judged."""
+    if accuracy.nan_share == 1:
+        healthy = " (their mask looks like a healthy empty one)" if accuracy.flipped_share is not None else ""
+        return "inaccurate", f"all {_answers(accuracy)} are NaN or infinite{healthy}"
+    if accuracy.nan_share > 0:
+        return "inaccurate", f"{_share(accuracy.nan_share)} of the {_answers(accuracy)} are NaN or infinite"
+    if trained and accuracy.one_class:
+        return "inaccurate", f"every {words.point} is of one class, where the reference finds more"
+    if not accuracy.relative_l2 <= tolerance.relative_l2:
+        off, allowed = accuracy.relative_l2, tolerance.relative_l2
+        shown = beyond(off, allowed, 2)
+        return "inaccurate", f"{_answers(accuracy)} differ by {shown} (relative L2), {allowed:g} allowed"
+    if trained and accuracy.flipped_share is not None and not accuracy.flipped_share <= tolerance.flipped_share:
+        flipped, most = 100 * accuracy.flipped_share, 100 * tolerance.flipped_share
+        return (
+            "inaccurate",
+            f"{beyond(flipped, most, 3)} % of the {words.points} change their class, {most:.3g} % allowed",
+        )
+    return "ok", ""
+
+
+def _answers(accuracy: Accuracy) -> str:
+    """What the answers are called: logits where masks are made of them."""
+    return "values" if accuracy.flipped_share is None else "logits"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"

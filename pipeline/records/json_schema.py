@@ -1,6 +1,5 @@
 """`python -m pipeline.records.json_schema > docs/results.schema.json`: the JSON Schema of results.json."""
 
-import inspect
 import json
 import sys
 from typing import Any
@@ -19,14 +18,12 @@ def json_schema() -> dict[str, object]:
 
 
 def _tidied(schema: object) -> Any:
-    """The schema with null beside every plain number, and texts without their indents, as Python 3.13 keeps them."""
+    """Return the schema with null beside every plain number, and without the docstrings."""
     if isinstance(schema, list):
         return [_tidied(part) for part in schema]
-    if isinstance(schema, str):
-        return inspect.cleandoc(schema)
     if not isinstance(schema, dict):
         return schema
-    found = {key: _tidied(part) for key, part in schema.items()}
+    found = {key: _tidied(part) for key, part in schema.items() if key != "description"}
     return found | {"type": ["number", "null"]} if found.get("type") == "number" else found
 
 

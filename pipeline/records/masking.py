@@ -1,8 +1,11 @@
-"""Keeps values of the environment out of what a run writes: each is told by its variable, `${oc.env:NAME}`."""
+"""Keep secrets, and the machine's folders, out of what a run writes."""
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 SECRET = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)", re.IGNORECASE)
@@ -71,3 +74,22 @@ class MaskedBytes:
     def rest(self) -> bytes:
         """What is left at the end."""
         return self._waiting
+
+
+BEFORE_A_PATH = r"(?<![\w./-])"  # after these a path has begun already
+
+
+def without_places(text: str, roots: Iterable[str] | None = None) -> str:
+    """The text with the folders cut off its paths, such as `torch/jit/__init__.py`.
+
+    Args:
+        text: as a library says it.
+        roots: the folders; those that Python imports from, and the current one, by default.
+    """
+    known = set[str]()
+    for root in (*sys.path, "") if roots is None else roots:
+        with suppress(OSError):  # a relative one, where the current folder was removed
+            known.add(str(Path(root).absolute()))
+    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first: one may lie within another
+        text = re.sub(f"{BEFORE_A_PATH}{re.escape(root + os.sep)}", "", text)
+    return text

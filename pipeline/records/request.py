@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.records.bundle_kinds import ExportKind
-from pipeline.records.goals import AccuracyLimits, Goal, Tolerance
+from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Goal, Task, Tolerance
 from pipeline.records.plan import Plan
-from pipeline.records.tasks import SEGMENTATION, Task
 
+ExportKind = Literal["onnx", "torchscript", "aot_inductor", "exported", "own_kernels"]
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # the seeds that torch takes

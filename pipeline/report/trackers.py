@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell
 from pipeline.config.request_error import RequestError
+from pipeline.errors import shortened, text_of, type_of
 from pipeline.records import codec
-from pipeline.records.error_line import shortened, text_of, type_of
 from pipeline.report.csv_table import header, lines
 from pipeline.report.drawn_files import DRAWN
 from pipeline.report.formatting import clean, visible

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.sweeps import Job
-from pipeline.records.atomic_json import write_text
+from pipeline.records.disk import write_text
 from pipeline.report.csv_table import csv_text
 from pipeline.report.drawn_files import PAGE, TABLE, TEXT
 from pipeline.report.gallery import gallery

@@ -14,7 +14,7 @@ from pipeline.compiler.half import short
 from pipeline.compiler.inductor import count_bytes
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import CompileFacts, Execution, Order
 from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
 from pipeline.stages.common.aot_loading import load_package

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.batch import IMAGE, Batch, of_batches
+from pipeline.errors import first_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import BytesSource, SearchAsked, SearchCount
-from pipeline.records.error_line import first_line
 from pipeline.records.request import SCRATCH
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind, Order
 from pipeline.records.samples import Calibration, ImageSet

@@ -20,7 +20,7 @@ from pipeline.compiler.half import AsItLies
 from pipeline.compiler.inductor import compilations
 from pipeline.compiler.network_calls import exported_program
 from pipeline.devices import host
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import INDUCTOR, Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common import openvino_plugin

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.inductor import compilations
 from pipeline.devices import host
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.inductor import check_compiled

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.budget import Budget
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed

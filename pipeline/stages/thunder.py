@@ -8,7 +8,7 @@ import torch
 from pipeline.compiler.batch import IN_WORDS
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pipeline.compiler.budget import Budget
 from pipeline.compiler.half import Half
 from pipeline.compiler.inductor import compilations
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, FailureKind, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, convolutions, judges, layer_details, layers_to_keep, passed

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.compiler.batch import IN_WORDS, Batch
 from pipeline.compiler.half import Half, short
 from pipeline.compiler.network_calls import DataDetached, Function, FunctionMode, allow_tf32
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net

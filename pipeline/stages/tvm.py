@@ -11,7 +11,7 @@ from torch.utils.dlpack import from_dlpack
 
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import exported_program
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 

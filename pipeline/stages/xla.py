@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
 from pipeline.compiler.half import AsItLies, short
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32

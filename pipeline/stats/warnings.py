@@ -5,8 +5,16 @@ from statistics import median
 
 from pipeline.errors import per_cent
 from pipeline.records.data_words import Words, words_for
-from pipeline.records.machine import Environment
-from pipeline.records.run_record import AUTOCAST, EAGER, Reference, RunRecord, RunWarning, StageRecord, WarningCode
+from pipeline.records.run_record import (
+    AUTOCAST,
+    EAGER,
+    Environment,
+    Reference,
+    RunRecord,
+    RunWarning,
+    StageRecord,
+    WarningCode,
+)
 from pipeline.records.samples import Pair, WarmUp
 from pipeline.stats.intervals import Side, drifts_of, is_unfair, outliers, ratio, samples_of, seconds_per_call
 

@@ -15,8 +15,8 @@ from pipeline.errors import ImageError, InputError, ModelError, TensorError
 from pipeline.inputs.stain import UNLABELLED
 from pipeline.profiling.operators import Dispatched, Operator
 from pipeline.records.data_words import Words, words_for
+from pipeline.records.goals import SEGMENTATION, Task, TaskName
 from pipeline.records.run_record import RunWarning
-from pipeline.records.tasks import SEGMENTATION, Task, TaskName
 from pipeline.stages.api import Workload
 from pipeline.worker.contract import share_memory
 from pipeline.worker.failures import failure_of

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pipeline.errors import first_line, shortened
 from pipeline.measure.rotation import Rotation, fingerprint, held_by, is_same
 from pipeline.records.codec import from_json, to_json
 from pipeline.records.diagnostics import SearchAsked, SearchCount
-from pipeline.records.error_line import first_line, shortened
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import Runner, StageError, Workload

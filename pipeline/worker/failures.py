@@ -12,8 +12,8 @@ from typing import get_args
 import torch
 from torch import nn
 
+from pipeline.errors import MOST_CHARACTERS, first_line, shortened, text_of, type_of, typed_line
 from pipeline.measure.usage import host_peak_bytes
-from pipeline.records.error_line import MOST_CHARACTERS, first_line, shortened, text_of, type_of, typed_line
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
 from pipeline.records.samples import MemoryShortage

@@ -19,9 +19,9 @@ from pipeline.errors import InputError, ModelError, per_cent
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operators import Dispatched, Operator, size
+from pipeline.records.goals import SEGMENTATION, Task
 from pipeline.records.request import Job
 from pipeline.records.run_record import Execution, RunWarning
-from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
     Net,

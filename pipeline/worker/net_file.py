@@ -9,8 +9,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.artifact import ArchiveError, checked_archive
 from pipeline.compiler.exported_net import without_checks
 from pipeline.compiler.fx_graph import is_call
-from pipeline.errors import ModelError
-from pipeline.records.error_line import typed_line
+from pipeline.errors import ModelError, typed_line
 
 GIB = 2**30
 HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from models.checkpoint import digest, stored_as
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, typed_line
 from pipeline.inputs.datasets import middle_plane, viewable
 from pipeline.inputs.stain import WORD
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.layers import hooked, layer_work
 from pipeline.profiling.operators import net_flops, size
-from pipeline.records.error_line import typed_line
 from pipeline.records.request import Job
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload

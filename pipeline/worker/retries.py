@@ -25,9 +25,8 @@ from pipeline.compiler.half import HALVES, SHORT, named_modules
 from pipeline.compiler.network_calls import trial, without_tf32
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
-from pipeline.records.diagnostics import PrecisionFault
+from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.plan import Phase
-from pipeline.records.precision_text import fault_text
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, Order
 from pipeline.stages.api import LayoutChoice, Skip, StageError

@@ -14,8 +14,7 @@ from pipeline.records.diagnostics import (
     Profile,
     TimeSplit,
 )
-from pipeline.records.machine import MeasuredPeaks
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import MeasuredPeaks, RunRecord
 from tests.report import made_up_run as made_up
 
 ROOFLINE = Roofline("fp16", 800e12, 4e12, 2e-6)  # ridge at 200 FLOP per byte

@@ -29,7 +29,7 @@ from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import Done, ReadyToSample
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_json
+from pipeline.records.disk import write_json
 from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig, StageSpec

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pipeline.compiler.folding import folded
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
 from pipeline.compiler.timing import full_load_ms
-from pipeline.records.atomic_json import write_json
+from pipeline.records.disk import write_json
 from pipeline.stages.api import Workload
 from tests.benchmarks.nets import NETS, NetCase
 

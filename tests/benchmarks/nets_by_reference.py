@@ -31,7 +31,7 @@ from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
 from pipeline.compiler.layer_nodes import layer_of
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.records.error_line import typed_line
+from pipeline.errors import typed_line
 from tests.benchmarks.net_times import with_real_statistics
 from tests.compiler.rewriting import rewrite_all
 from tests.input_nets import SEVERAL

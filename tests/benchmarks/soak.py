@@ -22,7 +22,7 @@ from pathlib import Path
 from pipeline.__main__ import main as program
 from pipeline.orchestrate import processes
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_json
+from pipeline.records.disk import write_json
 
 SHARED_MEMORY = Path("/dev/shm")
 MEMORY_BYTES_A_RUN = 64 * 2**10  # of growth that is the allocator's, not a leak's

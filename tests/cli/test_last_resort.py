@@ -24,7 +24,7 @@ from pipeline.command_line import INTERRUPTED, Parser, unforeseen
 from pipeline.config.request_error import RequestError
 from pipeline.lessons import lessons_command as lessons
 from pipeline.records import codec
-from pipeline.records.elsewhere import elsewhere
+from pipeline.records.disk import elsewhere
 from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import RunRecord
 from pipeline.report import comparison

@@ -13,8 +13,8 @@ from pipeline.config.goal_request import check_task
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec
-from pipeline.records.tasks import Task
 
 
 def read_data(value: dict[str, Any]) -> DataSpec:

@@ -10,9 +10,8 @@ from models.checkpoint import save as save_weights
 from pipeline.records import codec
 from pipeline.records.content_digest import file_digest
 from pipeline.records.goals import Tolerance
-from pipeline.records.machine import Environment
 from pipeline.records.request import DataSpec, ModelSpec
-from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, StageRecord
+from pipeline.records.run_record import Artefact, Environment, Execution, Reference, RunRecord, StageRecord
 from tests.made_up_request import asked, changed, spec
 from tests.report.made_up_run import pair
 from tests.stage_files import declared

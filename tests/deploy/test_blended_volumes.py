@@ -24,7 +24,7 @@ from pipeline.predict.loop import Prediction, by_whole
 from pipeline.predict.masks import Blended, gaussian
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
-from pipeline.records.tasks import Task
+from pipeline.records.goals import Task
 from tests.deploy.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of
 from tests.deploy.made_up_runs import AFFINE, write_volumes_run
 from tests.inputs.test_volume_files import nifti

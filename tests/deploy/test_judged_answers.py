@@ -20,10 +20,9 @@ from pipeline.export.judged_answers import as_logits, chunk_of, golden_limits
 from pipeline.export.recorded_stage import classes, opened
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
-from pipeline.records.goals import AccuracyLimits, Tolerance
+from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Tolerance
 from pipeline.records.request import DataSpec
 from pipeline.records.samples import Calibration, ImageSet
-from pipeline.records.tasks import SEGMENTATION
 from tests.deploy.recorded import NET, OPTIONS, SIDE, run_folder, stage
 from tests.deploy.test_exporting import asked, small  # noqa: F401 - a fixture
 from tests.deploy.test_other_inputs import of_tensors

@@ -13,8 +13,7 @@ from torch import Tensor
 from pipeline.predict import run_source, sources
 from pipeline.predict.command import main
 from pipeline.records import codec
-from pipeline.records.bundle_kinds import ExportKind
-from pipeline.records.request import Job
+from pipeline.records.request import ExportKind, Job
 from pipeline.records.run_record import RunRecord
 from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
 from tests.deploy.test_predict import write_bundle

@@ -29,10 +29,9 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import command as predict_command
 from pipeline.predict.sources import Wanted, of_bundle
 from pipeline.records import codec
-from pipeline.records.goals import Tolerance
+from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.records.tasks import Task
 from pipeline.stages import onnxruntime
 from tests.compiler.rewriting import lowered, own_calls, rewrite_all
 from tests.deploy.recorded import artefact, run_folder, stage

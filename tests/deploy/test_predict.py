@@ -26,7 +26,7 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_bytes
+from pipeline.records.disk import write_bytes
 from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
 
 

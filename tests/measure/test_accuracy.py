@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pipeline.compiler.agreement import classes, distance
 from pipeline.measure.accuracy import check, compare
-from pipeline.records.accuracy_check import judge
 from pipeline.records.data_words import VOLUMES
+from pipeline.records.goals import judge
 from tests.fake_machine import ACCURACY, TOLERANCE
 
 GENERATOR = torch.Generator().manual_seed(0)

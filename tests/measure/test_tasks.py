@@ -10,9 +10,8 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.config.goal_request import read_accuracy
 from pipeline.config.request_error import RequestError
 from pipeline.measure.accuracy import check, denoised, kept_signal
-from pipeline.records.goals import AccuracyLimits, Tolerance
+from pipeline.records.goals import AccuracyLimits, Schedule, Task, TaskName, Tolerance
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import Schedule, Task, TaskName
 
 LOOSE = Tolerance(0.5, 0.0, "")
 REGRESSION = Task("regression")

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done, Entered, Message, ReadyToSample
-from pipeline.records.machine import Environment
 from pipeline.records.plan import Phase
 from pipeline.records.request import DataSpec, Job, ModelSpec, RunConfig, StageSpec
-from pipeline.records.run_record import Reference, RunRecord, StageRecord
+from pipeline.records.run_record import Environment, Reference, RunRecord, StageRecord
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
 from tests.worker.jobs import EAGER, PLAN

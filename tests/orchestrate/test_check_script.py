@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 from pipeline.inputs.input_contract import InputContract
 from pipeline.orchestrate import check_script
 from pipeline.records import codec
+from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord
-from pipeline.records.tasks import Task
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.fork_server import torch_alone
 from tests.input_nets import Larger, Volumes

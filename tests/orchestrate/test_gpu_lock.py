@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.gpu_lock import held, lock_folder
-from pipeline.records import private_folder
+from pipeline.records import disk
 
 GPU = "GPU-1234"
 
@@ -89,7 +89,7 @@ def test_no_process_that_is_started_keeps_the_lock(tmp_path: Path, monkeypatch: 
     descriptors: list[int] = []
 
     def open_lock(path: Path) -> int:
-        descriptors.append(private_folder.open_lock(path))
+        descriptors.append(disk.open_lock(path))
         return descriptors[0]
 
     monkeypatch.setattr("pipeline.orchestrate.gpu_lock.open_lock", open_lock)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.errors import first_line, typed_line
 from pipeline.records import codec
-from pipeline.records.atomic_json import write_json, write_text
 from pipeline.records.content_digest import data_digest
-from pipeline.records.error_line import first_line, typed_line
+from pipeline.records.disk import write_json, write_text
 from pipeline.records.json_schema import text
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Pair, Sample

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.records.places import without_places
+from pipeline.records.masking import without_places
 
 
 def test_a_file_is_named_from_its_package_on() -> None:

@@ -8,10 +8,18 @@ from typing import Any
 
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.goals import Tolerance
-from pipeline.records.machine import Environment, MeasuredPeaks
 from pipeline.records.plan import Plan
 from pipeline.records.request import DataSpec, ModelSpec, ReportTargets, RunConfig
-from pipeline.records.run_record import Artefact, Execution, Reference, RunRecord, RunWarning, StageRecord
+from pipeline.records.run_record import (
+    Artefact,
+    Environment,
+    Execution,
+    MeasuredPeaks,
+    Reference,
+    RunRecord,
+    RunWarning,
+    StageRecord,
+)
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Pair, Sample, WarmUp
 from pipeline.report import html, markdown
 from pipeline.stats.intervals import seconds_per_call

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.analysis.choices import choices
-from pipeline.records.bundle_kinds import ExportKind
+from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.report import answer
 from pipeline.report.large_numbers import numbers

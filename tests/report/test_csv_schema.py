@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.diagnostics import CountedBytes, LayoutChange
+from pipeline.records.goals import TaskName
 from pipeline.records.run_record import Execution, StageRecord
 from pipeline.records.samples import HostPath
-from pipeline.records.tasks import TaskName
 from pipeline.report import csv_table
 from pipeline.report.sections import (
     attribution_section,

@@ -19,8 +19,7 @@ from pipeline.analysis.roofline import (
     seconds_below,
 )
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
-from pipeline.records.machine import MeasuredPeaks
-from pipeline.records.run_record import Execution, RunRecord, StageRecord
+from pipeline.records.run_record import Execution, MeasuredPeaks, RunRecord, StageRecord
 from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up

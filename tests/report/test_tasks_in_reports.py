@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.records.goals import Task, TaskName
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import Task, TaskName
 from pipeline.report import html, markdown, terminal
 from pipeline.report.answer import headline
 from pipeline.report.csv_table import csv_text

@@ -20,9 +20,9 @@ from pipeline.compiler.driver import Rewritten
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, of_sensitivity, sensitivity
 from pipeline.kernels.common.nhwc import FP8_MAX
+from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.samples import Calibration, ImageSet
-from pipeline.records.tasks import Task
 from pipeline.stages import Skip, StageError, fp8, fused
 from pipeline.stages.api import CalibrationImages, Runner, Workload
 from pipeline.stages.common.compiled import request_of

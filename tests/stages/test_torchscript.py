@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.records.error_line import typed_line
+from pipeline.errors import typed_line
 from pipeline.stages import torchscript
 from pipeline.stages.api import Runner, Workload
 from pipeline.stages.torchscript import Method

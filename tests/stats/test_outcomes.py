@@ -13,8 +13,7 @@ from pipeline.analysis.summary import Since, summarize
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, drift_of
 from pipeline.records import codec
-from pipeline.records.machine import Environment
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import Environment, RunRecord
 from pipeline.records.samples import Pair, Sample
 from pipeline.report import answer
 from pipeline.report.comparison import conclusion

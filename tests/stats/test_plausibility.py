@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.machine import MeasuredPeaks
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import MeasuredPeaks, RunRecord
 from pipeline.stats.plausibility import ABOVE_PEAK, SAVED, within_physics
 from pipeline.stats.ranking import ranking
 from tests.fake_machine import CALLS, SAMPLE_SECONDS, run_record, stage_record, steady_pair

@@ -12,9 +12,8 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.half import Half
 from pipeline.orchestrate.trials import as_built
 from pipeline.profiling.precision_locator import Side, locate
-from pipeline.records.diagnostics import PrecisionFault
+from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.goals import Tolerance
-from pipeline.records.precision_text import fault_text
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord
 from pipeline.worker import retries

@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 
 from models.image_batches import to_batch
-from pipeline.records.goals import AccuracyLimits
+from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Task
 from pipeline.records.request import DataSpec, Job
 from pipeline.records.samples import Calibration, ImageSet
-from pipeline.records.tasks import SEGMENTATION, Task
 from pipeline.stages import eager
 from pipeline.stages.api import Runner, Workload
 from pipeline.worker import workload

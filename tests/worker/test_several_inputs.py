@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from pipeline.errors import TensorError
-from pipeline.records.goals import Tolerance
+from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
-from pipeline.records.tasks import Task
 from pipeline.stages import int8
 from pipeline.stages.api import Skip, StageError
 from pipeline.worker import workload

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.records.error_line import MOST_CHARACTERS, first_line
+from pipeline.errors import MOST_CHARACTERS, first_line
 from pipeline.stages.api import StageError
 from pipeline.worker.failures import failure_of
 

@@ -6,7 +6,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
-from pipeline.records.precision_text import fault_text
+from pipeline.records.diagnostics import fault_text
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report.formatting import clean, listed, share, significant

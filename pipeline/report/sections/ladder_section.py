@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import IMAGES, Words
-from pipeline.records.goals import accuracy_figure
+from pipeline.records.goals import TaskName, accuracy_figure
 from pipeline.records.run_record import EAGER
-from pipeline.records.tasks import TaskName
 from pipeline.report.formatting import (
     NOTHING,
     clean,

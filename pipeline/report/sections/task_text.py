@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.records.goals import psnr, psnr_drop
+from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
 from pipeline.records.samples import Accuracy
-from pipeline.records.tasks import Task, TaskName
 from pipeline.report.formatting import significant
 
 LEAST_DECIBELS = 1e-3

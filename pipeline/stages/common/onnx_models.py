@@ -18,7 +18,7 @@ from pipeline.compiler.batch import IMAGE, Batch, batched
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.input_forms import Form, check_forms, form_of
 from pipeline.compiler.network_calls import exportable
-from pipeline.records.error_line import first_line
+from pipeline.errors import first_line
 from pipeline.stages.api import StageError, Workload
 
 OUTPUT = "logits"

@@ -1,10 +1,13 @@
-"""Writes a file whole or not at all, and JSON that any reader takes."""
+"""Write files whole or not at all, as JSON that any reader takes; private folders and locks."""
 
 import json
 import math
 import os
 import re
+import stat
+import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # what JSON's escape of one begins with, and that of two that are one character
@@ -88,3 +91,43 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@cache
+def elsewhere(folder: Path) -> Path:  # noqa: ARG001 - what it is cached by
+    """A temporary folder in the place of a run's, the same for record and report.
+
+    Raises:
+        OSError: no disk takes one.
+    """
+    return Path(tempfile.mkdtemp(prefix="unet-ladder-"))
+
+
+OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def private_folder(path: Path) -> Path:
+    """The folder, made for this user alone where it isn't there, and closed to other writers where it is.
+
+    Raises:
+        OSError: it can't be made, is a link, or is another user's.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{path} is no folder")
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{path} is another user's")
+    if found.st_mode & OTHER_WRITERS:
+        path.chmod(stat.S_IMODE(found.st_mode) & ~OTHER_WRITERS)
+    return path
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of the lock's file, which no process that is started inherits.
+
+    Raises:
+        OSError: it can't be opened, or is a link.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
