@@ -15,7 +15,7 @@ from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
-from pipeline.kernels.common.slices import stored_by_slice
+from pipeline.kernels.common.program import stored_by_slice
 
 
 def pack(weight: Tensor) -> Tensor:

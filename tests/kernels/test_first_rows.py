@@ -8,7 +8,7 @@ import torch
 from pipeline.kernels import conv_first, conv_first_volumes
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.strips import STRIPS
+from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv_first import conv_first_rows
 from pipeline.kernels.conv_first.conv_first_operands import Operands
 from pipeline.kernels.conv_first.conv_first_rows import Tile

@@ -9,8 +9,13 @@ import triton.language as tl
 from triton.experimental.gluon import language as gl
 
 from pipeline.kernels.polyphase import polyphase_loads
-from pipeline.kernels.polyphase.polyphase_boxes import pairs_are_rows
-from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
+from pipeline.kernels.polyphase.polyphase_gluon import pairs_are_rows
+from pipeline.kernels.polyphase.polyphase_operands import (
+    FULL_BLOCKS,
+    FULL_PITCH,
+    SMALL_BLOCKS,
+    SMALL_PITCH,
+)
 
 NO_TAP = {"small": 16, "full": 9}
 SMALL_CHUNKS, FULL_CHUNKS = 3, 2

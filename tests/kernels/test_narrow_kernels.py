@@ -14,7 +14,7 @@ from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription, LibraryParameters
-from pipeline.kernels.common.strips import STRIPS
+from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton

@@ -17,10 +17,8 @@ from pipeline.kernels.polyphase import (
     candidates,
     flops,
     polyphase,
-    polyphase_boxes,
     polyphase_gluon,
     polyphase_layers,
-    polyphase_tiles,
     polyphase_triton,
 )
 from pipeline.kernels.polyphase.polyphase_operands import held_blocks, spread_of
@@ -127,7 +125,7 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
         polyphase(made, polyphase_gluon.Tile(8, 32, 4, 4))
     with pytest.raises(ValueError, match="phases must be 1 with a stride and 2 without, got 2"):
         polyphase(made._replace(epilogue=replace(made.epilogue, phases=2)))
-    assert all(tile.rows > 8 for tile in polyphase_tiles.candidates(made))
+    assert all(tile.rows > 8 for tile in polyphase_gluon.candidates(made))
 
 
 @pytest.mark.parametrize(
@@ -145,16 +143,16 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
 def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, blocks: int) -> None:
     """Each tap of a phase and a block of channels once, in shared memory beside three boxes or more."""
     made, _ = operands(case, dtype)
-    holding = [tile for tile in polyphase_tiles.candidates(made) if getattr(tile, "held", False)]
+    holding = [tile for tile in polyphase_gluon.candidates(made) if getattr(tile, "held", False)]
     assert bool(holding) == bool(blocks)
     for tile in holding:
         assert held_blocks(made, tile.depth) == blocks
         bytes_each = tile.depth * dtype.itemsize
-        boxes = tile.stages * (tile.rows + 2) * polyphase_boxes.COLS * bytes_each
+        boxes = tile.stages * (tile.rows + 2) * polyphase_gluon.COLS * bytes_each
         # Each of two groups makes one part while another is stored.
-        staged = 4 * 64 * polyphase_boxes.COLS * tile.rows // tile.parts * dtype.itemsize
+        staged = 4 * 64 * polyphase_gluon.COLS * tile.rows // tile.parts * dtype.itemsize
         assert tile.stages >= 3
-        assert 64 // spread_of(made) * blocks * bytes_each + boxes + staged <= polyphase_tiles.SHARED_BYTES
+        assert 64 // spread_of(made) * blocks * bytes_each + boxes + staged <= polyphase_gluon.SHARED_BYTES
 
 
 def test_weights_that_stay_need_a_multiprocessor_for_each_phase_and_block(monkeypatch: pytest.MonkeyPatch) -> None:

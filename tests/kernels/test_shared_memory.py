@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.kernels import conv3x3x3
 from pipeline.kernels.common.nhwc import shared_bytes
+from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, candidates, shared_by
 from pipeline.kernels.conv3x3.conv3x3_operands import STACKED, Operands
-from pipeline.kernels.conv3x3.conv3x3_tiles import RESERVED_BYTES, candidates, shared_by
 from tests.kernels.examples import Example
 from tests.kernels.kind_examples import SMALL, made_of
 from tests.kernels.kinds import KINDS, Kind

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
+from pipeline.kernels.common.epilogue import Outputs
+
 ALIGNED = 16  # bytes of an address, and what Triton tells sizes apart by: whether they are multiples of it, or 1
 WIDE = 31  # bits; Triton takes a larger number in 64
 
@@ -124,3 +126,42 @@ def _told_apart(value: object, by_value: bool) -> object:
 
 def _is_descriptor(value: object) -> TypeGuard[Descriptor]:
     return is_dataclass(value) and hasattr(value, "block_shape")
+
+
+def by_slice(value: Tensor | None, slices: int) -> Tensor | None:
+    """A value [N, D · H, W, channels] as [N · D, H, W, channels], the same memory; None for None."""
+    if value is None or slices == 1:
+        return value
+    return value.view(-1, value.shape[1] // slices, *value.shape[2:])
+
+
+def stored_by_slice(outputs: Outputs, slices: int) -> Outputs:
+    """Where [N, D · H, W, out] and [N, blocks, 2, out] are stored, for N · D images; H is one of whole blocks."""
+    counted = outputs.statistics
+    counted = None if counted is None else counted.view(len(counted) * slices, -1, *counted.shape[2:])
+    return Outputs(by_slice(outputs.out, slices), statistics=counted)
+
+
+@dataclass(frozen=True)
+class BoxTile:
+    """A program's share: `rows` × `cols` pixels by `out` output channels, `depth` input channels a step."""
+
+    rows: int
+    cols: int
+    out: int
+    depth: int
+    warps: int = 8
+    stages: int = 3
+    programs: int = 1  # per multiprocessor
+
+
+STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
+
+
+def evenest(batch: int, height: int, width: int, at_once: int) -> list[int]:
+    """The two heights of strips, 64 pixels wide, that share a batch of maps most evenly among programs `at_once`.
+
+    Each program takes as long as the one with the most strips, and a strip two rows more than it has, and its start.
+    """
+    columns = batch * -(-width // 64)
+    return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]

@@ -14,7 +14,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
 from pipeline.kernels.common.kernel_op import KernelOp, flops_of
 from pipeline.kernels.common.library import same_size_convolution
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_tiles, conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
 
 Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
@@ -79,7 +79,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) 
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts))
     if by_gluon and reaching_views_barred() is None:
-        yield from conv3x3_tiles.candidates(Operands(x, weight, epilogue, outputs))
+        yield from conv3x3_gluon.candidates(Operands(x, weight, epilogue, outputs))
     else:
         yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
 

@@ -17,11 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
-from pipeline.kernels.common.program import on_grid
-from pipeline.kernels.common.slices import by_slice
+from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
 from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
 

@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.quads import (
     channel_written,
     count_row,
@@ -30,7 +30,6 @@ from pipeline.kernels.common.quads import (
     sums_layout,
     wait_for_all_warps,
 )
-from pipeline.kernels.common.strips import evenest
 from pipeline.kernels.conv_first.conv_first_operands import Operands
 
 MOST_IN, MOST_OUT = 4, 64  # channels whose row of a window one product has, and those whose three sums fit

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.polyphase import polyphase_gluon, polyphase_tiles, polyphase_triton
+from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_compose import (
     Composition,
     compose_nearest,
@@ -17,8 +17,16 @@ from pipeline.kernels.polyphase.polyphase_compose import (
     strided_alone,
     transposed_alone,
 )
-from pipeline.kernels.polyphase.polyphase_operands import WINDOW, Operands, Packed, Scales, check_operands, pack
-from pipeline.kernels.polyphase.polyphase_reference import evaluate, reference
+from pipeline.kernels.polyphase.polyphase_operands import (
+    WINDOW,
+    Operands,
+    Packed,
+    Scales,
+    check_operands,
+    evaluate,
+    pack,
+    reference,
+)
 
 __all__ = [
     "Composition",
@@ -65,7 +73,7 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
 def candidates(operands: Operands) -> Iterator[Tile]:
     """The tiles worth measuring for these operands, the likeliest first."""
     if operands.window == WINDOW and reaching_views_barred() is None and not interpreted():
-        yield from polyphase_tiles.candidates(operands)
+        yield from polyphase_gluon.candidates(operands)
     else:
         yield from polyphase_triton.candidates(operands)
 

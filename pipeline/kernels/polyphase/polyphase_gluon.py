@@ -12,9 +12,11 @@ With at most 32 output channels the rows of a product hold both column phases of
 is loaded from outside the weight, where TMA reads zeros.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -23,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     tma,
     warpgroup_mma_wait,
 )
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks, required
@@ -34,11 +37,20 @@ from pipeline.kernels.common.gluon_epilogue import (
     stage,
     write_statistics,
 )
-from pipeline.kernels.common.nhwc import multiprocessors
+from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
-from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view
-from pipeline.kernels.polyphase.polyphase_boxes import COLS, pairs_are_rows, planes_of, small_of
-from pipeline.kernels.polyphase.polyphase_loads import load, pitch_of, place, plane_base, shifts_of, small_base
+from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
+from pipeline.kernels.polyphase.polyphase_loads import (
+    corrected,
+    load,
+    pitch_of,
+    place,
+    plane_base,
+    plane_products,
+    shifts_of,
+    small_base,
+    small_products,
+)
 from pipeline.kernels.polyphase.polyphase_operands import (
     FULL_PITCH,
     SMALL_PITCH,
@@ -49,7 +61,38 @@ from pipeline.kernels.polyphase.polyphase_operands import (
     split_of,
     spread_of,
 )
-from pipeline.kernels.polyphase.polyphase_products import corrected, plane_products, small_products
+
+COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
+
+
+def pairs_are_rows(out: Tensor, spread: int) -> bool:
+    """Whether the 64 rows of a product are what lies side by side in an output [N, H, W, out]: two pixels' channels.
+
+    TMA then stores half as many rows, and it is rows that it takes time for.
+    """
+    return spread == 2 and out.shape[3] == out.stride(2) == 64 // spread
+
+
+def small_of(operands: Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the small map, a tile's rows and its last two, `depth` channels of them, and of its taps; or none."""
+    small, weight = operands.small, operands.small_weight
+    if small is None or weight is None:
+        return []
+    boxed = [rows * COLS, depth]
+    pixels = [boxes_of(small, [1, count, COLS, depth], boxed) for count in (rows, 2)]
+    return [*pixels, weight_boxes_of(weight, 64 // spread_of(operands), boxed, paired)]
+
+
+def planes_of(operands: Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
+    """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
+    full, weight = operands.images, operands.full_weight
+    if full is None or weight is None:
+        return []
+    boxed = [rows * COLS, depth]
+    planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
+    pixels = [boxes_of(plane, [1, count, COLS, 1, depth], boxed) for plane in planes for count in (rows, 1)]
+    return [*pixels, weight_boxes_of(weight, 64 // spread_of(operands), boxed, paired)]
+
 
 _SMALL_PITCH, _FULL_PITCH = gl.constexpr(SMALL_PITCH), gl.constexpr(FULL_PITCH)
 
@@ -274,3 +317,34 @@ def launch(operands: Operands, tile: Tile) -> None:
         ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
     )  # fmt: skip
+
+
+SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
+
+
+def candidates(operands: Operands) -> Iterator[Tile]:
+    """The tiles worth measuring, the likeliest first."""
+    size = operands.sources[0][0].element_size()
+    # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
+    channels = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
+    least, most = (min(128 // size, max(32 // size, count)) for count in (min(channels), max(channels)))
+    other = most if most > least else least // 2
+    for rows, depth in ((16, least), (8, least), (16, other)):
+        yield from _fitting(operands, rows, depth, held=False)
+    if may_hold(operands):
+        for rows in (16, 8):
+            yield from _fitting(operands, rows, least, held=True)
+
+
+def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
+    """A tile with as many boxes as fit, stored in quarters if three do then; none where three don't."""
+    size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
+    free = SHARED_BYTES - (64 // spread_of(operands) * held_blocks(operands, depth) * depth * size if held else 0)
+    step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size
+    # Half of eight rows is no block of the statistics.
+    halved = operands.epilogue.statistics and split_of(operands) and rows < 16
+    for parts in (4, 8):
+        stages = (free - COLS * 64 * 4 * stored * rows // parts) // step
+        if depth * size >= 32 and stages > 2 and not halved:
+            yield Tile(rows, depth, min(stages, 8), parts, held=held)
+            return

@@ -27,8 +27,7 @@ from pipeline.kernels.polyphase import (
     polyphase_triton,
     reference,
 )
-from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands
-from pipeline.kernels.polyphase.polyphase_reference import at_border
+from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands, at_border
 
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
 PHASE_TAPS = 16  # four phases of 2×2 taps

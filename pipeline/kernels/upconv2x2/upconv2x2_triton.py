@@ -15,11 +15,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from pipeline.kernels.common.box_tile import BoxTile
 from pipeline.kernels.common.capability import fewest_rows
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import BoxTile, on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 
