@@ -1,7 +1,7 @@
 """A rewritten network as files: net.pt2, torch.export's own format, and about.json; it needs none of its code.
 
-An archive is code: torch runs what its graph says. Load those that you trust. What is checked is that it is whole, is no
-larger than it seems, and holds no pickle.
+An archive is code: torch runs what its graph says. Load those that you trust. What is checked is that an archive is
+whole, is no larger than it seems, and holds no pickle.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import torch
 import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_order
 from torch import Tensor, fx, nn
 
-from pipeline.compiler import custom_ops, norm_ops
+from pipeline.compiler import custom_ops
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.errors import shortened, typed_line
 from pipeline.compiler.fx_graph import as_word
@@ -67,7 +67,7 @@ def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[
         "torch": torch.__version__,
         "batch": list(first.shape),
         "others": [described(part) for part in others],
-        "operations": sorted([*custom_ops.OPERATIONS, *norm_ops.RUNS]),
+        "operations": sorted([*custom_ops.OPERATIONS, *custom_ops.RUNS]),
         "net_sha256": hashlib.sha256(content).hexdigest(),
     }
     write_json(about, folder / ABOUT)

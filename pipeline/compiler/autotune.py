@@ -17,9 +17,9 @@ from typing import TypeVar
 import torch
 import triton
 
+from pipeline.compiler.cuda_graphs import graph_replay_ms
 from pipeline.compiler.errors import first_line
 from pipeline.compiler.machine import code_digest, locked, private_folder, private_text, processors, write_json
-from pipeline.compiler.timing import graph_replay_ms
 
 Candidate = TypeVar("Candidate")
 

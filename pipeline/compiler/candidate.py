@@ -17,7 +17,7 @@ from torch._inductor.async_compile import shutdown_compile_workers
 
 from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.batch import Order
-from pipeline.compiler.capture import Captured
+from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.errors import typed_line
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision

@@ -15,7 +15,7 @@ from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.kernel_layer import KernelLayer
+from pipeline.compiler.layers import KernelLayer
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
 from pipeline.kernels.common.epilogue import Outputs

@@ -3,6 +3,9 @@
 Each writes into tensors that it is given (`result`, `pooled`, `logits`, `statistics`), so that a concatenation's buffer
 is written in place. On a CPU the reference runs, on a GPU the tile that `tile` names, or the reference where that says
 so.
+
+Of norms, `normalised` is a pass, which may make a head's logits of it; `normed_conv3x3` is a 3×3 convolution that
+applies the norm to what it reads. Both take the statistics that the layer before has stored.
 """
 
 import re
@@ -19,14 +22,19 @@ from torch.profiler import record_function
 
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.ops import ANNOTATION, KERNELS, tile_of
+from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged
+from pipeline.kernels.common.capability import is_cuda
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.common.nhwc import by_pixels
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
+from pipeline.kernels.norm_pass import NormPass
 
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
@@ -131,7 +139,7 @@ def register(op: KernelOp) -> CustomOpDef:
             record_function(f"{ANNOTATION}{given['layer']}"),
             torch.cuda.device_of(call.x),
         ):  # Triton takes the current one
-            if tile == REFERENCE or not call.x.is_cuda:
+            if tile == REFERENCE or not is_cuda(call.x.device):
                 op.reference(*call.operands)
             else:
                 op.launch(*call.operands, measured(op, call) if tile == MEASURED else tile_of(str(tile)))
@@ -191,7 +199,7 @@ OPERATIONS = {op.name: register(op) for op in KERNELS}
 
 def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
     """Mean and variance [N, out] of statistics [N, blocks, 2, out]."""
-    if statistics.is_cuda:
+    if is_cuda(statistics.device):
         with torch.cuda.device_of(statistics):
             return merge_statistics(statistics, height, width, phases)
     return merged(statistics, height, width, phases)
@@ -220,7 +228,7 @@ def _norm_factors(
     So many neighbouring channels are normed together; saved nets of before don't say it, and mean each alone.
     """
     height, width = size
-    if statistics.is_cuda:
+    if is_cuda(statistics.device):
         with torch.cuda.device_of(statistics):
             return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps, group_width))
     return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases, group_width)
@@ -258,7 +266,7 @@ def _excite(
     reduce, reduce_bias, expand, expand_bias = weights
     layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
-    if statistics.is_cuda:
+    if is_cuda(statistics.device):
         with torch.cuda.device_of(statistics):
             return excitation(statistics, (height, width), phases, layers)
     return _excite_by_torch(statistics, weights, activation, slope, gate, size, phases)
@@ -292,3 +300,92 @@ BY_REFERENCE: dict[OpOverload, Callable[..., Tensor | tuple[Tensor, Tensor]]] = 
     operation("norm_factors"): _norm_factors_by_torch,
     operation("excitation"): _excite_by_torch,
 }
+
+
+# A norm of x [N, C, H, W]: what its statistics [N, blocks, 2, C] are of, weight and bias of C values, what follows.
+NORM = (
+    "Tensor counted, Tensor? norm_weight, Tensor? norm_bias, float eps, int phases, "
+    "str norm_activation, float norm_slope"
+)
+# How many neighbouring channels are normed together; nets that were saved before group norms were taken don't say it.
+GROUPS = "int group_width=1"
+# A 1×1 convolution of what the norm gives, [classes, C] and [classes], whose logits are the result then.
+HEAD = "Tensor? head_weight=None, Tensor? head_bias=None"
+NORMALISED = f"(Tensor x, {NORM}, float norm_scale, str tile, Tensor(a!) result, {GROUPS}, {HEAD}) -> ()"
+NORMED_CONV3X3 = (
+    f"(Tensor x, {NORM}, Tensor weight, Tensor bias, str activation, float slope, str layer, str tile, "
+    f"Tensor(a!) result, Tensor(b!)? statistics, {GROUPS}, Tensor? residual=None, float residual_scale=1.0) -> ()"
+)
+
+
+def _of_norm(given: dict[str, Any]) -> NormPass:
+    weight, bias = (None if part is None else part.flatten() for part in (given["norm_weight"], given["norm_bias"]))
+    activation = Activation(given["norm_activation"], given["norm_slope"])
+    norm = Norm(weight, bias, given["eps"], given.get("group_width", 1))
+    head = None if given.get("head_weight") is None else Head(given["head_weight"], given["head_bias"])
+    return NormPass(norm, activation, given.get("norm_scale", 1.0), given["phases"], head)
+
+
+def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
+    """A norm's pass by a tile; by torch without one."""
+    how, x = _of_norm(given), by_pixels(given["x"])
+    out = given["result"] if how.head else by_pixels(given["result"])
+    if tile is None:
+        norm_pass.reference(x, given["counted"], how, out)
+    else:
+        assert isinstance(tile, norm_pass.Tile)
+        norm_pass.norm_pass(x, given["counted"], how, out, tile)
+
+
+def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
+    """A convolution of what a norm gives, by a tile; by torch without one."""
+    x, out = (by_pixels(given[name]) for name in ("x", "result"))
+    activation = Activation(given["activation"], given["slope"])
+    residual, counted = given.get("residual"), given["statistics"]
+    epilogue = Epilogue(
+        bias=given["bias"],
+        activation=activation,
+        residual=None if residual is None else by_pixels(residual),
+        residual_scale=given.get("residual_scale", 1.0),
+        statistics=counted is not None,
+        early=True,  # a lowered graph's weights are constants
+    )
+    operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
+    with record_function(f"{ANNOTATION}{given['layer']}"):
+        if tile is None:
+            conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
+        else:
+            assert isinstance(tile, conv3x3_narrow.Tile)
+            conv3x3_normed.normed_conv3x3(operands, given["counted"], _of_norm(given), tile)
+
+
+RUNS: dict[str, Callable[[dict[str, Any], Tile | None], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}
+WRITTEN = {"normalised": ("result",), "normed_conv3x3": ("result", "statistics")}
+
+
+def _register(name: str, schema: str) -> CustomOpDef:
+    names = [part.split()[-1].partition("=")[0] for part in schema[1:].partition(") -> ")[0].split(", ")]
+
+    def run(*values: object) -> None:
+        given: dict[str, Any] = dict(zip(names, values, strict=False))  # torch leaves out what is as by default
+        if not len(given["x"]):
+            return
+        by_torch = given["tile"] == REFERENCE or not is_cuda(given["x"].device)
+        with torch.cuda.device_of(given["x"]):
+            RUNS[name](given, None if by_torch else tile_of(given["tile"]))
+
+    made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=WRITTEN[name], schema=schema)
+    made.register_fake(lambda *_, **__: None)
+    refuse_gradients(name)
+    return made
+
+
+normalised = _register("normalised", NORMALISED)
+normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
+
+
+def far_from_reference(name: str, given: dict[str, Any], distance: Callable[[Tensor, Tensor], float]) -> float:
+    """How far what an operation has just written is from its reference's answer to the same arguments."""
+    fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name] if given[role] is not None}
+    RUNS[name]({**given, **fresh}, None)
+    return max(distance(given[role], wanted) for role, wanted in fresh.items())

@@ -36,22 +36,19 @@ from pipeline.compiler.candidate import (
     quoted,
     worth_searching,
 )
-from pipeline.compiler.capture import Captured, as_normal
 from pipeline.compiler.choose import choose, untimed_library
+from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.folding import folded
 from pipeline.compiler.fx_graph import shape_of
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
 from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
-from pipeline.compiler.layer_nodes import inputs_of, layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.layers import UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.lowering import Plan, find_places, lower
 from pipeline.compiler.network_calls import library_switches, refuses, switch_on_the_library, without_tf32
 from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
-from pipeline.compiler.timing import full_load_ms
-from pipeline.compiler.upsampled_layer import UpsampledLayer
-from pipeline.compiler.wide_buffers import find_places
 from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 

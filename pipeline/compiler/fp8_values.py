@@ -7,7 +7,6 @@ import torch
 from torch import fx
 
 from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_rounding import LEAST
 from pipeline.compiler.fx_graph import (
     channel_concatenations,
     gives_image,
@@ -16,8 +15,7 @@ from pipeline.compiler.fx_graph import (
     part_of_answer,
     shape_of,
 )
-from pipeline.compiler.kernel_layer import OUT, POOLED, KernelLayer
-from pipeline.compiler.layer_nodes import inputs_of, layer_behind, layer_of
+from pipeline.compiler.layers import LEAST, OUT, POOLED, KernelLayer, inputs_of, layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
 

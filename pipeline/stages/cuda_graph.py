@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.compiler.capture import Captured
+from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.stages.api import Runner, Skip, Workload

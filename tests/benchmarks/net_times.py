@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.cuda_graphs import full_load_ms
 from pipeline.compiler.folding import folded
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
-from pipeline.compiler.timing import full_load_ms
 from pipeline.records.disk import write_json
 from pipeline.stages.api import Workload
 from tests.benchmarks.nets import NETS, NetCase

@@ -29,7 +29,7 @@ from pipeline.compiler.batch import Batch
 from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import ExportedNet, export
 from pipeline.compiler.fp8_values import layers_in_fp8, scales
-from pipeline.compiler.layer_nodes import layer_of
+from pipeline.compiler.layers import layer_of
 from pipeline.compiler.lowering import Plan, lower
 from pipeline.errors import typed_line
 from tests.benchmarks.net_times import with_real_statistics

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.calibrate import largest
-from pipeline.compiler.capture import Captured
 from pipeline.compiler.choose import choose
+from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.exported_net import export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.inductor import compile_counting_bytes

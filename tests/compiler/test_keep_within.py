@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from pipeline.compiler.budget import NO_NUMBER, Budget, keep_within, spent
-from pipeline.compiler.filled_budget import filled
+from pipeline.compiler.budget import NO_NUMBER, Budget, filled, keep_within, spent
+from pipeline.compiler.calibrate import least_seconds
 from pipeline.compiler.fp8_values import groups, scales
-from pipeline.compiler.least_time import least_seconds
 from tests.compiler.rewriting import rewritten
 
 HARM = {"large": 0.5, "small": 0.3, "tiny": 0.1}

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from pipeline.compiler import norm_ops
+from pipeline.compiler import custom_ops
 from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.custom_ops import REFERENCE, operation
+from pipeline.compiler.custom_ops import REFERENCE, RUNS, operation
 from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.norm_ops import RUNS
-from pipeline.compiler.norm_passes import found_passes, put_pass
 from pipeline.compiler.ops import tile_text
-from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, put_own_norms
+from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler.nets import image, lively
@@ -71,7 +69,7 @@ def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
 def by_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels' launches compute what their references do."""
     for name in ("_normalise", "_convolve"):
-        run = getattr(norm_ops, name)
+        run = getattr(custom_ops, name)
         monkeypatch.setitem(RUNS, {"_normalise": "normalised", "_convolve": "normed_conv3x3"}[name], without_tile(run))
 
 

@@ -18,7 +18,7 @@ from pipeline.compiler.calibrate import largest
 from pipeline.compiler.exported_net import Entry, ExportedNet, export
 from pipeline.compiler.fp8_values import scales
 from pipeline.compiler.lowering import Plan, lower
-from pipeline.compiler.norm_passes import found_passes, put_pass
+from pipeline.compiler.own_norms import found_passes, put_pass
 from pipeline.errors import typed_line
 from tests.compiler.rewriting import layers, rewrite_all
 from tests.random_nets.draw import Draw

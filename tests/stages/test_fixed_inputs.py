@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.capture import Captured
+from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.stages.common import onnx_models
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
-from pipeline.compiler.passes.batch_norm_folding import fold_batch_norm
-from pipeline.compiler.passes.centred_windows import centre_windows
-from pipeline.compiler.passes.constant_folding import fold_constants
+from pipeline.compiler.passes.constant_folding import fold_batch_norm, fold_constants
 from pipeline.compiler.passes.excitation_folding import excite_where_summed, take_gated_conv1x1
 from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
@@ -17,12 +15,14 @@ from pipeline.compiler.passes.kernel_folding import (
     take_head,
 )
 from pipeline.compiler.passes.kernel_matching import pass_for
-from pipeline.compiler.passes.norm_sums import sum_where_made
-from pipeline.compiler.passes.norms_in_nhwc import norms_in_nhwc
+from pipeline.compiler.passes.norms import norms_in_nhwc, sum_where_made
 from pipeline.compiler.passes.parallel_convolutions import add_parallel_convolutions
-from pipeline.compiler.passes.pointwise_before_upsampling import pointwise_before_upsampling
-from pipeline.compiler.passes.tidying import drop_empty_parts, drop_identities, fold_padding
-from pipeline.compiler.passes.upsampling_composition import compose_by_library, compose_upsampling
+from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding
+from pipeline.compiler.passes.upsampling_composition import (
+    compose_by_library,
+    compose_upsampling,
+    pointwise_before_upsampling,
+)
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
 Pass = Callable[[ExportedNet], list[str]]

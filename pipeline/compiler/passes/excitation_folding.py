@@ -19,12 +19,10 @@ from pipeline.compiler.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.gated_layer import GatedLayer
-from pipeline.compiler.kernel_layer import STATISTICS, KernelLayer
-from pipeline.compiler.layer_nodes import producer, put_layer
+from pipeline.compiler.layers import STATISTICS, GatedLayer, KernelLayer, producer, put_layer
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
-from pipeline.compiler.passes.norm_sums import LEAST_CHANNELS
+from pipeline.compiler.passes.norms import LEAST_CHANNELS
 from pipeline.kernels.common.activation import Activation, recognised
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.excitation import MOST_INNER

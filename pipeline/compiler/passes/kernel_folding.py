@@ -21,8 +21,7 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.kernel_layer import LOGITS, OUT, POOLED, KernelLayer
-from pipeline.compiler.layer_nodes import producer, put_layer, residual_of
+from pipeline.compiler.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised

@@ -16,7 +16,7 @@ from torch.nn import functional
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.folding import fold
 from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, module_of, only_user, replace, shape_of
-from pipeline.compiler.passes.batch_norm_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
+from pipeline.compiler.passes.constant_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
 from pipeline.compiler.passes.kernel_matching import each_axis, padding
 
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)

@@ -1,12 +1,18 @@
-"""Takes away what changes nothing, and pads of zeros that a convolution adds itself: they hide what is around them."""
+"""Takes away what changes nothing, and pads of zeros that a convolution adds itself: they hide what is around them.
 
+A window that lies a pixel late becomes one that lies around its pixel, where a kernel then takes the layer.
+"""
+
+import torch
 from torch import fx
+from torch.nn import functional
 
 from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fx_graph import (
     ADDITION,
     CLONE,
     CONCATENATION,
+    add_constant,
     arguments,
     calls,
     is_call,
@@ -17,7 +23,8 @@ from pipeline.compiler.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, pair
+from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, describe, pair
+from pipeline.kernels import conv_first, depthwise
 
 
 def drop_identities(net: ExportedNet) -> list[str]:
@@ -86,3 +93,83 @@ def zeros_around(pad: fx.Node) -> tuple[int, int] | None:
         return None
     left, right, above, below = given["pad"]
     return (above, left) if left == right and above == below and min(left, above) >= 0 else None
+
+
+OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
+
+
+def centre_windows(net: ExportedNet) -> list[str]:
+    """Convolutions of stride 2 whose windows reach a row further below than above, and a column further right.
+
+    As nets from TensorFlow pad ("same"), EfficientNet's among them: a pad of one more row below and column right than
+    above and left, and a convolution after it. And windows of 4×4 with a padding of 1: pix2pix's, whose first one no
+    other kernel takes. The window gets more rows and columns, of zeros, above and left, and is padded alike on all
+    sides. Exact, on even sizes; the kernels that take it wait for memory anyway.
+    """
+    return [*_late_windows(net), *_windows_of_4(net)]
+
+
+def _late_windows(net: ExportedNet) -> list[str]:
+    matched = []
+    for pad in calls(net.module.graph, PAD):
+        conv, margin = only_user(pad), _late(pad)
+        if conv is None or margin is None or not is_call(conv, CONV2D):
+            continue
+        if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, source(pad), 2, margin + 2):
+            net.module.graph.erase_node(pad)
+            matched.append(module_of(conv))
+    return matched
+
+
+def _windows_of_4(net: ExportedNet) -> list[str]:
+    matched = []
+    for conv in calls(net.module.graph, CONV2D):
+        even = all(length % 2 == 0 for length in shape_of(source(conv))[2:])
+        if even and _is_square(net, conv, 4, 1) and _widened(net, conv, source(conv), 1, 2):
+            matched.append(module_of(conv))
+    return matched
+
+
+def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
+    """Whether a convolution of stride 2 has a constant window of so many rows and columns, and so much padding."""
+    given = arguments(conv)
+    weight = net.constant(given["weight"])
+    geometry = [pair(given[name]) for name in ("stride", "padding", "dilation")]
+    return weight is not None and weight.shape[2:] == (side, side) and geometry == [(2, 2), (padding, padding), (1, 1)]
+
+
+def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: int) -> bool:
+    """Give a window more rows above and columns left, of zeros; undone where no kernel takes the layer then.
+
+    Args:
+        net: changed where one does.
+        conv: of stride 2.
+        x: what it reads from then on.
+        rows: how many.
+        padding: on all sides, from then on.
+    """
+    given, before = arguments(conv), conv.args
+    weight = net.constant(given["weight"])
+    assert weight is not None
+    wider = functional.pad(weight, (rows, 0, rows, 0)).contiguous(memory_format=torch.channels_last)
+    with net.module.graph.inserting_before(conv):
+        kernel = add_constant(net.module, f"{module_of(conv)}.weight", wider.to(net.dtype))
+    known = net.exact
+    net.exact = {**known, str(kernel.target): wider}
+    conv.args = (x, kernel, given["bias"], [2, 2], [padding] * 2, [1, 1], given["groups"])
+    seen = describe(net, conv)
+    if seen is not None and any(op.accepts is not None and op.accepts(seen) for op in OFFERED):
+        return True
+    conv.args, net.exact = before, known
+    net.module.graph.erase_node(kernel)
+    return False
+
+
+def _late(pad: fx.Node) -> int | None:
+    """How many rows a pad of zeros adds above, where it adds one more below, and columns alike, to an even size."""
+    given = arguments(pad)
+    if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
+        return None
+    left, right, above, below = given["pad"]
+    even = all(length % 2 == 0 for length in shape_of(source(pad))[2:])
+    return above if even and left == above >= 0 and right == below == above + 1 else None

@@ -26,11 +26,10 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.layer_nodes import put_layer
+from pipeline.compiler.layers import VolumeLayer, put_layer
 from pipeline.compiler.passes.kernel_folding import CAST, RECOGNISABLE, TO
 from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
-from pipeline.compiler.passes.norms_in_nhwc import GROUP, INSTANCE
-from pipeline.compiler.volume_layer import VolumeLayer
+from pipeline.compiler.passes.norms import GROUP, INSTANCE
 from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription

@@ -1,0 +1,408 @@
+"""Layers that a kernel runs, as modules of the graph: what they compute, their weights as the kernel reads them.
+
+Beside plain convolutions: a 1×1 convolution of a gated map, convolutions of volumes, and an up-sampling with the 3×3
+convolution after it as one layer. `layer_of` and its like read the nodes that call layers.
+"""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from pipeline.compiler.batch import laid_out
+from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.fx_graph import is_call
+from pipeline.kernels import conv3x3x3
+from pipeline.kernels.common.activation import NONE, Activation
+from pipeline.kernels.common.block_statistics import ROWS, statistics_of
+from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.common.epilogue import Head
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, flops_of
+from pipeline.kernels.common.library import ended
+from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
+from pipeline.kernels.conv1x1 import GATED_OP, gated_by_library
+from pipeline.kernels.conv3x3.conv3x3_operands import STACKED
+from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
+from pipeline.kernels.polyphase.polyphase_layers import PHASE_TAPS, UPSAMPLED, one_window
+
+OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
+
+Answer = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+class Packed(NamedTuple):
+    """A layer's parts as its kernel reads them.
+
+    Attributes:
+        weight: of any shape, in the type that the kernel multiplies in; None for a kernel without weights.
+        scale: [out] fp32; None for 1.
+        bias: [out] fp32; None for a kernel without weights.
+        second_weight: of a second input.
+        border: [3, 3, out] fp32, what is added at the border; None for nothing.
+    """
+
+    weight: Tensor | None
+    scale: Tensor | None
+    bias: Tensor | None
+    second_weight: Tensor | None = None
+    border: Tensor | None = None
+
+
+class KernelLayer(nn.Module):
+    """A layer in a graph between matching and lowering.
+
+    Called, it computes the layer by torch's own operations; lowering puts the kernel's operation in its place.
+
+    Attributes:
+        name: of the net's module whose weights these are.
+        op: the kernel.
+        weight: in torch's own shape, fp32; None for a kernel without weights.
+        bias: [out] fp32; None for a kernel without weights.
+        activation: what follows.
+        pool: whether the 2×2 maxima are wanted.
+        slopes: [out] fp32, of an activation that has one for each channel.
+        statistics: whether the mean and squared deviations of the output's blocks of pixels are wanted.
+        head: a 1×1 convolution that follows; its logits are fp32.
+        stores_out: whether somebody reads the output itself.
+        slices: of how many, one below the other, its maps are made: a volume's depth, 1 for an image.
+        dilation: how many pixels apart the taps of its window are.
+    """
+
+    def __init__(self, name: str, op: KernelOp, weight: Tensor | None, bias: Tensor | None) -> None:
+        super().__init__()
+        self.name, self.op = name, op
+        self.weight, self.bias = weight, bias
+        self.activation: Activation = NONE
+        self.slopes: Tensor | None = None
+        self.pool = self.statistics = False
+        self.head: Head | None = None
+        self.stores_out = True
+        self.slices = self.dilation = 1
+
+    def has_whole_blocks(self, height: int) -> bool:
+        """Whether no block of rows that its kernel sums reaches over two slices of an output as high as this."""
+        made = int(self.slices * self.op.growth_deep)
+        return made == 1 or height // made % ROWS == 0
+
+    def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
+        """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.
+
+        Args:
+            dtype: in which the layer runs.
+            inputs: [N, in, H, W], and where there is a second one [N, skip, 2 H, 2 W].
+            residual: [N, out, H', W'], added before the activation.
+        """
+        return self.by_library(self.parameters_in(dtype), inputs, residual)
+
+    def by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Answer:
+        """The same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
+        y = self.sums_by_library(parameters, inputs, residual)
+        if self.op.writes_logits:
+            return None, None, y.float().contiguous(), None
+        pooled = functional.max_pool2d(y, 2) if self.pool else None
+        logits = None
+        if self.head is not None:
+            weight, bias = (part.to(y.dtype) for part in self.head)
+            logits = functional.conv2d(y, weight[..., None, None], bias).float().contiguous()
+        statistics = statistics_of(y.float().permute(0, 2, 3, 1), self.op.phases) if self.statistics else None
+        return y if self.stores_out else None, pooled, logits, statistics
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
+        ends = Ends(self.activation, self.slopes, residual, dilation=self.dilation)
+        return self.op.library(inputs[0], parameters[0], ends)
+
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """Weights and biases in a type, as the library reads them."""
+        if self.weight is None or self.bias is None:
+            return [LibraryParameters(NO_WEIGHT, NO_WEIGHT)]
+        return [library_parameters(self.weight, self.bias, dtype)]
+
+    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
+        """The parts as the kernel reads them.
+
+        Args:
+            dtype: of the products, where they aren't in fp8.
+            in_scales: by which the inputs' fp8 values are to be multiplied; None for inputs in `dtype`.
+            out_scale: by which the output's fp8 values are to be multiplied; 1 for an output in `dtype`.
+            channels: of the input.
+        """
+        rescale = (in_scales[0] if in_scales else 1.0) / out_scale
+        if self.op.pack is None or self.weight is None or self.bias is None:
+            return Packed(None, None if rescale == 1.0 else torch.full((channels,), rescale), None)
+        weight, bias = self.op.pack(self.weight), (self.bias / out_scale).float().contiguous()
+        scale = torch.full_like(bias, rescale)
+        if not in_scales:
+            return Packed(weight.to(dtype), None if rescale == 1.0 else scale, bias)
+        rounded, by_channel = quantised(weight, self.op.out_axis, summed=self.op.tap_axis)
+        return Packed(rounded, scale * by_channel, bias)
+
+
+def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
+    """A weight [out, in, k, k] and bias [out] in a type, the weight in channels_last; of volumes it has one more k."""
+    return LibraryParameters(laid_out(weight.to(dtype)), bias.to(dtype))
+
+
+class LibraryLayer(nn.Module):
+    """A `KernelLayer` that the library runs: its parameters cast once."""
+
+    def __init__(self, layer: KernelLayer, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer = layer
+        parameters = layer.parameters_in(dtype)
+        self.weights = nn.ParameterList([nn.Parameter(part.weight, requires_grad=False) for part in parameters])
+        self.biases = nn.ParameterList([nn.Parameter(part.bias, requires_grad=False) for part in parameters])
+
+    def forward(self, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
+        """The layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
+        pairs = zip(self.weights, self.biases, strict=True)
+        return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], inputs, residual)
+
+
+class GatedLayer(KernelLayer):
+    """The layer between matching and lowering; its inputs are the map and the factors [N, in, 1, 1]."""
+
+    def __init__(self, name: str, weight: Tensor, bias: Tensor) -> None:
+        super().__init__(name, GATED_OP, weight, bias)
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, H, W] of the map [N, in, H, W] and the factors [N, in, 1, 1]."""
+        x, gate = inputs
+        return gated_by_library(x, gate, parameters[0], Ends(self.activation, self.slopes, residual))
+
+
+class VolumeLayer(KernelLayer):
+    """The layer between matching and lowering; its input is [N, in, D · H, W], and its weight has five axes."""
+
+    def __init__(self, name: str, op: KernelOp, weight: Tensor, bias: Tensor, slices: int) -> None:
+        super().__init__(name, op, weight, bias)
+        self.slices = slices
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, D' · H', W'] of the input [N, in, D · H, W], residual and activation included."""
+        return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual, self.slices))
+
+    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
+        """The parts as the kernel reads them, for two slices at a time where that pays; the arguments are a layer's."""
+        parts = super().packed(dtype, in_scales, out_scale, channels)
+        assert parts.weight is not None
+        few = parts.weight.shape[1] <= STACKED and self.slices % 2 == 0
+        if self.op is not conv3x3x3.OP or not few or reaching_views_barred():
+            return parts
+        return parts._replace(weight=conv3x3x3.stacked(parts.weight))
+
+
+@dataclass(frozen=True)
+class Upsampling:
+    """What doubles height and width: a transposed convolution, or the nearest pixel.
+
+    Attributes:
+        weight: [in, mid, 2, 2], fp32; None for the nearest pixel.
+        bias: [mid]; None for none.
+    """
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+
+
+class UpsampledLayer(KernelLayer):
+    """The layer between matching and lowering; its inputs are the small map and, where there is one, the skip.
+
+    Attributes:
+        upsampling: comes first.
+        weight: of the convolution, [out, skip + mid, 3, 3], the skip's channels first.
+        channels: of the small map.
+    """
+
+    def __init__(self, name: str, upsampling: Upsampling, weight: Tensor, bias: Tensor, channels: int) -> None:
+        super().__init__(name, UPSAMPLED, weight, bias)
+        self.upsampling, self.channels = upsampling, channels
+
+    def pays(self, _: Sequence[int]) -> bool:
+        """Whether to compose: always, as the tuner measures the kernel beside the two layers that it stands for."""
+        return True
+
+    def composition(self) -> Composition:
+        """Both as one linear map, in float64."""
+        assert self.weight is not None
+        assert self.bias is not None
+        convolution = (self.weight.double(), self.bias.double())
+        if self.upsampling.weight is None:
+            return compose_nearest(convolution, self.channels, up_first=False)
+        return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
+
+    def flops_per_image(self, shapes: Sequence[Sequence[int]]) -> float:
+        """FLOPs of the composed layer, 2 for a multiply-add: fewer than those of the two layers that it stands for.
+
+        Args:
+            shapes: of the inputs: [N, in, h, w] of the small map, and [N, skip, 2 h, 2 w] of a skip.
+        """
+        assert self.bias is not None
+        outer, (small, *skips) = len(self.bias), [(1, *shape[1:]) for shape in shapes]
+        return UPSAMPLED.flops(small, outer) + sum(flops_of(9)(skip, outer) for skip in skips)
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        own, *transposed = parameters
+        dtype = own.weight.dtype
+        small, *skips = (x.to(dtype, memory_format=torch.channels_last) for x in inputs)
+        if transposed:
+            large = functional.conv_transpose2d(small, *transposed[0], stride=2)
+        else:
+            large = functional.interpolate(small, scale_factor=2.0, mode="nearest")
+        sums = functional.conv2d(torch.cat([*skips, large], 1), *own, padding=1)
+        return ended(sums, Ends(self.activation, self.slopes, residual))
+
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """The convolution's weight and bias in a type, and then those of a transposed convolution."""
+        found = super().parameters_in(dtype)
+        if self.upsampling.weight is not None:
+            bias = self.upsampling.bias
+            bias = self.upsampling.weight.new_zeros(self.upsampling.weight.shape[1]) if bias is None else bias
+            found.append(library_parameters(self.upsampling.weight, bias, dtype))
+        return found
+
+    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
+        """The parts as the kernel reads them; the arguments are those of any layer."""
+        small, full = (*(in_scales or (1.0,)), 1.0)[:2]
+        parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
+        return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)
+
+
+class LibraryPhases(UpsampledLayer):
+    """The same for the library where no kernel runs: a convolution of the small map makes all phases."""
+
+    def pays(self, shape: Sequence[int]) -> bool:
+        """Whether that multiplies less than up-sampling and convolution do, of a small map [N, in, h, w]."""
+        assert self.weight is not None
+        _, _, height, width = shape
+        outer, of_up = len(self.weight), self.weight.shape[1] - self._beside
+        grown = 0 if self.upsampling.weight is None else self.channels * of_up
+        apart = 4 * (grown + 9 * of_up * outer) * height * width
+        return PHASE_TAPS * self.channels * outer * (height + 1) * (width + 1) < apart
+
+    @property
+    def _beside(self) -> int:
+        """The channels of the skip."""
+        assert self.weight is not None
+        up = self.upsampling.weight
+        return self.weight.shape[1] - (self.channels if up is None else up.shape[1])
+
+    def sums_by_library(
+        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
+    ) -> Tensor:
+        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        (small, *skips), (of_small, *of_skip) = inputs, parameters
+        for skip, (weight, _) in zip(skips, of_skip, strict=True):
+            seen = skip.to(weight.dtype, memory_format=torch.channels_last)
+            window = functional.conv2d(seen, weight, padding=1)
+            residual = window if residual is None else window + residual
+        return self.op.library(small, of_small, Ends(self.activation, self.slopes, residual))
+
+    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
+        """The composed weight and bias in a type, as `UPSAMPLED.library` takes them, and then the skip's weight."""
+        made = self.composition()
+        assert made.small is not None
+        assert self.weight is not None
+        bias = made.bias if made.border is None else made.bias + made.border
+        found = [library_parameters(one_window(made.small), bias, dtype)]
+        if self._beside:
+            found.append(library_parameters(self.weight[:, : self._beside], NO_WEIGHT, dtype))
+        return found
+
+
+GETITEM = "<built-in function getitem>"
+
+
+def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
+    """The layer that a node calls; None where it calls none."""
+    if not isinstance(node, fx.Node) or node.op != "call_module":
+        return None
+    found = module.get_submodule(str(node.target))
+    return found if isinstance(found, KernelLayer) else None
+
+
+def inputs_of(node: fx.Node) -> list[fx.Node]:
+    """The values that a layer's node multiplies, in order."""
+    return [value for value in node.args if isinstance(value, fx.Node)]
+
+
+def residual_of(node: fx.Node) -> fx.Node | None:
+    """The value that a layer's node adds."""
+    value = node.kwargs.get("residual")
+    return value if isinstance(value, fx.Node) else None
+
+
+def layer_behind(module: fx.GraphModule, value: object) -> KernelLayer | None:
+    """The layer of whose answer a value is a part; None where it is of none."""
+    return layer_of(module, value.args[0]) if isinstance(value, fx.Node) and is_call(value, GETITEM) else None
+
+
+def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
+    """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
+    layer = layer_behind(module, value)
+    if layer is None or not isinstance(value, fx.Node) or value.args[1] != OUT:
+        return None
+    return value.all_input_nodes[0], layer
+
+
+def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node], place: int = OUT) -> fx.Node:
+    """Put a layer that reads these values, or rather that part of its answer, in a node's place; the part's node."""
+    graph, target = net.module.graph, f"kernel_layer_{node.name}"
+    net.module.add_submodule(target, layer)
+    with graph.inserting_before(node):
+        answer = graph.call_module(target, (net.dtype, *inputs))
+        out = graph.call_function(operator.getitem, (answer, place))
+    out.meta, answer.meta = dict(node.meta), {"nn_module_stack": node.meta.get("nn_module_stack", {})}
+    node.replace_all_uses_with(out)
+    graph.erase_node(node)
+    return out
+
+
+FP8 = torch.float8_e4m3fn
+LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs some scale
+
+
+def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
+    """A weight in e4m3 and the scale of each output channel, which lies along `axis`.
+
+    Args:
+        weight: of any shape, packed as its kernel wants it.
+        axis: of the output channels.
+        summed: the axis of a window's taps, if it has one. In flat parts of an image all taps of a channel see the same
+            value, so what counts is the sum of their rounding errors: each tap takes over the errors of those before
+            it, the largest first. On the shipped net in fp8 weights and exact activations that took the logits from
+            1.5e-2 to 4.9e-3 (relative L2).
+    """
+    others = [dim for dim in range(weight.ndim) if dim != axis]
+    scale = weight.float().abs().amax(others).clamp_min(LEAST) / FP8_MAX  # in fp16 the least would be 0
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    scaled = weight / scale.reshape(shape)
+    return (in_fp8(scaled) if summed is None else rounded_together(scaled, summed)), scale
+
+
+def rounded_together(value: Tensor, dim: int) -> Tensor:
+    """A tensor of any shape in e4m3, its sum along `dim` kept as near as the rounding of the smallest part allows."""
+    order = value.abs().argsort(dim, descending=True)
+    carried = torch.zeros_like(value.select(dim, 0))
+    parts = []
+    for part in value.gather(dim, order).unbind(dim):
+        parts.append(in_fp8(part + carried).float())
+        carried = part + carried - parts[-1]
+    together = torch.stack(parts, dim)
+    return torch.empty_like(together).scatter_(dim, order, together).to(FP8)
