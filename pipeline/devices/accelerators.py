@@ -21,7 +21,7 @@ FP8 = (8, 9)
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a device's instructions are called.
+    """The names of a device's instructions.
 
     Attributes:
         vendor: who made it: the same pair of numbers means another thing for each vendor.

@@ -56,7 +56,7 @@ def cpu_name() -> str:
 def computes_bf16(cpuinfo: Path = CPUINFO) -> bool:
     """Return whether the processor has units for bf16: AVX512-BF16, AMX, or Arm's; False if unknown.
 
-    Without them bf16 is emulated: on two AVX2 cores a net took seven times as long in bf16 as in fp32.
+    Without them bf16 is emulated: on two AVX2 cores a network took seven times as long in bf16 as in fp32.
     """
     return not why_no_bf16(cpuinfo)
 
@@ -203,7 +203,7 @@ READ = re.compile(
     r"(PY)?TORCH|ATEN_|TRITON_|CUDA_|CUDNN_|CUBLAS|NVIDIA_TF32|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|ONEDNN_|DNNL_|ORT_|OV_"
     r"|OPENVINO_|TVM_|XLA_|JAX_|MALLOC_|GLIBC_TUNABLES$|LD_PRELOAD$|TMPDIR$|CC$|CXX$"
 )
-# What only says where something lies, which GPUs there are, or what is logged; the record has GPUs and versions anyway.
+# Variables of places, visible GPUs and logs, which change no code; the record has GPUs and versions anyway.
 # Triton has CC compile what begins a kernel, and Inductor has CXX compile a CPU's code itself.
 NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|DEVICES|VERSION|_OUT)$|^CC$")
 

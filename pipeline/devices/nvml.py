@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 ROUNDING_SHARE = 0.01  # of a sample: a violation counter that grew by less shows its own rounding
 
-# What NVML counts the time of, in its words; its "low utilisation" is a pause between samples and no disturbance.
+# The reasons whose time NVML counts; its "low utilisation" is a pause between samples and no disturbance.
 VIOLATIONS = {
     "power": pynvml.NVML_PERF_POLICY_POWER,
     "thermal": pynvml.NVML_PERF_POLICY_THERMAL,
@@ -29,7 +29,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class DeviceState:
-    """What the device says of itself at one moment."""
+    """The state of a device at one moment."""
 
     clock_mhz: int | None = None  # of the SMs
     throttled_seconds: dict[str, float] | None = None  # reason to cumulative seconds; None where it isn't counted
@@ -48,7 +48,7 @@ def throttle_reasons(before: DeviceState, after: DeviceState, seconds: float) ->
 
 
 class Gpu:
-    """One GPU. What a device or driver doesn't say is None."""
+    """One GPU. A value that device or driver doesn't tell is None."""
 
     def __init__(self, handle: object) -> None:
         self._handle = handle

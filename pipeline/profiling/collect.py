@@ -74,7 +74,7 @@ class Explained:
         uncaptured = self.one_by_one(shapes=False)
         found = layers.replayed_times(events, uncaptured, calls)
         if found is None:
-            text = "the replayed kernels aren't those that the same net launches one by one"
+            text = "the replayed kernels aren't those that the same network launches one by one"
             self.note("layers", "kernels differ", text)
         return found or [], "uncaptured" if found else None
 
@@ -122,7 +122,7 @@ class Explained:
             return None
         batch, statistics = self.batches[0], memory_timeline.CudaAllocatorStatistics()
         found: MemoryTimeline | None = None
-        hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if nobody knew its layers
+        hidden = replace(self.runner, module=None, uncaptured=None)  # its own call, as if its layers were unknown
         seen = self.runner.module is not None or self.runner.uncaptured is not None
         for runner in [self.runner, hidden] if seen else [hidden]:
             way = partial(
@@ -140,7 +140,7 @@ def explain(
 
     Args:
         runner: the stage, warm.
-        work: the net, untouched, for the order of its layers; the stage's inputs and its own folder.
+        work: the network, untouched, for the order of its layers; the stage's inputs and its own folder.
         events: of its profile.
         calls: that the profile holds.
         clock: of the device.
@@ -196,7 +196,7 @@ def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | No
     of images [batch, channels, height, width] alone.
 
     Raises:
-        RuntimeError: the net takes no image of half the height and width.
+        RuntimeError: the network takes no image of half the height and width.
     """
     if len(batch.shape) != IMAGE_RANK or len(batch.tensors) > 1:
         return None

@@ -116,7 +116,7 @@ COMPUTE_OPERATORS = ("convolution", "mm", "addmm", "bmm", "baddbmm")
 
 @dataclass
 class Fragment:
-    """The part of the graph that Inductor names above a kernel; it may go back to the net's input."""
+    """The part of the graph that Inductor names above a kernel; it may go back to the network's input."""
 
     given: set[str] = field(default_factory=set)  # what the kernel reads
     computed: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # name to operator and what it needs

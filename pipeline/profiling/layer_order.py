@@ -20,12 +20,12 @@ from pipeline.records.diagnostics import SKIP, LayerTime
 MATRIX = ("convolution", "matmul")
 TRANSPOSED = re.compile(r"aten\.conv_transpose")
 POOLS = re.compile(r"aten\.(adaptive_)?(max|avg)_pool\d?d?\.")
-NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the net
+NO_LAYERS = ("copy", "layout change")  # classes of work that belong to no layer of the network
 
 
 @dataclass
 class ComputeLayer:
-    """A layer with matrix work, in the order in which the eager net runs them."""
+    """A layer with matrix work, in the order in which the eager network runs them."""
 
     layer: str
     certain: bool  # it can run at no other place

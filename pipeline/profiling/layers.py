@@ -63,7 +63,7 @@ class Joins:
     """The elements that concatenations read and write, but for those that a layer does itself."""
 
     def __init__(self) -> None:
-        self.inside = 0  # so many layers are at work
+        self.inside = 0  # layers at work
         self.read = self.written = 0
 
     def see(self, operator: Operator) -> None:
@@ -78,7 +78,7 @@ def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
 
     Args:
         net: in eval mode.
-        image: the inputs of one sample, of any shape, each [1, channels, …], on the net's device.
+        image: the inputs of one sample, of any shape, each [1, channels, …], on the network's device.
 
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """
@@ -133,7 +133,7 @@ def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls
 
     Args:
         events: of `calls` calls of the stage, which hide the layers.
-        uncaptured: of one call of the same net outside its graph.
+        uncaptured: of one call of the same network outside its graph.
         calls: how many.
 
     Returns:

@@ -13,7 +13,7 @@ from pipeline.records.run_record import Order
 
 Place = tuple[str | None, PlaceKind | None]  # its name, and what that names
 COPIES = {"aten::copy_", "aten::clone"}
-AXES: dict[int, dict[Order, str]] = {  # of what has so many: what its two orders are called
+AXES: dict[int, dict[Order, str]] = {  # by the number of axes: the names of both orders
     4: {"NCHW": "NCHW", "NHWC": "NHWC"},
     5: {"NCHW": "NCDHW", "NHWC": "NDHWC"},
 }

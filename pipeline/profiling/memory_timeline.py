@@ -18,7 +18,7 @@ from pipeline.profiling.operators import size
 from pipeline.records.diagnostics import MemoryHolder, MemoryTimeline, Watched
 from pipeline.stages.api import Runner
 
-MOST_ENTRIES = 10_000  # of the allocator's history: a call of a large compiled net has a few thousand
+MOST_ENTRIES = 10_000  # of the allocator's history: a call of a large compiled network has a few thousand
 SIGNS = {"alloc": 1, "free_requested": -1}  # of the entries that change the allocated bytes
 
 Change = tuple[float, int]  # seconds since the first change, and bytes: negative where they were given back
@@ -30,7 +30,7 @@ class HistoryError(Exception):
 
 
 class AllocatorStatistics(Protocol):
-    """What an allocator counts, in bytes."""
+    """The counters of an allocator, in bytes."""
 
     def allocated(self) -> int:
         """Return what is allocated now."""
@@ -99,7 +99,7 @@ class Watch:
 
 
 def unrecorded(call: Callable[[], object]) -> None:
-    """Make the call; nobody knows what it changed."""
+    """Make the call without a history."""
     call()
 
 

@@ -34,7 +34,7 @@ PRECISIONS: dict[torch.dtype, Precision] = {
 }
 Input = TypeVar("Input")
 MANTISSA_BITS: dict[Precision, int] = {"fp64": 52, "fp32": 23, "tf32": 10, "fp16": 10, "bf16": 7, "fp8": 3}
-SEEN_SHARE = 0.9  # of the net's FLOPs that must be seen, or what the rest runs in would be a guess
+SEEN_SHARE = 0.9  # of the network's FLOPs that must be seen, or what the rest runs in would be a guess
 MIXED_SHARE = 0.05  # of the FLOPs in the other layout, from which the layout is mixed
 CAPTURES = "GraphLaunch"  # in the name of the driver's call that replays a graph
 
@@ -65,17 +65,17 @@ class Seen:
 
     @property
     def flops(self) -> int:
-        """All that were seen."""
+        """All FLOPs that were seen."""
         return sum(self.by_precision.values())
 
     @property
     def precision(self) -> Precision | None:
-        """That of most FLOPs."""
+        """The precision of most FLOPs."""
         return self.by_precision.most_common(1)[0][0] if self.by_precision else None
 
     @property
     def layout(self) -> Layout | None:
-        """That of nearly all FLOPs on images or volumes, or "mixed"."""
+        """The layout of nearly all FLOPs on images or volumes, or "mixed"."""
         total = sum(self.by_layout.values())
         if not total:
             return None
@@ -114,7 +114,7 @@ def observed(run: Callable[[Input], object], module: nn.Module | None, batch: In
 
     Args:
         run: launches its kernels itself.
-        module: the net whose layers run within `run`; None where nobody knows them.
+        module: the network whose layers run within `run`; None if unknown.
         batch: what `run` takes.
     """
     seen = Seen()
@@ -133,22 +133,24 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
 
     Args:
         runner: the stage, warm.
-        work: the untouched net and the stage's inputs.
-        events: of the stage's profile; without any nobody knows whether a graph is replayed.
+        work: the untouched network and the stage's inputs.
+        events: of the stage's profile; without any it is unknown whether a graph is replayed.
     """
     declared = runner.execution or Execution()
     captured = declared.captured if declared.captured is not None else replays_a_graph(events)
     declared = replace(declared, captured=captured)
     batch, named = work.inputs[0], named_tf32(declared, events)
     if runner.steps_aside:
-        return with_reason(declared, "where torch's dispatcher looks on, torch runs the net and not its runtime"), named
+        return with_reason(
+            declared, "where torch's dispatcher looks on, torch runs the network and not its runtime"
+        ), named
     try:
         seen = observed(of_batches(runner.one_by_one), runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
     share = seen.flops / max(1, net_flops(work.model, *batch.samples(0, 1)) * batch.shape[0])
     if share < SEEN_SHARE:
-        reason = f"only {per_cent(share)} of the net's FLOPs pass torch's dispatcher"
+        reason = f"only {per_cent(share)} of the network's FLOPs pass torch's dispatcher"
         return with_reason(declared, reason), named
     found = replace(
         declared,

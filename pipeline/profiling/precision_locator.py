@@ -1,6 +1,6 @@
-"""Where half precision goes wrong: the net in fp32 and in half precision side by side, bisected level by level.
+"""Where half precision goes wrong: the network in fp32 and in half precision side by side, bisected level by level.
 
-The children of the net are compared in the order in which they run; the first that goes wrong is looked into in the
+The children of the network are compared in the order in which they run; the first that goes wrong is looked into in the
 same way, down to a module none of whose own children does.
 """
 
@@ -28,7 +28,7 @@ class Side(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What one call of a module gave."""
+    """The answer of one call of a module."""
 
     name: str
     values: Tensor  # any shape, fp32, on the CPU
@@ -53,8 +53,8 @@ def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
     """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly.
 
     Args:
-        exact: the net in fp32.
-        half: the same net in half precision, its modules under the same names.
+        exact: the network in fp32.
+        half: the same network in half precision, its modules under the same names.
         precision: of the second.
     """
     path, found, before = "", None, ROUNDING[precision]

@@ -210,13 +210,13 @@ def _within(events: list[TraceEvent], whole: list[TraceEvent]) -> list[TraceEven
     return [event for event in events if begin <= event.start_us < stop]
 
 
-LEAST_BUSY_SHARE = 0.02  # of a call; a net of tiny layers that waits for Python keeps a GPU busy for a tenth
+LEAST_BUSY_SHARE = 0.02  # of a call; a network of tiny layers that waits for Python keeps a GPU busy for a tenth
 
 
 def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -> str:
     """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver.
 
-    Copies and fills don't count: whoever computes on the CPU makes them, too.
+    Copies and fills don't count: a stage that computes on the CPU makes them, too.
 
     Args:
         events: of the stage's profile.

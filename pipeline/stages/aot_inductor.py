@@ -1,4 +1,4 @@
-"""AOTInductor: the half net compiled ahead of time into a package, and run from that package."""
+"""AOTInductor: the network in half precision compiled ahead of time into a package, and run from that package."""
 
 import shutil
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def build(
     """Export, compile into a package, load it.
 
     Args:
-        workload: gives the net and the folder.
+        workload: gives the network and the folder.
         dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
         freezing: fold what depends on weights alone; None is on a CPU, whose library then packs them.
         max_autotune: let Inductor time its candidates.
@@ -83,9 +83,9 @@ def compiled(
     try:
         model = half_net(workload, precision)
         build_package(model, [*workload.inputs[0]], path, freezing, max_autotune)
-        path.with_name(CASTS).write_text(model.and_casts, encoding="utf-8")  # a build from caches makes no such net
-    except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
-        raise StageError(f"no package of this net: {first_line(error)}", "unsupported") from error
+        path.with_name(CASTS).write_text(model.and_casts, encoding="utf-8")  # a build from caches makes no such network
+    except Exception as error:  # torch.export and Inductor raise many kinds, the network's own among them
+        raise StageError(f"no package of this network: {first_line(error)}", "unsupported") from error
     moved = int(torch._inductor.metrics.num_bytes_accessed)
     return lambda *_: (moved, "Inductor")
 

@@ -1,8 +1,8 @@
-"""What every stage has in common: a module with `build(workload, *, options) -> Runner`.
+"""The interface of a stage: a module with `build(workload, *, options) -> Runner`.
 
-Whatever is copied, cast, exported, compiled or tuned is so before `build` returns. The workload's model and images are
-never changed, nor is the process (`pipeline.worker.contract`): a stage that needs another net works on a deep
-copy, and one that changes something is refused.
+A stage copies, casts, exports, compiles and tunes before `build` returns. It never changes the workload's model and
+images, nor the process (`pipeline.worker.contract`): a stage that needs another network works on a deep copy, and one
+that changes something is refused.
 """
 
 import importlib
@@ -52,12 +52,12 @@ def silent(_: str) -> None:
 
 
 class CalibrationImages(NamedTuple):
-    """What a stage may look at to choose its scales.
+    """The images that a stage may choose its scales on.
 
     Attributes:
-        batches: each with all inputs of the net; of images [batch, channels, height, width].
+        batches: each with all inputs of the network; of images [batch, channels, height, width].
         independent: whether none of them is among those that the answer is checked on.
-        pictures: of each image the picture that it is a window of; empty where nobody knows.
+        pictures: of each image the picture that it is a window of; empty if unknown.
         left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
     """
 
@@ -94,12 +94,13 @@ class LayoutChoice:
 
 @dataclass(frozen=True)
 class Workload:
-    """The net and its images; a stage reads it and never changes it.
+    """The network and its images; a stage reads it and never changes it.
 
     Attributes:
-        model: the net in fp32, in eval mode, on `device`.
-        batches: the rotation of the net's first input, each [batch, channels, height, width], or with a depth before
-            the height, or of any rank where the user gave tensors; fp32, contiguous, on `device`; all of one shape.
+        model: the network in fp32, in eval mode, on `device`.
+        batches: the rotation of the network's first input, each [batch, channels, height, width], or with a depth
+            before the height, or of any rank where the user gave tensors; fp32, contiguous, on `device`; all of one
+            shape.
         device: where the stage is to run.
         folder: the stage's own folder, for its artefacts and caches.
         seed: of everything drawn at random.
@@ -113,16 +114,15 @@ class Workload:
         left_out: what else lies in the folders of images and labels, and why it isn't read.
         verified: how many of the batches, from the first, the answer is checked on.
         judged: how many of the images, from the first, are evaluation images, where these are more than those batches.
-        spare: gives so many images, or a few more, that the answer isn't checked on; None where nobody knows more than
-            `batches`.
+        spare: gives that many images, or a few more, that the answer isn't checked on; None if there are none.
         progress: is told what the build is at, in a few words for a person.
         earlier: caches that another process of the same stage left, to build from; None for a cold build.
-        name: of the first input, as the net's forward calls it; "image" where images are given.
-        others: the net's further inputs by name, in the order of its forward, each a rotation as `batches`.
+        name: of the first input, as the network's forward calls it; "image" where images are given.
+        others: the network's further inputs by name, in the order of its forward, each a rotation as `batches`.
         further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
-        has_masks: whether the net's answers are classes.
+        has_masks: whether the network's answers are classes.
         layout_choice: the layout of the network for a stage that chooses one, which takes it by `take()`.
-        targets: what a regression net should answer, [samples, ...], fp32, on the CPU; None where nobody knows.
+        targets: what a regression network should answer, [samples, ...], fp32, on the CPU; None if unknown.
     """
 
     model: nn.Module
@@ -151,7 +151,7 @@ class Workload:
 
     @property
     def inputs(self) -> list[Batch]:
-        """The rotation with all inputs: the net is called as `model(*inputs[0])`."""
+        """The rotation with all inputs: the network is called as `model(*inputs[0])`."""
         names, rows = (self.name, *self.others), zip(self.batches, *self.others.values(), strict=True)
         return [Batch(tensors, names) for tensors in rows]
 
@@ -166,7 +166,7 @@ class Workload:
 
     @property
     def words(self) -> Words:
-        """What its data are called: images, or volumes."""
+        """The name of its data: images, or volumes."""
         return words_for(len(self.shape) - 2)
 
     def calibration(self, images: int) -> CalibrationImages:
@@ -178,7 +178,7 @@ class Workload:
 
     @property
     def caches(self) -> Path:
-        """Where a stage keeps what it compiles with, until the run ends."""
+        """The folder of the compilers' caches, until the run ends."""
         return self.earlier or self.folder / SCRATCH
 
 
@@ -196,30 +196,30 @@ class Runner:
     """A stage, built and ready. `run` and `description` are enough; the rest is for a stage that can say more.
 
     Attributes:
-        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns
-            the logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor,
-            in memory of its own. It may be a view of one buffer that the next call overwrites, as a replayed graph
-            gives. Work is queued on the current stream. Of a net with several inputs it takes them one by one, in the
+        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns the
+            logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor, in
+            memory of its own. It may be a view of one buffer that the next call overwrites, as a replayed graph gives.
+            Work is queued on the current stream. Of a network with several inputs it takes them one by one, in the
             order of the workload's; `uncaptured` and `traffic` take what `run` takes.
-        description: what really runs, in a line for a person.
+        description: what really runs, in a line.
         execution: the same as properties. What it leaves None the worker observes, and a stage whose precision
             contradicts what the worker observes isn't ranked.
         details: what the record should show besides: JSON values only, and null in place of NaN.
         calibration: the images that it chose scales or layers on.
         left_out: batches that it is not judged on, by their number among the evaluation batches, because it has chosen
             on them.
-        compile_facts: what compiling and tuning came to so far.
-        searches_asked: whom it asks to search for the fastest algorithm; that it lets cuDNN, torch itself says.
+        compile_facts: gives what was compiled and tuned so far.
+        searches_asked: the libraries that it asks to search for the fastest algorithm; torch itself tells of cuDNN.
         searched: the searches that a runtime made where torch doesn't see them.
         compilations: how often something was compiled so far; a sample in which it grows is measured again.
         save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
-        module: the net whose submodules run one by one within `run`, or within `uncaptured`; None where nobody knows
-            them.
+        module: the network whose submodules run one by one within `run`, or within `uncaptured`; None where nobody
+            knows them.
         uncaptured: launches singly the kernels that `run` replays all at once; None where `run` itself launches them.
-        traffic: what a call moves through device memory, or None where nobody knows; without it the bytes are counted
-            at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
-        steps_aside: whether its runtime leaves the net to torch where torch's dispatcher looks on, so that nothing of
-            what is seen there is the stage's: it must know its execution from the runtime itself.
+        traffic: gives the bytes that a call moves through device memory, or None if unknown; without it the bytes are
+            counted at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
+        steps_aside: whether its runtime leaves the network to torch where torch's dispatcher looks on, so that nothing
+            of what is seen there is the stage's: it must know its execution from the runtime itself.
         onnx_model: the file that the stage's runtime runs.
         generated_code: the folder in which Inductor leaves what it writes.
     """
@@ -244,28 +244,30 @@ class Runner:
 
     @property
     def one_by_one(self) -> Callable[..., Tensor]:
-        """What launches a call's kernels singly: `uncaptured`, and `run` where that is None, whatever its truth is."""
+        """`uncaptured` if it is set, else `run`: launches a call's kernels singly."""
         return self.run if self.uncaptured is None else self.uncaptured
 
     @property
     def of_batches(self) -> "Runner":
-        """The same, whose `run`, `uncaptured` and `traffic` take a `Batch`, as whoever measures them calls them."""
+        """The same stage, whose `run`, `uncaptured` and `traffic` take a `Batch`."""
         uncaptured = None if self.uncaptured is None else of_batches(self.uncaptured)
         traffic = None if self.traffic is None else of_batches(self.traffic)
         return replace(self, run=of_batches(self.run), uncaptured=uncaptured, traffic=traffic)
 
 
 def images_alone(workload: Workload, runtime: str) -> None:
-    """Refuse a net of several inputs, or of other inputs than images, for a runtime that has no form for it here.
+    """Refuse a network of several inputs, or of other inputs than images, for a runtime that has no form for it here.
 
     Raises:
-        Skip: the line names the runtime and what the net takes.
+        Skip: the line names the runtime and what the network takes.
     """
     names, rank = [workload.name, *workload.others], len(workload.shape)
     if len(names) > 1:
-        raise Skip(f"{runtime} is here for nets of one input; this one takes {len(names)}: {', '.join(names)}")
+        raise Skip(f"{runtime} is here for networks of one input; this one takes {len(names)}: {', '.join(names)}")
     if rank != IMAGE_RANK:
-        raise Skip(f"{runtime} is here for images [batch, channels, height, width]; this net's input has {rank} axes")
+        raise Skip(
+            f"{runtime} is here for images [batch, channels, height, width]; this network's input has {rank} axes"
+        )
 
 
 def library(module: str, extra: str) -> ModuleType:

@@ -14,7 +14,7 @@ def build(workload: Workload) -> Runner:
     """Run the network in fp32, channels_last; on a GPU with TF32, as the rung before.
 
     Raises:
-        StageError: the net doesn't take it.
+        StageError: the network doesn't take it.
     """
     if workload.layout_choice.take() == "NCHW":
         raise StageError(workload.layout_choice.why, "unsupported")

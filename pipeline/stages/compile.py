@@ -1,4 +1,4 @@
-"""torch.compile with Inductor, on the net in half precision; built cold, in a cache of the stage's own."""
+"""torch.compile with Inductor, on the network in half precision; built cold, in a cache of the stage's own."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,7 +29,7 @@ def build(
     """Compile, and make the call that triggers it.
 
     Args:
-        workload: gives the net, and a new folder for Inductor's cache, so that the build is cold.
+        workload: gives the network, and a new folder for Inductor's cache, so that the build is cold.
         mode: of torch.compile.
         dynamic: compile for any shape; None lets torch decide after a second shape.
         fullgraph: fail at a graph break.

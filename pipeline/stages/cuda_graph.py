@@ -1,4 +1,4 @@
-"""The eager half net, captured once as a CUDA graph and replayed: no Python and no launches between the kernels."""
+"""The network in half precision, captured once as a CUDA graph and replayed, without Python between the kernels."""
 
 from dataclasses import replace
 

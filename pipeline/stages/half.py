@@ -28,7 +28,7 @@ def build(
             answer begins to be wrong (`pipeline.worker.retries`).
 
     Raises:
-        StageError: the net has no module of that name.
+        StageError: the network has no module of that name.
     """
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")

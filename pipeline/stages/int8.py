@@ -235,7 +235,7 @@ class ByInductor:
                     prepared(images.clone())
                 self.quantized: fx.GraphModule = pt2e.convert_pt2e(prepared)
         except Exception as error:  # torch.export and torchao raise many kinds
-            raise StageError(f"torchao can't quantize the net: {first_line(error)}", "unsupported") from error
+            raise StageError(f"torchao can't quantize the network: {first_line(error)}", "unsupported") from error
         self.layers = quantized_layers(self.quantized)
         if not self.layers:
             raise StageError("torchao's quantizer left every layer in fp32", "wrong device")

@@ -25,7 +25,7 @@ def build(
     """Export, check, open a session, bind fixed buffers on the device.
 
     Args:
-        workload: gives the net and the folder for model.onnx.
+        workload: gives the network and the folder for model.onnx.
         provider: "cuda", "cpu", or "auto": the workload's device.
         dtype: "fp32", "fp16", or "auto": fp16 on a GPU, fp32 on a CPU.
         nhwc: let the CUDA provider keep activations in NHWC.

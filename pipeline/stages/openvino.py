@@ -102,7 +102,7 @@ def by_backend(net: nn.Module, batch: Tensor, options: dict[str, str | int]) -> 
         with torch.inference_mode():
             run(batch)
     except Exception as error:  # Dynamo and OpenVINO raise many kinds
-        raise StageError(f"OpenVINO's backend can't take the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"OpenVINO's backend can't take the network: {first_line(error)}", "unsupported") from error
     check_compiled()
     return run
 
@@ -118,10 +118,10 @@ def compiled_pieces(pieces: ModuleType) -> list[object]:
     """
     models = list(pieces.compiled_cache.values())
     if not models:
-        raise StageError("OpenVINO's backend handed the net to Inductor", "wrong device")
+        raise StageError("OpenVINO's backend handed the network to Inductor", "wrong device")
     parts = [part for module in pieces.partitioned_modules.values() for part in module.modules()]
     if any(getattr(part, "perm_fallback", False) for part in parts):
-        raise StageError("OpenVINO's backend handed a piece of the net to torch", "wrong device")
+        raise StageError("OpenVINO's backend handed a piece of the network to torch", "wrong device")
     return models
 
 

@@ -38,7 +38,7 @@ def build(
     """Export, quantize where asked, build the engine, bind fixed buffers.
 
     Args:
-        workload: gives the net, the folder for model and caches, and for int8 and fp8 the images for the scales.
+        workload: gives the network, the folder for model and caches, and for int8 and fp8 the images for the scales.
         backend: what calls TensorRT.
         dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, for which the rest is.
         calibration_images: how many images the scales come from.
@@ -145,11 +145,11 @@ def execution(dtype: Precision, captured: bool, provider: str) -> Execution:
 
 
 def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
-    """Compile the half network by torch-tensorrt, its engines cached in the stage's folder.
+    """Compile the network in half precision by torch-tensorrt, its engines cached in the stage's folder.
 
     Raises:
         Skip: it isn't installed.
-        StageError: it can't take the net, or fewer bits than fp16 were asked for.
+        StageError: it can't take the network, or fewer bits than fp16 were asked for.
     """
     if dtype != "fp16":
         raise StageError(
@@ -168,7 +168,7 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
             reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
         )  # fmt: skip
     except Exception as error:  # torch-tensorrt raises many kinds
-        raise StageError(f"torch-tensorrt can't take the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"torch-tensorrt can't take the network: {first_line(error)}", "unsupported") from error
     what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16{model.and_casts}"
     how = execution("fp16", captured=False, provider="torch-tensorrt")
     return Runner(compiled, what, how, traffic=no_traffic)

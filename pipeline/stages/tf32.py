@@ -1,4 +1,4 @@
-"""The eager net with TF32 allowed: the tensor cores take fp32 inputs, rounded to 10 bits of mantissa."""
+"""The eager network with TF32 allowed: the tensor cores take fp32 inputs, rounded to 10 bits of mantissa."""
 
 import torch
 

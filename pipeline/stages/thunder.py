@@ -1,4 +1,4 @@
-"""Lightning Thunder: traces the net into operations and hands them to executors; nvFuser's where it is installed."""
+"""Lightning Thunder: traces the network into operations for executors, nvFuser among them if it is installed."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -26,7 +26,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
 
     Raises:
         Skip: Thunder isn't installed.
-        StageError: it can't take the net, or nvFuser was asked for and isn't there.
+        StageError: it can't take the network, or nvFuser was asked for and isn't there.
     """
     images_alone(workload, "Thunder")
     thunder = library("thunder", EXTRA)
@@ -46,7 +46,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
         with torch.inference_mode():
             compiled(workload.batches[0])
     except Exception as error:  # Thunder raises many kinds, for an operator that it lacks as well
-        raise StageError(f"Thunder can't take the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"Thunder can't take the network: {first_line(error)}", "unsupported") from error
     fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[model.layout]}{model.and_casts}"
     return Runner(
         compiled,

@@ -40,7 +40,7 @@ def build(
     """Quantize the weights, decide what stays in bf16, compile.
 
     Args:
-        workload: gives the net, and images for the choice of layers: others than the evaluation images.
+        workload: gives the network, and images for the choice of layers: others than the evaluation images.
         keep_bf16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
         budget: share of pixels that may change their class against fp32.
         error_budget: relative L2 by which the logits may differ from fp32's.
@@ -59,7 +59,7 @@ def build(
     by = judges(workload, 0, keep_bf16, Budget(budget, error_budget, dice_budget))
     half, names = half_net(workload, torch.bfloat16), suitable(workload.model)
     if not names:
-        raise StageError("no convolution of the net has the form that torchao takes in fp8", "unsupported")
+        raise StageError("no convolution of the network has the form that torchao takes in fp8", "unsupported")
     kept, gains = layers_to_keep(
         keep_bf16, names, lambda kept: by.used(in_fp8(torchao, half, names, kept)), "keep_bf16", "fp8"
     )
@@ -140,7 +140,7 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
     """
     made, names = copy.deepcopy(half), [name for name in eligible if name not in kept]
     layers: dict[nn.Module, nn.Module] = {layer: BiasAfter(layer) for layer in map(made.net.get_submodule, names)}
-    for parent in list(made.modules()):  # a net may hold a layer under several names
+    for parent in list(made.modules()):  # a network may hold a layer under several names
         parent._modules |= {leaf: layers[part] for leaf, part in parent._modules.items() if part in layers}
     # The settings of Inductor that it recommends would set switches of the process that other stages' figures rest on.
     config = torchao.Float8DynamicActivationFloat8WeightConfig(
@@ -150,7 +150,7 @@ def in_fp8(torchao: ModuleType, half: Half, eligible: list[str], kept: list[str]
         with torch.inference_mode(False), torch.no_grad():
             torchao.quantize_(made, config, filter_fn=lambda part, _: part in layers and not is_quantized(part))
     except Exception as error:  # torchao raises many kinds
-        raise StageError(f"torchao can't quantize the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"torchao can't quantize the network: {first_line(error)}", "unsupported") from error
     if left := [name for name, layer in zip(names, layers, strict=True) if not is_quantized(layer)]:
         raise StageError(f"torchao left {left[0]} in bf16", "wrong device")
     return made

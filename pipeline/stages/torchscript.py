@@ -1,6 +1,6 @@
 """TorchScript: traced or scripted, frozen, saved, loaded again, optimised for inference and run. Legacy.
 
-A net that torch's optimisation for inference breaks runs without it, and the stage says so.
+If torch's optimisation for inference breaks a network, it runs without it, and the stage says so.
 torch deprecates torch.jit since 2.15; its warnings are filtered here alone.
 
 A trace keeps the numbers that a network reads of one batch, to decide or compute by: `while features.mean() > 0.1`,
@@ -47,12 +47,12 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     """Freeze the program, save it, and run it from its file.
 
     Args:
-        workload: gives the net and the folder for the file.
-        method: "trace" records one call, "script" compiles the source, which not every net's allows.
+        workload: gives the network and the folder for the file.
+        method: "trace" records one call, "script" compiles the source, which not every network's allows.
         dtype: "fp16", "bf16", "fp32", or "auto": fp16 on a GPU, fp32 on a CPU.
 
     Raises:
-        StageError: the net's source is beyond TorchScript, or what it does depends on what its images hold.
+        StageError: the network's source is beyond TorchScript, or what it does depends on what its images hold.
     """
     fp32 = dtype == "fp32" or (dtype == "auto" and workload.device.type == "cpu")
     precision = torch.float32 if fp32 else half_dtype(dtype, workload.device)
@@ -109,7 +109,7 @@ def optimised(path: Path, workload: Workload) -> Loaded:
 
 
 class OfOneInput(nn.Module):
-    """A half net of one input as a script may say it, which knows no variable number of arguments."""
+    """A network in half precision of one input as a script may say it, which knows no variable number of arguments."""
 
     def __init__(self, half: Half) -> None:
         super().__init__()
@@ -138,19 +138,19 @@ def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.Scrip
     if method == "trace":
         if place := reads_its_data(model, workload.inputs[:2]):
             raise StageError(
-                f"the net decides or computes by numbers that it reads of its images (in {place}), and a trace keeps "
-                "those of one batch; stage.method=script may take it",
+                f"the network decides or computes by numbers that it reads of its images (in {place}), and a trace "
+                "keeps those of one batch; stage.method=script may take it",
                 "unsupported",
             )
         return traced(model, *workload.inputs[0])
     if workload.others:
         raise StageError(
-            "stage.method=script takes nets of one input; stage.method=trace takes this one", "unsupported"
+            "stage.method=script takes networks of one input; stage.method=trace takes this one", "unsupported"
         )
     try:
         return torch.jit.script(OfOneInput(model).eval())
     except RuntimeError as error:
-        text = f"the net can't be scripted ({first_line(error)}); stage.method=trace can take it"
+        text = f"the network can't be scripted ({first_line(error)}); stage.method=trace can take it"
         raise StageError(text) from error
 
 
@@ -170,7 +170,7 @@ READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__) 
 
 
 class Reads(TorchDispatchMode):
-    """A digest of the numbers that are read of tensors within it, and the line of the net's code that reads each."""
+    """A digest of the numbers that are read of tensors, and the line of the network's code that reads each."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -225,7 +225,7 @@ def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
     first, *others = batches
     known = _reads(model, first)
     for batch in (*others, first.mapped(torch.zeros_like), first.mapped(_brighter)) if known.values else ():
-        with suppress(Exception):  # a net may refuse such images
+        with suppress(Exception):  # a network may refuse such images
             found = _reads(model, batch)
             if found.values != known.values:
                 same = zip(found.values, known.values, strict=False)

@@ -1,4 +1,4 @@
-"""Apache TVM: the exported net in Relax, compiled by LLVM; with a plain schedule for CPUs, or one that TVM searched."""
+"""Apache TVM: the exported network in Relax, compiled by LLVM, with a plain schedule for CPUs or a searched one."""
 
 import os
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     """Export, import into Relax, schedule, compile for this CPU, load the library that was written.
 
     Args:
-        workload: gives the net, and the folder for the library.
+        workload: gives the network, and the folder for the library.
         trials: programs that TVM's MetaSchedule may measure; 0 takes `scheduled`'s schedule.
 
     Raises:
@@ -45,7 +45,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
         with target:
             tvm.compile(lowered(tvm, relax, workload, target, trials), target=target).export_library(str(path))
     except Exception as error:  # TVM raises many kinds, for an operator that it lacks as well
-        raise StageError(f"TVM can't take the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"TVM can't take the network: {first_line(error)}", "unsupported") from error
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     how = f"{trials} trials of MetaSchedule" if trials else "rows in parallel, 16 pixels at a time"
     return Runner(

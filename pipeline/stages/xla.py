@@ -1,4 +1,4 @@
-"""XLA through torchax: the net as a function that JAX traces and compiles; tensors pass by DLPack, without a copy."""
+"""XLA through torchax: JAX traces and compiles the network as a function; tensors pass by DLPack, without a copy."""
 
 import os
 from collections.abc import MutableMapping
@@ -55,7 +55,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         with torch.inference_mode():
             logits = run(workload.batches[0])
     except Exception as error:  # torchax raises many kinds, for an operator that it lacks as well
-        raise StageError(f"torchax can't take the net: {first_line(error)}", "unsupported") from error
+        raise StageError(f"torchax can't take the network: {first_line(error)}", "unsupported") from error
     check_answer(logits, workload)
     return Runner(
         run,

@@ -89,7 +89,7 @@ def test_a_net_that_cannot_be_exported_is_a_failure_with_a_reason(
         raise RuntimeError("data-dependent branch\nand a page of it")
 
     monkeypatch.setattr(aot_inductor, "build_package", refuse)
-    with pytest.raises(StageError, match=r"no package of this net: data-dependent branch$"):
+    with pytest.raises(StageError, match=r"no package of this network: data-dependent branch$"):
         built("aot_inductor", workload)
 
 

@@ -152,5 +152,5 @@ def test_a_stage_that_hides_its_work_says_how_little_was_seen(work: Workload) ->
     """As another runtime does."""
     found, contradicted = complete(Runner(lambda image: image, "hidden"), work, CALLED)
     assert found.precision is None
-    assert found.unknown == "only 0 % of the net's FLOPs pass torch's dispatcher"
+    assert found.unknown == "only 0 % of the network's FLOPs pass torch's dispatcher"
     assert contradicted == ""

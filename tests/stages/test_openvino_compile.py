@@ -44,7 +44,7 @@ def test_what_openvino_compiled_is_told_from_what_it_left() -> None:
 
 def test_a_net_that_inductor_runs_is_no_stage_of_openvinos() -> None:
     """The backend hands it over where it fails."""
-    with pytest.raises(StageError, match="handed the net to Inductor") as raised:
+    with pytest.raises(StageError, match="handed the network to Inductor") as raised:
         compiled_pieces(kept())
     assert raised.value.kind == "wrong device"
 
@@ -53,7 +53,7 @@ def test_a_piece_that_torch_runs_is_none_either() -> None:
     """From its first failed call on torch runs it for good."""
     pieces = kept("model")
     pieces.partitioned_modules["net"].fused_0.perm_fallback = True
-    with pytest.raises(StageError, match="handed a piece of the net to torch"):
+    with pytest.raises(StageError, match="handed a piece of the network to torch"):
         compiled_pieces(pieces)
 
 

@@ -121,7 +121,7 @@ def test_a_layer_that_torchao_leaves_alone_is_not_called_fp8(
 def test_a_net_without_such_convolutions_is_refused(workload_on_gpu: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     """It isn't measured in bf16 under the name of fp8."""
     installed(monkeypatch, Torchao())
-    with pytest.raises(StageError, match="no convolution of the net has the form"):
+    with pytest.raises(StageError, match="no convolution of the network has the form"):
         built("torchao_fp8", replace(workload_on_gpu, model=nn.Conv2d(3, 2, 1).eval()))
 
 

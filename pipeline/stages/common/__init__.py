@@ -1,1 +1,1 @@
-"""What several stages share; no stage itself."""
+"""Modules that several stages share."""

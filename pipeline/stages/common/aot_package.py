@@ -34,7 +34,7 @@ PROBE = '#include <iostream>\nextern "C" void probe() { std::cout << 1; }\n'
 
 
 class ColdStart(NamedTuple):
-    """What a fresh process took to its first answer.
+    """The seconds that a fresh process took to its first answer.
 
     Attributes:
         seconds: of each step.
@@ -51,7 +51,7 @@ class ColdStart(NamedTuple):
 
 
 def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> Path:
-    """Export a net and compile it into a package that runs without Python's source of it.
+    """Export a network and compile it into a package that runs without Python's source of it.
 
     Args:
         model: in eval mode.
@@ -109,7 +109,7 @@ def cause_of_death(done: subprocess.CompletedProcess[str]) -> str:
 
 
 class PackageCompiler(NamedTuple):
-    """What links a package.
+    """The compiler that links a package.
 
     Attributes:
         used: the compiler's path or name.

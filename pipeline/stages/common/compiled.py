@@ -1,4 +1,4 @@
-"""What `fused` and `fp8` share: the workload as a request to the compiler, and its answer as a stage."""
+"""The workload as a request to the compiler, and its answer as a stage: for `fused` and `fp8`."""
 
 from collections.abc import Sequence
 from functools import partial

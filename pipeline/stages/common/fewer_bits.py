@@ -1,4 +1,4 @@
-"""What stages with few bits share: images for scales and choices, layers that keep their precision, and the gate."""
+"""Quantized stages: images for scales and choices, layers that keep their precision, and the check of the answer."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ class Judges:
     Attributes:
         for_scales: batches [batch, channels, height, width].
         for_choice: likewise; others, where there are enough.
-        exact: the fp32 net's logits [batch, classes, height, width] of `for_choice`.
+        exact: the fp32 network's logits [batch, classes, height, width] of `for_choice`.
         budget: to be kept.
         left_out: evaluation batches that serve here.
         calibration: what the record keeps of it.
@@ -64,7 +64,8 @@ def calibration(given: CalibrationImages, for_scales: int, chose: bool, kept: li
 def judges(workload: Workload, images: int, keep: str | list[str], budget: Budget) -> Judges:
     """Return the images that a choice is made on, none of them an evaluation image if there are enough.
 
-    The net has one input. A stage that scales each batch by itself asks for none; all images are then for the choice.
+    The network has one input. A stage that scales each batch by itself asks for none; all images are then for the
+    choice.
     """
     given = images_given(workload, images)
     workload.progress(f"scales and sensitivity on {len(given.batches)} batches")

@@ -1,4 +1,4 @@
-"""What Inductor writes: its cache, the graphs that it compiles as text, and the programs that hold its kernels.
+"""The files that Inductor writes: its cache, its graphs as text, and the programs that hold its kernels.
 
 Inductor itself, whose import takes seconds, is imported where a stage compiles.
 """

@@ -55,7 +55,7 @@ class BiasApart(nn.ConvTranspose2d):
 
 
 class Borders(AsItLies):
-    """The net in another precision, with the casts inside the graph: fp32 comes in, the net's precision goes out."""
+    """The network in another precision, with the casts in the graph: from fp32 to the network's precision."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch) -> None:
         super().__init__(model, dtype, inputs)
@@ -74,11 +74,11 @@ def biases_apart(net: nn.Module) -> nn.Module:
 
 
 class Written(NamedTuple):
-    """What there is to say of an exported file.
+    """The properties of an exported file.
 
     Attributes:
         opset: of its operators.
-        and_casts: what a description adds where the net's own fp32 values are cast.
+        and_casts: what a description adds where the network's own fp32 values are cast.
     """
 
     opset: int
@@ -94,16 +94,16 @@ def export(
     around: Callable[[nn.Module], nn.Module] = lambda net: net,
     inputs: Batch | None = None,
 ) -> Written:
-    """Write the net as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
+    """Write the network as ONNX, checked by onnx.checker, for batches of this shape: [batch, channels, height, width].
 
     Args:
         model: in eval mode, fp32.
-        dtype: in which the net is to run.
+        dtype: in which the network is to run.
         batch: an input, or all of them with their names.
         path: of the file.
-        dynamic: the axes of the input that may have other lengths, where torch.export finds that the net allows it.
-        around: puts more into the graph, before the net and after it; `batch` is then what that takes.
-        inputs: what the net itself takes then.
+        dynamic: the axes of the input that may have other lengths, where torch.export finds that the network allows it.
+        around: puts more into the graph, before the network and after it; `batch` is then what that takes.
+        inputs: what the network itself takes then.
 
     Returns:
         The opset, and what is said of casts.
@@ -146,7 +146,7 @@ def layers_of(path: Path, *operators: str) -> dict[str, str]:
 
 
 class Quantizer:
-    """Makes models of one net with fewer bits; the ranges of its values are found once.
+    """Quantized models of one network; the ranges of its values are found once.
 
     Attributes:
         layers: the module path of each layer that can be quantized to its node's name.
@@ -160,7 +160,7 @@ class Quantizer:
         """Export the net.
 
         Args:
-            workload: gives the net and the folder.
+            workload: gives the network and the folder.
             batches: [batch, channels, height, width], which give the ranges.
             kind: of the values.
             operators: of ONNX, that are quantized.
@@ -332,7 +332,7 @@ def on_stream(
 ) -> Callable[..., Tensor]:
     """Return a call on the session's stream, ordered with the caller's stream.
 
-    From the net's inputs to logits [batch, classes, height, width]; it raises as `fill`.
+    From the network's inputs to logits [batch, classes, height, width]; it raises as `fill`.
     """
     forms = [form_of(part) for part in fixed]
 
