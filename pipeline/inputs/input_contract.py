@@ -1,9 +1,13 @@
 """The meaning of a user's images and labels: channels, normalisation, and the values of labels."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 Normalization = Literal["centred", "unit", "imagenet", "zscore", "ct", "own"]
+
+Positive = Annotated[float, Meta(gt=0, le=1e300)]
 
 # Mean and standard deviation of values in 0 to 1; one number holds for every channel.
 NAMED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -32,13 +36,20 @@ class InputContract:
         low, high: limits of scaled values, one for all channels or one for each; empty without clipping.
     """
 
-    channels: int = 3
+    channels: Annotated[int, Meta(ge=1)] = 3
     normalize: Normalization = "centred"
     mean: tuple[float, ...] = NAMED["centred"][0]
-    std: tuple[float, ...] = NAMED["centred"][1]
-    scale: float | None = None
+    std: tuple[Positive, ...] = NAMED["centred"][1]
+    scale: Positive | None = None
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if a rule has neither one figure nor one for each channel."""
+        for name in ("mean", "std", "low", "high"):
+            count = len(getattr(self, name))
+            if count > 1 and count != self.channels:
+                raise ValueError(f"data.{name} of {count} figures for {self.channels} channels")
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,12 @@ from pipeline.errors import OneLineError, first_line, shortened
 from pipeline.records.disk import json_text, write_text
 from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
-from pipeline.records.samples import Sample
 
 FILE = "results.json"
 REFUSAL = "refused.txt"  # in the folder of a sweep's job: why its request was refused
 CLAIM = "claimed"  # a file of every run's folder, from its first moment
-STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")  # a folder's
-MOST_CALLS = 10**12  # of a sample
+STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 MOST_BYTES = 2**30  # of a record; the longest seen has 5 MB
-SHORTEST_CALL = 1e-12  # seconds: no clock tells so little
 CHANGEABLE = (NoneType, dict, list)  # what is or may hold a null
 Kind = TypeVar("Kind")
 
@@ -101,7 +98,7 @@ def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[s
     Raises:
         ValueError: `kind` has no such field, or a value has another type.
     """
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     if unknown := sorted(set(fields) - set(hints)):
         raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
     return {name: msgspec.convert(value, hints[name]) for name, value in fields.items()}
@@ -151,9 +148,10 @@ def load(folder: Path) -> RunRecord:
             found = shortened(repr(version))
             raise RecordError(f"{path}: schema version {found}, this program reads {SCHEMA_VERSION}; measure again")
         run = from_json(RunRecord, value)
-        check_names(run)
-        check_times(run)
-        check_inputs(run)
+        names = [stage.name for stage in run.stages]
+        for name in names:  # which are also those of folders
+            if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
+                raise ValueError(f"{shortened(repr(name))} can't be a stage's name, or is that of two")
     except (FileNotFoundError, NotADirectoryError):
         way = "name the folder of a run, such as outputs/DATE/TIME"
         if (path.parent / REFUSAL).is_file():
@@ -186,65 +184,3 @@ def check_file(path: Path) -> None:
         raise RecordError(f"{path}: no regular file")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB, which no run's record has")
-
-
-def check_names(run: RunRecord) -> None:
-    """Look at the names of the stages, which are also those of folders.
-
-    Raises:
-        ValueError: one can't be a folder's, or two are the same.
-    """
-    names = [stage.name for stage in run.stages]
-    for name in names:
-        if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
-            what = "two stages are called" if STAGE_NAME.fullmatch(name) else "no stage can be called"
-            raise ValueError(f"{what} {shortened(repr(name))}")
-
-
-def check_inputs(run: RunRecord) -> None:
-    """Look at what an image becomes the net's input by, which `predict` and `export` do again.
-
-    Raises:
-        ValueError: a number with which no run could have begun.
-    """
-    data, rule = run.config.data, run.config.data.contract
-    sides = {"size": data.size, "depth": data.depth, "channels": rule.channels}
-    for name, count in sides.items():
-        if count is not None and count < 1:
-            raise ValueError(f"data.{name} of {count}")
-    figures = {"mean": rule.mean, "std": rule.std, "low": rule.low, "high": rule.high}
-    for name, each in figures.items():
-        if len(each) > 1 and len(each) != rule.channels:
-            raise ValueError(f"data.{name} of {len(each)} figures for {rule.channels} channels")
-    if not all(0 < each < math.inf for each in (*rule.std, rule.scale or 1)):
-        raise ValueError("a data.std or data.scale that is no positive number")
-
-
-def check_times(run: RunRecord) -> None:
-    """Look at what every figure of the record is computed from.
-
-    Raises:
-        ValueError: a number or a time that no measurement gives; the text names the pair.
-    """
-    if run.batch_size < 1:
-        raise ValueError(f"a batch of {run.batch_size} images")
-    pairs = [*run.aa_pairs, *run.head_to_head, *(pair for stage in run.stages for pair in stage.pairs)]
-    for pair in pairs:
-        for block in pair.blocks:
-            for sample in (*block.baseline, *block.stage):
-                if wrong := impossible(sample):
-                    raise ValueError(f"{pair.stage} against {pair.baseline}: {wrong}")
-    for stage in run.stages:
-        if not all(0 < each < math.inf for each in (*stage.latencies, *stage.host_latencies)):
-            raise ValueError(f"{stage.name}: a latency that is no positive number of seconds")
-
-
-def impossible(sample: Sample) -> str:
-    """Why no clock gives such a sample, in a clause; empty for one that can be."""
-    if not 1 <= sample.calls <= MOST_CALLS:
-        return shortened(f"a sample of {sample.calls} calls")
-    if not SHORTEST_CALL <= sample.seconds / sample.calls < math.inf:
-        return f"a sample of {sample.calls} calls in {sample.seconds:g} s"
-    if sample.device_seconds is not None and not 0 <= sample.device_seconds < math.inf:
-        return f"a sample of {sample.device_seconds:g} s on the device"
-    return ""

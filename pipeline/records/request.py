@@ -78,13 +78,13 @@ class DataSpec:
     name: str
     path: str | None = None
     labels: str | None = None
-    size: int | None = None  # height and width in pixels; None keeps the images' own
-    batch_size: int = 1
+    size: PositiveInt | None = None  # height and width in pixels; None keeps the images' own
+    batch_size: PositiveInt = 1
     batches: int = 3
     contract: InputContract = field(default_factory=InputContract)
     label_rules: LabelRules = field(default_factory=LabelRules)
     inputs: tuple[str, ...] = ()  # of data=tensors: which of the file's, in the order of the net's forward; () is all
-    depth: int | None = None  # of data=volume: planes of a window; None is `size`
+    depth: PositiveInt | None = None  # of data=volume: planes of a window; None is `size`
 
 
 @dataclass(frozen=True)

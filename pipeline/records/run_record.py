@@ -6,7 +6,17 @@ from typing import Any, Literal
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.diagnostics import Diagnostics, LayerWork, PrecisionFault, Profile, SearchAsked
 from pipeline.records.request import RunConfig, StageSpec
-from pipeline.records.samples import Accuracy, Calibration, Energy, HostPath, Memory, MemoryShortage, Pair, WarmUp
+from pipeline.records.samples import (
+    Accuracy,
+    Calibration,
+    Energy,
+    HostPath,
+    Memory,
+    MemoryShortage,
+    Pair,
+    Seconds,
+    WarmUp,
+)
 
 
 @dataclass(frozen=True)
@@ -205,9 +215,9 @@ class StageRecord:
     accuracy: Accuracy | None = None
     precision_faults: list[PrecisionFault] = field(default_factory=list)  # in the order of the attempts
     pairs: list[Pair] = field(default_factory=list)  # against the baseline, one per trial
-    latencies: list[float] = field(default_factory=list)  # seconds, a synchronisation after each call
+    latencies: list[Seconds] = field(default_factory=list)  # seconds, a synchronisation after each call
     latency_steady: bool | None = None  # single calls were steady before they were kept; None where nobody looked
-    host_latencies: list[float] = field(default_factory=list)  # seconds, from pinned host memory and back
+    host_latencies: list[Seconds] = field(default_factory=list)  # seconds, from pinned host memory and back
     host_path: list[HostPath] = field(default_factory=list)  # one move after another; empty where none was measured
     host_path_left_out: str = ""  # why none was
     memory: Memory | None = None

@@ -4,16 +4,21 @@ Raw samples are kept; every statistic is computed on reading (`pipeline.stats`).
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+LONGEST = 1e9  # seconds
+Seconds = Annotated[float, Meta(ge=1e-12, le=LONGEST)]  # of what a clock has timed
 
 
 @dataclass(frozen=True)
 class Sample:
     """One timed stretch of calls, back to back between two device-wide synchronisations."""
 
-    calls: int
-    seconds: float  # wall time of the whole sample
-    device_seconds: float | None  # the same by CUDA events; None on a CPU
+    calls: Annotated[int, Meta(ge=1, le=10**12)]
+    seconds: Seconds  # wall time of the whole sample
+    device_seconds: Annotated[float, Meta(ge=0, le=LONGEST)] | None  # the same by CUDA events; None on a CPU
     retries: int = 0  # how often it was measured again because something compiled or allocated
     disturbed: bool = False  # something compiled or allocated in it, and the plan allowed no further retry
     clock_mhz: int | None = None  # SM clock after the sample

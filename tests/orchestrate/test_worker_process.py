@@ -25,7 +25,6 @@ from pipeline.protocol import (
     StageReport,
     encoded,
 )
-from pipeline.records.codec import impossible
 from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 from tests.orchestrate.script_worker import LIMITS, Start
@@ -74,20 +73,16 @@ def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
     assert reason in end.reason
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e-300])
-def test_a_sample_that_no_clock_gives_is_no_sample(seconds: float, start: Start) -> None:
-    """It would be divided by."""
-    taken = encoded(SampleTaken(Sample(3, seconds, None)))
+@pytest.mark.parametrize(
+    ("calls", "seconds"), [(3, 0.0), (3, -1.0), (3, float("nan")), (3, float("inf")), (3, 1e-300), (0, 1.0), (-3, 1.0)]
+)
+def test_a_sample_that_no_clock_gives_is_no_sample(calls: int, seconds: float, start: Start) -> None:
+    """Rates are divided by its calls and its seconds."""
+    taken = encoded(SampleTaken(Sample(calls, seconds, None)))
     worker = start(f"say({READY!r}); heard(); say({taken!r}); time.sleep(60)")
     assert next(iter(worker.messages())) == ReadyToSample()
-    with pytest.raises(WorkerGone, match="a sample of 3 calls"):
+    with pytest.raises(WorkerGone, match="is no message"):
         worker.sample()
-
-
-@pytest.mark.parametrize("calls", [0, -3, 10**400])
-def test_so_many_calls_no_sample_has(calls: int) -> None:
-    """A time would be divided by them; of more digits than a float has, nothing could be."""
-    assert impossible(Sample(calls, 1.0, None)).startswith(f"a sample of {calls}"[:60])
 
 
 def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:

@@ -121,7 +121,7 @@ def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str
     codec.save(
         replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
     )
-    with pytest.raises(codec.RecordError, match="half against eager: a sample of"):
+    with pytest.raises(codec.RecordError, match=r"aa_pairs\[0\].blocks\[0\]"):
         codec.load(tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
 def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_path: Path) -> None:
     """They become paths beside the record, and lines on a terminal."""
     codec.save(replace(RUN, stages=[changed(STAGE, name=name) for name in names]), tmp_path)
-    with pytest.raises(codec.RecordError, match=r"(two stages are|no stage can be) called") as refused:
+    with pytest.raises(codec.RecordError, match="can't be a stage's name, or is that of two") as refused:
         codec.load(tmp_path)
     assert str(refused.value).isprintable()
 

@@ -11,10 +11,12 @@ from pipeline.records import codec
 from pipeline.records.goals import Tolerance
 from pipeline.records.masking import masked
 from pipeline.records.run_record import RunWarning
-from pipeline.records.samples import Accuracy, Block, Energy, Memory, WarmUp
+from pipeline.records.samples import Accuracy, Block, Energy, Memory, Sample, WarmUp
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FINITE = st.floats(allow_nan=False)
+TIMES = st.floats(1e-12, 1e6)
+SAMPLES = st.builds(Sample, st.integers(1, 10**6), TIMES, st.none() | TIMES)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | FINITE | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -30,6 +32,7 @@ def test_what_is_written_is_read_again(kind: type[Any]) -> None:
     @given(st.data())
     def holds(data: st.DataObject) -> None:
         st.register_type_strategy(float, FINITE)
+        st.register_type_strategy(Sample, SAMPLES)
         record = data.draw(st.from_type(kind))
         assert codec.from_json(kind, json.loads(json.dumps(codec.to_json(record)))) == record
 
