@@ -198,18 +198,22 @@ def _quota(folder: Path) -> float | None:
     return None
 
 
-# By the name's beginning, or the whole name where "$" ends it.
+# By the name's beginning, or the whole name where "$" ends it; a stage's YAML names those of its own runtime.
 READ = re.compile(
-    r"(PY)?TORCH|ATEN_|TRITON_|CUDA_|CUDNN_|CUBLAS|NVIDIA_TF32|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|ONEDNN_|DNNL_|ORT_|OV_"
-    r"|OPENVINO_|TVM_|XLA_|JAX_|MALLOC_|GLIBC_TUNABLES$|LD_PRELOAD$|TMPDIR$|CC$|CXX$"
+    r"(PY)?TORCH|ATEN_|TRITON_|CUDA_|CUDNN_|CUBLAS|NVIDIA_TF32|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|ONEDNN_|DNNL_"
+    r"|MALLOC_|GLIBC_TUNABLES$|LD_PRELOAD$|TMPDIR$|CC$|CXX$"
 )
 # Variables of places, visible GPUs and logs, which change no code; the record has GPUs and versions anyway.
 # Triton has CC compile what begins a kernel, and Inductor has CXX compile a CPU's code itself.
 NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|DEVICES|VERSION|_OUT)$|^CC$")
 
 
-def that_matter(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables, with their values, that may change which code a stage runs, or its speed."""
-    return {
-        name: value for name, value in sorted(environment.items()) if READ.match(name) and not NO_MATTER.search(name)
-    }
+def that_matter(beginnings: tuple[str, ...] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables, with their values, that may change which code a stage runs, or its speed.
+
+    Args:
+        beginnings: of the variables that the stages' own runtimes read.
+        environment: of the process.
+    """
+    read = {name for name in environment if READ.match(name) or name.startswith(beginnings)}
+    return {name: environment[name] for name in sorted(read) if not NO_MATTER.search(name)}

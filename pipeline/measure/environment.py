@@ -18,13 +18,19 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def describe(device: torch.device, launcher: str = "basic", packages: tuple[str, ...] = ()) -> Environment:
+def describe(
+    device: torch.device,
+    launcher: str = "basic",
+    packages: tuple[str, ...] = (),
+    variables: tuple[str, ...] = (),
+) -> Environment:
     """Describe the environment of a worker.
 
     Args:
         device: of the worker.
         launcher: Hydra's.
         packages: distributions besides `PACKAGES` whose versions count.
+        variables: beginnings of variables that count besides those of every run.
     """
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     cudnn = torch.backends.cudnn.version() if properties else None
@@ -49,7 +55,7 @@ def describe(device: torch.device, launcher: str = "basic", packages: tuple[str,
         dirty=dirty,
         launcher=launcher,
         others_on_device=others_on(gpu) if gpu else [],
-        variables=that_matter(),
+        variables=that_matter(variables),
     )
 
 

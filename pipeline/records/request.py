@@ -37,6 +37,7 @@ class StageSpec:
     exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
     any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
     packages: list[str] = field(default_factory=list)  # distributions whose versions the record names
+    variables: list[str] = field(default_factory=list)  # how the variables begin that its runtime reads
 
     def measured_by(self) -> dict[str, object]:
         """Return the fields that change what is measured, and the options."""
@@ -109,6 +110,7 @@ class Job:
     earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
     task: Task = SEGMENTATION
     packages: tuple[str, ...] = ()  # of all stages of the run
+    variables: tuple[str, ...] = ()  # likewise
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ class RunConfig:
             accuracy=self.accuracy,
             task=self.task,
             packages=tuple(dict.fromkeys(name for spec in self.stages for name in spec.packages)),
+            variables=tuple(dict.fromkeys(name for spec in self.stages for name in spec.variables)),
         )
 
 

@@ -116,7 +116,8 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     job, work = bench.job, bench.workload
     found = [*net_contract.check(work, job.task), *files_left_out(work)]
     reporter.progress("the net takes its inputs and answers as it should")
-    reporter.report_run(environment=environment.describe(work.device, job.launcher, job.packages), warnings=found)
+    machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
+    reporter.report_run(environment=machine, warnings=found)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)
         reporter.report_run(measured_peaks=peaks.measure(work.device))
