@@ -100,7 +100,7 @@ def _named_alike(target: GPUTarget) -> dict[str, str]:
     """What has another process name programs in the cache as this one does.
 
     A name has the version of ptxas, which each process asks for once. Where this one asked Triton's own, as for a net
-    with kernels, before torch's was named in its place (`inductor.triton_as_inductor_has_it`), processes begun after that would
+    with kernels, before torch's was named (`inductor.triton_as_inductor_has_it`), processes begun after that would
     ask torch's, and what they compile would never be found.
     """
     nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
