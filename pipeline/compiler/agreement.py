@@ -1,4 +1,4 @@
-"""Whether a candidate computes the net: one that is far from it is refused before anything is timed."""
+"""How far two answers are apart, and the refusal of a candidate that doesn't compute the network."""
 
 import math
 from collections.abc import Callable

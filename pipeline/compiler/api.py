@@ -247,7 +247,7 @@ class Compiled:
 
     @property
     def properties(self) -> Properties:
-        """How the network runs for the shape that was compiled or called last."""
+        """The properties of the network for the shape that was compiled or called last."""
         return next(reversed(self._entries.values())).built.properties
 
     def _another(self, inputs: Sequence[Tensor]) -> _Entry:

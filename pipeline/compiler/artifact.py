@@ -80,7 +80,7 @@ def described(part: Tensor) -> dict[str, object]:
 
 
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
-    """A net as torch.export writes it, for inputs of the shapes of these, such as [batch, channels, height, width].
+    """Return a network as torch.export writes it, for inputs of these shapes, such as [batch, channels, height, width].
 
     What writes into its operand, such as a ReLU in place, becomes one that doesn't.
     """
@@ -120,7 +120,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def load(folder: Path) -> nn.Module:
-    """The net, in a process that has never seen its class; run it as it is or through torch.compile.
+    """Return the net, in a process that has never seen its class; run it as it is or through torch.compile.
 
     Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json, then the further inputs
     that it lists, in the order of the net's forward, and give fp32 logits. Other shapes and types, and inputs whose

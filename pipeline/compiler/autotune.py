@@ -54,7 +54,7 @@ class Tuner:
     unkept: str = ""
 
     def best(self, op: str, options: Iterable[Candidate], run: Callable[[Candidate], None]) -> Candidate:
-        """The candidate whose `run` takes the least time, from disk where it is known.
+        """Return the candidate whose `run` takes the least time, from disk where it is known.
 
         Args:
             op: names operation, shape and dtype; what differs in any of them is another op.
@@ -83,7 +83,7 @@ class Tuner:
         return by_name[choice]
 
     def known(self, name: str) -> dict[str, object]:
-        """What is kept under a name; empty where nothing is."""
+        """Return what is kept under a name; empty where nothing is."""
         return self.chosen.get(name) or self.read().get(name, {})
 
     def time(self, op: str, name: str, call: Callable[[], None]) -> float | None:
@@ -96,7 +96,7 @@ class Tuner:
             return None
 
     def path(self) -> Path:
-        """The file for this GPU, these versions and these sources of the kernels."""
+        """Return the file for this GPU, these versions and these sources of the kernels."""
         gpu = "cpu"
         if torch.cuda.is_available():
             units = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count

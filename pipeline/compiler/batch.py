@@ -36,7 +36,7 @@ class Batch:
             raise ValueError(f"the inputs are of different numbers of samples: {counts}")
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The inputs in order."""
+        """Return the inputs in order."""
         return iter(self.tensors)
 
     @property
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether they are on a GPU."""
+        """True if the inputs are on a GPU."""
         return self.first.is_cuda
 
     @property
@@ -65,15 +65,15 @@ class Batch:
         return sum(part.numel() * part.element_size() for part in self.tensors)
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The inputs, each changed."""
+        """Return the inputs, each changed."""
         return Batch(tuple(map(change, self.tensors)), self.names)
 
     def samples(self, first: int, last: int) -> "Batch":
-        """The samples from `first` up to `last`."""
+        """Return the samples from `first` up to `last`."""
         return self.mapped(lambda part: part[first:last])
 
     def clone(self) -> "Batch":
-        """The same values in memory of their own."""
+        """Return the same values in memory of their own."""
         return self.mapped(torch.clone)
 
     def copy_(self, other: "Batch") -> None:
@@ -83,12 +83,12 @@ class Batch:
 
 
 def batched(inputs: Tensor | Batch) -> Batch:
-    """The inputs of a call: a batch as it is, a tensor [batch, ...] as the one input of a net."""
+    """Return the inputs of a call: a batch as it is, a tensor [batch, ...] as the one input of a net."""
     return inputs if isinstance(inputs, Batch) else Batch((inputs,))
 
 
 def of_batches(run: Callable[..., Answer]) -> Callable[[Batch], Answer]:
-    """A stage, which takes its inputs one by one, as a function of a batch."""
+    """Return a stage, which takes its inputs one by one, as a function of a batch."""
 
     def call(batch: Batch) -> Answer:
         return run(*batch.tensors)
@@ -112,12 +112,12 @@ def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
 
 
 def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
-    """An input of any shape in the net's precision; whole numbers, and one number a sample as a time step is, stay."""
+    """Return an input of any shape in a precision; whole numbers, and one number a sample such as a time step, stay."""
     return part.to(dtype) if part.is_floating_point() and part.dim() > 1 else part
 
 
 def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
+    """Return the net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
 
     `Module.to` would take complex ones for floating ones and drop their imaginary parts, of which Fourier layers are.
     """
@@ -126,7 +126,7 @@ def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def net_laid_out(model: nn.Module, layout: Order = "NHWC") -> nn.Module:
-    """The net itself, its weights laid out in NHWC, those of a net for volumes in NDHWC; for NCHW as they are."""
+    """Lay out the network's own weights in NHWC, for volumes in NDHWC; leave them for NCHW; return the network."""
     for part in model.parameters():
         part.data = laid_out(part.data, layout)
     return model

@@ -1,4 +1,4 @@
-"""How far fewer bits may take a network from its full precision, and which layers keep more bits to stay within.
+"""Budgets: the distance from full precision that fewer bits may cost, and the layers that keep more bits for it.
 
 `filled` fills the budget from nothing: each layer alone says how much it takes. Errors of layers add up in squares: of
 diffusers' UNet2DModel with random weights the root of the sum over 42 single layers in fp8 is 0.187 (relative L2) and
@@ -24,7 +24,7 @@ TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minu
 
 @dataclass(frozen=True)
 class Spent:
-    """How far a net is from its full precision on some images.
+    """The distance of a network from its full precision on some images.
 
     Attributes:
         flips: share of pixels that change their class.
@@ -39,7 +39,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Budget:
-    """How far fewer bits may be from full precision; the fields as those of `Spent`.
+    """The allowed distance from full precision; fields as of `Spent`.
 
     Raises:
         ValueError: one is negative, which every answer would keep, or no number.
@@ -56,7 +56,7 @@ class Budget:
 
     @property
     def of_masks(self) -> bool:
-        """Whether the answers' classes count, too."""
+        """True if the answers' classes count, too."""
         return math.isfinite(min(self.flips, self.dice))
 
     @property
@@ -66,11 +66,11 @@ class Budget:
         return f"budget of {self.error:g} of the answer (relative L2){pixels}"
 
     def of_answers(self, masks: bool) -> "Budget":
-        """The budget for a net whose answers are masks, or of its values alone: then no pixel has a class."""
+        """Return the budget for a net whose answers are masks, or of its values alone: then no pixel has a class."""
         return self if masks else Budget(math.inf, self.error)
 
     def used(self, run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor]) -> float:
-        """How much of the budget a net takes, of the part that it takes most of; 1 is all of it.
+        """Return how much of the budget a net takes, of the part that it takes most of; 1 is all of it.
 
         Args:
             run: the net to judge.
@@ -80,7 +80,7 @@ class Budget:
         return self.share(spent(run, batches, exact, masks=self.of_masks))
 
     def share(self, found: Spent) -> float:
-        """The same of what is known to be spent; `NO_NUMBER` at most, which an answer of NaN or infinities takes."""
+        """Return the same of what is known to be spent; `NO_NUMBER` at most, as for an answer of NaN or infinities."""
         if not math.isfinite(found.error):
             return NO_NUMBER
         parts = ((found.flips, self.flips), (found.error, self.error), (found.dice, self.dice))
@@ -88,7 +88,7 @@ class Budget:
 
 
 def _part(spent: float, allowed: float) -> float:
-    """What is spent of what is allowed, which may be nothing."""
+    """Return what is spent of what is allowed, which may be nothing."""
     if not spent:
         return 0.0
     return min(spent / allowed, NO_NUMBER) if allowed else NO_NUMBER
@@ -97,7 +97,7 @@ def _part(spent: float, allowed: float) -> float:
 def spent(
     run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor], *, masks: bool = True
 ) -> Spent:
-    """How far a net is from answers [batch, …] to be met; arguments as of `Budget.used`, and whether they are masks.
+    """Return how far a network is from answers [batch, …]; arguments as of `Budget.used`, and whether they are masks.
 
     What is no number in both is right, as the infinite logit of a class that is ruled out.
     """
@@ -134,7 +134,7 @@ def dice_lost(overlaps: Tensor) -> float:
 
 
 def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
-    """The layers that keep more bits so that the budget holds, and why those.
+    """Return the layers that keep more bits so that the budget holds, and why those.
 
     One after the other is kept, each time the one that saves most of what is over the budget, beside those kept
     already, as the gain depends on them. All are tried at first; then, at each step, those few that promised most when
@@ -164,7 +164,7 @@ def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[l
 
 
 def _worth(gain: float, used: float) -> float:
-    """What a layer saves of that which is over the budget; what it adds, where it saves nothing."""
+    """Return what a layer saves of that which is over the budget; what it adds, where it saves nothing."""
     return min(gain, used - 1)
 
 
@@ -184,7 +184,7 @@ Unit = Sequence[str]
 def filled(
     units: Sequence[Unit], cost: Callable[[list[str]], float], price: Callable[[list[str]], float]
 ) -> tuple[list[str], dict[str, float]]:
-    """The layers that keep more bits so that the budget holds, and why those.
+    """Return the layers that keep more bits so that the budget holds, and why those.
 
     Those have fewer bits that save most for the square of what they take, beside any first one, as long as the sum of
     squares allows it; then the last of them go again while all together are over the budget, and others come that fit.

@@ -16,7 +16,7 @@ from pipeline.compiler.lowering import Plan, lower
 
 
 def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:
-    """The largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8.
+    """Return the largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8.
 
     Of a net with several inputs a batch has all of them.
     """
@@ -45,7 +45,7 @@ class _Largest(fx.Interpreter):
 def keep_for(
     net: ExportedNet, seen: dict[str, float], batches: Sequence[Tensor | Batch], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """The layers to keep in fp16 so that the budget holds, and why those.
+    """Return the layers to keep in fp16 so that the budget holds, and why those.
 
     The references compute, so that no tile is needed.
 
@@ -103,7 +103,7 @@ def flops_of_layer(node: fx.Node, layer: KernelLayer) -> float:
 
 
 def _bytes(node: fx.Node, stored_fp8: Container[str]) -> int:
-    """What the layer that a node calls reads, and stores for other layers."""
+    """Return what the layer that a node calls reads, and stores for other layers."""
     stored = [user for user in node.users if part_of_answer(user) in (OUT, POOLED)]
     values = [*inputs_of(node), *stored]
     return sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)

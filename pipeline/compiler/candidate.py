@@ -44,7 +44,7 @@ AGAIN = 1.0  # seconds until the alarm rings again, where a compiler took it for
 
 @dataclass(frozen=True)
 class Properties:
-    """How a compiled network runs.
+    """Properties of a compiled network.
 
     Attributes:
         precision: of the inputs to most FLOPs of convolutions and matrix products.

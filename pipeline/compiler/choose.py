@@ -32,7 +32,7 @@ Choice = Tile | Literal["library"]
 def choose(
     net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, say: Callable[[str], None]
 ) -> Plan:
-    """How to lower the graph: for every layer its fastest tile, or the library.
+    """Return how to lower the graph: for every layer its fastest tile, or the library.
 
     Args:
         net: with its layers; each is measured on the values that those before it gave.
@@ -122,12 +122,12 @@ class MeasuredLayer:
         return self.call.key(self.layer.op)
 
     def of(self, inputs: list[Tensor]) -> "MeasuredLayer":
-        """The same with other inputs, [N, in, H, W] each, of the same layout."""
+        """Return the same with other inputs, [N, in, H, W] each, of the same layout."""
         names = ("x", "second")[: len(inputs)]
         return replace(self, inputs=inputs, given={**self.given, **dict(zip(names, inputs, strict=True))})
 
     def candidates(self) -> Iterator[Choice]:
-        """What is worth measuring: the kernel's tiles, and the library where it computes the same."""
+        """Return what is worth measuring: the kernel's tiles, and the library where it computes the same."""
         call = self.call
         yield from call.tiles(self.layer.op)
         named = [self.given[name] for name in ("result", "pooled", "residual")]
@@ -146,7 +146,7 @@ class MeasuredLayer:
 
 
 def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
-    """The fastest candidate that is right; its answer is left in the outputs.
+    """Return the fastest candidate that is right; its answer is left in the outputs.
 
     Raises:
         NothingRunsError: there is none.
@@ -187,7 +187,7 @@ def with_random_signs(x: Tensor) -> Tensor:
 
 
 def is_right(measured: MeasuredLayer) -> bool:
-    """Whether the last image's part of each output is what the reference gives."""
+    """Return whether the last image's part of each output is what the reference gives."""
     got = {name: part[-1:] for name, part in measured.given.items() if name in OUTPUTS and part is not None}
     want = {name: torch.empty_like(part) for name, part in got.items()}
     read = ("x", "second", "residual")

@@ -40,15 +40,15 @@ class TargetAlone:
         self.target = target
 
     def get_current_target(self) -> GPUTarget:
-        """What is compiled for."""
+        """Return what is compiled for."""
         return self.target
 
     def get_current_device(self) -> int:
-        """The first."""
+        """Return the first."""
         return 0
 
     def get_current_stream(self, _: int | None = None) -> int:
-        """The default one."""
+        """Return the default one."""
         return 0
 
     def get_active_torch_device(self) -> torch.device:
@@ -76,7 +76,7 @@ class CompilingProcesses:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def finished(self) -> Iterator[int]:
-        """The numbers of programs, as they are in the cache or have failed; it ends early where the process does."""
+        """Yield the numbers of programs as they are in the cache or have failed; end early where the process does."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with self.process.stdout as numbers:
@@ -91,13 +91,13 @@ class CompilingProcesses:
 
 
 def worth_processes(programs: Sequence[Program]) -> bool:
-    """Whether compiling in processes is faster than in threads, and possible: the interpreter compiles nothing."""
+    """Return whether compiling in processes is possible and faster than in threads; an interpreter compiles nothing."""
     enough = len(programs) >= FEWEST_PROGRAMS and processors() >= FEWEST_PROCESSORS
     return enough and all(isinstance(program.kernel, JITFunction) for program in programs)
 
 
 def _named_alike(target: GPUTarget) -> dict[str, str]:
-    """What has another process name programs in the cache as this one does.
+    """Return what has another process name programs in the cache as this one does.
 
     A name has the version of ptxas, which each process asks for once. Where this one asked Triton's own, as for a net
     with kernels, before torch's was named (`inductor.triton_as_inductor_has_it`), processes begun after that would
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def _in_a_process(program: Program) -> int:
-    """The number of the process that compiles one program and ends; what fails will fail again when it is launched."""
+    """Start a process that compiles one program and ends, and return its number; what fails will fail at its launch."""
     if child := os.fork():
         return child
     try:

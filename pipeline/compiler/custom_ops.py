@@ -74,11 +74,11 @@ class KernelCall(NamedTuple):
         return self[:4] if self.second is None else self
 
     def tiles(self, op: KernelOp) -> Iterator[Tile]:
-        """Those of the kernel that are worth measuring for these operands, the likeliest first."""
+        """Return those of the kernel that are worth measuring for these operands, the likeliest first."""
         return op.candidates(*self.operands)
 
     def key(self, op: KernelOp) -> str:
-        """What makes two calls of a kernel the same for the tuner: inputs, the weight's shape, outputs, epilogue."""
+        """Return the tuner's name of a kernel's call: its inputs, the weight's shape, outputs, epilogue."""
         inputs = {"x": self.x, "second": None if self.second is None else self.second.map}
         named = {name: part for name, part in (inputs | self.outputs.given).items() if part is not None}
         layouts = "; ".join(f"{name} {layout(part)}" for name, part in named.items())
@@ -91,7 +91,7 @@ def layout(value: Tensor) -> str:
 
 
 def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
-    """An operation's arguments put together; x, result, pooled and residual are [N, channels, height, width].
+    """Return an operation's arguments put together; x, result, pooled and residual are [N, channels, height, width].
 
     A user's image may come in any layout and floating type; the kernels read fp32 in NCHW.
     """
@@ -122,7 +122,7 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
 
 
 def operation(name: str) -> OpOverload:
-    """A kernel's operation as a graph calls it."""
+    """Return a kernel's operation as a graph calls it."""
     found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     return found
 
@@ -157,7 +157,7 @@ def refuse_gradients(name: str) -> None:
 
 
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
-    """An operation that writes into what it is given: torch can't hang a backward on it, and would cut gradients off.
+    """Run an operation that writes into its operands: torch can't hang a backward on it, and would cut gradients off.
 
     Raises:
         RuntimeError: gradients of what it reads, of any shape, are wanted.
@@ -172,12 +172,12 @@ def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: obj
 
 
 def no_gradient(op: object) -> RuntimeError:
-    """What tells that an operation's gradients were asked for."""
+    """Return what tells that an operation's gradients were asked for."""
     return RuntimeError(f"{op}: no gradient is defined; call it within torch.no_grad(), or detach its inputs")
 
 
 def refuse_backward(name: str, *_: object) -> None:
-    """The backward of an operation that gives new tensors."""
+    """Refuse the backward of an operation that gives new tensors."""
     raise no_gradient(f"{NAMESPACE}.{name}")
 
 
@@ -185,7 +185,7 @@ KNOWN: dict[str, Tile] = {}  # tiles by what tells one call's operands from anot
 
 
 def measured(op: KernelOp, call: KernelCall) -> Tile:
-    """The fastest tile for a call; the likeliest where a CUDA graph is being captured, which allows no measuring."""
+    """Return the fastest tile for a call; the likeliest while a CUDA graph is captured, which allows no measuring."""
     name, options = call.key(op), list(call.tiles(op))
     if name not in KNOWN and torch.cuda.is_current_stream_capturing():
         return options[0]
@@ -237,7 +237,7 @@ def _norm_factors(
 def _norm_factors_by_torch(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
-    """What `norm_factors` computes, of the same arguments; `how` is what `merged` takes after a size."""
+    """Return what `norm_factors` computes, of the same arguments; `how` is what `merged` takes after a size."""
     height, width = size
     mean, variance = merged(statistics, height, width, *how)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
@@ -275,7 +275,7 @@ def _excite(
 def _excite_by_torch(
     statistics: Tensor, weights: list[Tensor], activation: str, slope: float, gate: str, size: list[int], phases: int
 ) -> Tensor:
-    """What `excitation` computes, of the same arguments."""
+    """Return what `excitation` computes, of the same arguments."""
     reduce, reduce_bias, expand, expand_bias = weights
     layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size
@@ -327,7 +327,7 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
 
 
 def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
-    """A norm's pass by a tile; by torch without one."""
+    """Return a norm's pass by a tile; by torch without one."""
     how, x = _of_norm(given), by_pixels(given["x"])
     out = given["result"] if how.head else by_pixels(given["result"])
     if tile is None:
@@ -338,7 +338,7 @@ def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
 
 
 def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
-    """A convolution of what a norm gives, by a tile; by torch without one."""
+    """Return a convolution of what a norm gives, by a tile; by torch without one."""
     x, out = (by_pixels(given[name]) for name in ("x", "result"))
     activation = Activation(given["activation"], given["slope"])
     residual, counted = given.get("residual"), given["statistics"]
@@ -385,7 +385,7 @@ normed_conv3x3 = _register("normed_conv3x3", NORMED_CONV3X3)
 
 
 def far_from_reference(name: str, given: dict[str, Any], distance: Callable[[Tensor, Tensor], float]) -> float:
-    """How far what an operation has just written is from its reference's answer to the same arguments."""
+    """Return how far what an operation has just written is from its reference's answer to the same arguments."""
     fresh = {role: torch.empty_like(given[role]) for role in WRITTEN[name] if given[role] is not None}
     RUNS[name]({**given, **fresh}, None)
     return max(distance(given[role], wanted) for role, wanted in fresh.items())

@@ -55,7 +55,7 @@ class Recognised(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a pattern's parts are in a graph: the operations between, and the slope or the slopes, where it has them."""
+    """The parts of a pattern in a graph: the operations between, and the slope or the slopes, where it has them."""
 
     inside: frozenset[fx.Node] = frozenset()
     slope: float = 0.0
@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
 
 def uncast(node: fx.Node) -> fx.Node:
-    """A value without the casts between fp16 and fp32 that it went through last."""
+    """Return a value without the casts between fp16 and fp32 that it went through last."""
     while is_call(node, str(CAST)) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
         node = _source(node)
     return node
@@ -78,7 +78,7 @@ def readers(value: fx.Node) -> set[fx.Node]:
 
 
 def activation_of(value: fx.Node) -> Recognised | None:
-    """The activation that alone reads a value; None where something else does, or no kernel ends in it."""
+    """Return the activation that alone reads a value; None where something else does, or no kernel ends in it."""
     for answer in _after(value):
         for pattern in _patterns():
             bound = _fitted(pattern, pattern.root, answer, value, Bound())
@@ -92,7 +92,7 @@ def _source(node: fx.Node) -> fx.Node:
 
 
 def _after(value: fx.Node) -> Iterator[fx.Node]:
-    """The operations that depend on a value, the nearest first, as many as an activation may be taken apart into."""
+    """Yield the operations that depend on a value, nearest first, at most those that an activation consists of."""
     waiting, known = list(readers(value)), {value}
     while waiting and len(known) <= LONGEST:
         node = waiting.pop(0)
@@ -103,7 +103,7 @@ def _after(value: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_closed(inside: frozenset[fx.Node], answer: fx.Node) -> bool:
-    """Whether nobody else reads what an activation is computed from and in between."""
+    """Return whether nobody else reads what an activation is computed from and in between."""
     return all(readers(node) <= inside | {answer} for node in inside - {answer})
 
 
@@ -115,7 +115,7 @@ def _patterns() -> list[Pattern]:
 
 
 def _pattern(name: str) -> Pattern:
-    """An activation in fp32, so that there are no casts, taken apart."""
+    """Return an activation in fp32, so that there are no casts, taken apart."""
     by_channel = ACTIVATIONS[name].by_channel
     activation = Activation(name) if ACTIVATIONS[name].gains else Activation(name, SLOPE)
 
@@ -128,7 +128,7 @@ def _pattern(name: str) -> Pattern:
 
 
 def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound: Bound) -> Bound | None:
-    """What is bound once a part of a pattern is an argument in a graph; None where it isn't."""
+    """Return what is bound once a part of a pattern is an argument in a graph; None where it isn't."""
     if not isinstance(part, fx.Node):
         return _number(part, given, bound)
     if not isinstance(given, fx.Node):
@@ -148,7 +148,7 @@ def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound
 def _all(
     pattern: Pattern, parts: tuple[object, ...], given: tuple[object, ...], value: fx.Node, bound: Bound
 ) -> Bound | None:
-    """The same for all arguments of an operation."""
+    """Return the same for all arguments of an operation."""
     found: Bound | None = bound
     for part, argument in zip(parts, given, strict=False):
         found = None if found is None else _fitted(pattern, part, argument, value, found)
@@ -156,7 +156,7 @@ def _all(
 
 
 def _number(part: object, given: object, bound: Bound) -> Bound | None:
-    """What is bound once a number of a pattern is one in a graph."""
+    """Return what is bound once a number of a pattern is one in a graph."""
     if part == SLOPE and isinstance(given, int | float):
         return bound._replace(slope=float(given))
     return bound if part == given and not isinstance(given, fx.Node) else None

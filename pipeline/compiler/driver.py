@@ -63,7 +63,7 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile.
+    """A network to compile, and the options of its build.
 
     Attributes:
         network: in fp32 and eval mode; it is never changed.
@@ -113,7 +113,7 @@ class Built:
 
     @property
     def graph(self) -> fx.GraphModule | None:
-        """What can be saved: the graph with the kernels' operations, or else the exported one."""
+        """The graph to be saved: the one with the kernels' operations, or else the exported one."""
         return self.plain if self.lowered is None else self.lowered
 
     def owned_up(self, promised: Precision) -> "Built":

@@ -37,7 +37,7 @@ class Entry(nn.Module):
         self.layout: Order = layout
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """The logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
+        """Return the logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
 
         Of a net with several inputs `others` are the further ones, of any shape; whole numbers stay what they are.
         """
@@ -46,7 +46,7 @@ class Entry(nn.Module):
 
 
 def given(part: Tensor, dtype: torch.dtype, layout: Order) -> Tensor:
-    """An input of any shape as the net takes it; images and volumes in one step, which the kernels' passes know."""
+    """Return an input of any shape as the network takes it; images and volumes in one step, which the passes know."""
     if part.is_floating_point() and part.dim() in CHANNELS_LAST:
         wanted = CHANNELS_LAST[part.dim()] if layout == "NHWC" else torch.contiguous_format
         return part.to(dtype=dtype, memory_format=wanted)
@@ -74,7 +74,7 @@ class ExportedNet:
     merged: dict[str, str] = field(default_factory=dict)
 
     def constant(self, node: object) -> Tensor | None:
-        """The tensor [any shape] behind an attribute's node, in fp32 where it is one of the net's; None for others."""
+        """Return the tensor of any shape behind an attribute's node, in fp32 if the network's own; None for others."""
         if not isinstance(node, fx.Node) or node.op != "get_attr":
             return None
         name = str(node.target)
@@ -82,7 +82,7 @@ class ExportedNet:
         return found.detach() if isinstance(found, Tensor) else None
 
     def done_by(self, name: str) -> str:
-        """The layer that does a module's products, by their paths: itself, or what it was merged into."""
+        """Return the layer that does a module's products, by their paths: itself, or what it was merged into."""
         seen = {""}  # what lies between modules is nobody's; and a module that runs twice may be merged into itself
         while name in self.merged and name not in seen:
             seen.add(name)
@@ -90,7 +90,7 @@ class ExportedNet:
         return name
 
     def knows(self, *nodes: object) -> bool:
-        """Whether each of an operation's arguments is a constant or not given; what a net computes is neither."""
+        """Return whether each of an operation's arguments is a constant or not given."""
         return all(node is None or self.constant(node) is not None for node in nodes)
 
 
@@ -101,7 +101,7 @@ def export(
     layout: Order = "NHWC",
     convert: InHalf = net_in_dtype,
 ) -> ExportedNet:
-    """The net's graph for inputs of these shapes; the net stays as it is.
+    """Return the net's graph for inputs of these shapes; the net stays as it is.
 
     Args:
         net: in eval mode, fp32.
@@ -128,7 +128,7 @@ def export(
 
 
 def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[str]]]:
-    """The net's graph, and what was done to have one: casts, where it makes fp32 values that its weights don't take."""
+    """Return the network's graph, and the casts that it needs if it makes fp32 values that its weights don't take."""
     # By a call: torch.export doesn't see each type that differs, such as beside a convolution without a bias.
     matched = {CASTS: [ENTRY]} if cast_own_values(entry, entry.net, entry.dtype, examples) else {}
     try:
@@ -160,7 +160,7 @@ def without_checks(module: fx.GraphModule) -> None:
 
 
 def casts_to_itself(node: fx.Node) -> bool:
-    """Whether a cast gives the type that its argument has, and asks for no layout."""
+    """Return whether a cast gives the type that its argument has, and asks for no layout."""
     given = arguments(node)
     before = node.all_input_nodes[0].meta.get("val")
     return isinstance(before, Tensor) and given["dtype"] == before.dtype and given["memory_format"] is None

@@ -27,7 +27,7 @@ class _Tracer(fx.Tracer):
 
 
 def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.Module, int]:
-    """A copy whose batch norms are part of the convolutions before them, and how many were; it computes no weight.
+    """Return a copy whose batch norms are part of the convolutions before them, and their number; weights are plain.
 
     Where torch.fx can't trace the net, what a Sequential shows is folded if the net calls that whole with `inputs`,
     each [batch, ...]; without them nothing is. With them, nothing is either where the copy answers otherwise: a net's
@@ -45,7 +45,7 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
 
 
 def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
-    """What a copy answers in fp32; None where it fails, as a net may for so few samples."""
+    """Return what a copy answers in fp32; None where it fails, as a net may for so few samples."""
     try:
         with trial(inputs), without_tf32():
             found = trial_copy(net)[0](*inputs.clone())
@@ -55,7 +55,7 @@ def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
 
 
 def _alike(found: Tensor | None, wanted: Tensor) -> bool:
-    """Whether an answer [batch, ...] is another's, up to rounding."""
+    """Return whether an answer [batch, ...] is another's, up to rounding."""
     if found is None or found.shape != wanted.shape:
         return False
     return bool((found - wanted).norm() <= MOST_APART * wanted.norm())
@@ -71,7 +71,7 @@ def _fold(net: nn.Module, inputs: Batch | None) -> int:
 
 
 def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
-    """The layers of which one alone reads what the other answers, each called once, and nothing else reads of them."""
+    """Return the pairs of layers, each called once, of which the second alone reads what the first answers."""
     copied, copies = trial_copy(net)
     graph = _Tracer().trace(copied)
     originals = {copy_of: part for part, copy_of in copies.items()}
@@ -105,7 +105,7 @@ def _merge(conv: nn.Module, norm: nn.Module) -> bool:
 
 
 def _spent(norm: nn.Module) -> nn.Module:
-    """The norm itself, which does nothing from now on, but still has what else a net may ask it, such as its eps."""
+    """Make a norm do nothing from now on, and return it; it keeps what else a network may ask it, such as its eps."""
     norm._parameters, norm._buffers = {}, {}
     norm.__class__ = nn.Identity
     return norm
@@ -127,7 +127,7 @@ def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
 
 
 def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """A convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode.
+    """Return a convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode.
 
     Nor are they where a subclass computes otherwise, or a hook sees or changes what lies between them or comes of them.
     """
@@ -146,7 +146,7 @@ def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
 
 
 def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module is of one of torch's classes, or of one that is derived from it and computes alike."""
+    """Return whether a module is of one of torch's classes, or of one that is derived from it and computes alike."""
     names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
     own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
@@ -159,7 +159,7 @@ VALUES = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__i
 def run_in_order_alone(
     net: nn.Module, blocks: Collection[nn.Module], kinds: tuple[type[nn.Module], ...], inputs: Batch | None
 ) -> set[nn.Module]:
-    """The layers that run where a Sequential of theirs is called whole, and nowhere else; nothing else reads them.
+    """Return the layers that run where their Sequential is called whole and nowhere else, and that nothing else reads.
 
     A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
     call with the first two samples, as nets may treat a single one otherwise; a net that doesn't take so few, or that
@@ -229,7 +229,7 @@ class _Seen(FunctionMode):
 
 
 class BatchNorm(NamedTuple):
-    """What a batch norm knows in eval mode: each vector [channels]; without a scale it is 1, without a shift 0."""
+    """The constants of a batch norm in eval mode: vectors [channels]; without a scale it is 1, without a shift 0."""
 
     mean: Tensor
     variance: Tensor
@@ -239,7 +239,7 @@ class BatchNorm(NamedTuple):
 
 
 def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm) -> tuple[Tensor, Tensor]:
-    """The weight [out, in, k, k] and bias [out] of one convolution that does both; computed in float64, fp32 out.
+    """Return the weight [out, in, k, k] and bias [out] of one convolution that does both, in fp32 from float64.
 
     A weight of volumes has one more k.
 
@@ -253,7 +253,7 @@ def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm) -> tuple[Tensor, 
 
 
 def compute_once(net: nn.Module) -> nn.Module:
-    """The net itself, in eval mode, with plain parameters where torch's own tools compute them at each call."""
+    """Return the net itself, in eval mode, with plain parameters where torch's own tools compute them at each call."""
     for layer in list(net.modules()):
         if parametrize.is_parametrized(layer):
             _without_parametrizations(layer)

@@ -43,7 +43,7 @@ class UnsupportedDeviceError(CompileError):
 
 @dataclass(frozen=True)
 class Fp8:
-    """How a network is brought into fp8.
+    """The options of a build in fp8.
 
     Attributes:
         calibration: gives batches for the scales and, behind them, for the choice of layers.
@@ -58,7 +58,7 @@ class Fp8:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What the images say of a network in fp8.
+    """The findings of calibration: scales, and layers that stay in fp16.
 
     Attributes:
         for_scales: how many of the batches, from the first, the scales come from.

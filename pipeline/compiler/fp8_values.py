@@ -24,7 +24,7 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """The values that share type and scale: a layer's output with its maxima, a concatenation with its parts.
+    """Return the values that share type and scale: a layer's output with its maxima, a concatenation with its parts.
 
     Only images count, [batch, channels, height, width], in the net's type. A part that is none keeps its concatenation
     out of fp8, and the other parts with it.
@@ -48,14 +48,14 @@ def groups(net: ExportedNet) -> list[Group]:
 
 
 def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
-    """Whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
+    """Return whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
     computed = node.op == "call_function" and gives_image(node) and node.meta["val"].dtype == dtype
     computed = computed and 0 not in shape_of(node)
     return computed and all(user.op != "output" for user in node.users)
 
 
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
-    """The groups to be stored in fp8 when the layers named in `keep` read the other type.
+    """Return the groups to be stored in fp8 when the layers named in `keep` read the other type.
 
     Some layer must multiply a value of it in fp8, and none that can't: because it is kept, or because another of its
     inputs is. The channels of each must be a multiple of 16. What else reads it, reads it converted back, and a layer
@@ -76,7 +76,7 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
 
 
 def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
-    """The groups that no layer of those `kept` multiplies, as `fp8_groups` has them."""
+    """Return the groups that no layer of those `kept` multiplies, as `fp8_groups` has them."""
     found = []
     for group in groups(net):
         if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
@@ -90,23 +90,23 @@ def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
 
 
 def reads_fp8(layer: KernelLayer) -> bool:
-    """Whether a layer's kernel reads values in fp8."""
+    """Return whether a layer's kernel reads values in fp8."""
     whole = layer.bias is None or len(layer.bias) % CHANNELS_IN_FP8 == 0
     return "fp8" in layer.op.reads and whole
 
 
 def writes_fp8(layer: KernelLayer) -> bool:
-    """Whether a layer's kernel stores fp8: its activation must take the scale of its output."""
+    """Return whether a layer's kernel stores fp8: its activation must take the scale of its output."""
     return "fp8" in layer.op.writes and layer.activation.takes_scale
 
 
 def quantisable(net: ExportedNet) -> list[str]:
-    """The layers that can read fp8, in the order of the graph."""
+    """Return the layers that can read fp8, in the order of the graph."""
     return reading(net, set().union(*fp8_groups(net, [])))
 
 
 def quantisable_together(net: ExportedNet) -> list[list[str]]:
-    """The same in sets of which all read fp8 or none, since they share values."""
+    """Return the same in sets of which all read fp8 or none, since they share values."""
     known = quantisable(net)
     set_of = {name: {name} for name in known}
     for group in fp8_groups(net, []):
@@ -119,13 +119,13 @@ def quantisable_together(net: ExportedNet) -> list[list[str]]:
 
 
 def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
-    """The layers that read nothing but these values, in the order of the graph."""
+    """Return the layers that read nothing but these values, in the order of the graph."""
     found = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
     return [layer.name for node, layer in found if layer and all(value in values for value in inputs_of(node))]
 
 
 def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
-    """The layers that read fp8, where the values with these names are stored in it."""
+    """Return the layers that read fp8, where the values with these names are stored in it."""
     return reading(net, {node for node in net.module.graph.nodes if node.name in scales_of})
 
 
@@ -135,7 +135,7 @@ def layers_of(net: ExportedNet) -> list[str]:
 
 
 def left_to_inductor(net: ExportedNet) -> list[str]:
-    """The modules of the convolutions, matrix products and attention that are no layer: none of them reads fp8."""
+    """Return the modules of convolutions, matrix products and attention that are no layer: none of them reads fp8."""
     nodes = [node for node in net.module.graph.nodes if is_matrix_work(node) or ATTENTION in str(node.target)]
     return list(dict.fromkeys(map(module_of, nodes)))
 
@@ -160,18 +160,18 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
 
 
 def power_of_two(scale: float) -> float:
-    """The next power of two, from 2^-126 on: fp8 rounds alike by it, but for the smallest values."""
+    """Return the next power of two, from 2^-126 on: fp8 rounds alike by it, but for the smallest values."""
     return 2.0 ** max(math.ceil(math.log2(scale)), -126)
 
 
 def _gains(net: ExportedNet, value: fx.Node) -> bool:
-    """Whether the scale of a value is a gain of its activation's: a constant of the kernel, which should be of few."""
+    """Return whether the scale of a value is a gain of its activation's: a constant of the kernel, of few values."""
     layer = layer_behind(net.module, value)
     return layer is not None and writes_fp8(layer) and not layer.activation.is_homogeneous
 
 
 def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:
-    """The layers that read a value of which, or of what shares its scale, something is infinite or no number."""
+    """Return the layers that read a value of which, or of what shares its scale, something is infinite or no number."""
     endless = {name for name, amount in largest.items() if not math.isfinite(amount)}
     if not endless:
         return []

@@ -1,4 +1,4 @@
-"""What the passes ask of an fx graph of ATen operations, and how they change it."""
+"""Questions that passes ask of an fx graph of ATen operations, and changes that they make to it."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,17 @@ BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read de
 
 
 def is_call(node: object, *names: str) -> bool:
-    """Whether a node calls one of these operations, such as "aten.relu.default"."""
+    """Return whether a node calls one of these operations, such as "aten.relu.default"."""
     return isinstance(node, fx.Node) and node.op == "call_function" and str(node.target) in names
 
 
 def calls(graph: fx.Graph, *names: str) -> Iterator[fx.Node]:
-    """The nodes that call one of these operations, as they stood at the start."""
+    """Return the nodes that call one of these operations, as they stood at the start."""
     yield from [node for node in graph.nodes if is_call(node, *names)]
 
 
 def arguments(node: fx.Node) -> dict[str, Any]:
-    """An ATen operation's arguments by their names in its schema, the defaults among them."""
+    """Return an ATen operation's arguments by their names in its schema, the defaults among them."""
     schema = getattr(node.target, "_schema").arguments  # noqa: B009 - an fx target's type doesn't know it
     return {
         argument.name: node.args[place]
@@ -36,7 +36,7 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def source(node: fx.Node, place: int = 0) -> fx.Node:
-    """The value that is a node's argument at a place.
+    """Return the value that is a node's argument at a place.
 
     Raises:
         TypeError: the argument is no value.
@@ -55,40 +55,40 @@ def part_of_answer(node: fx.Node) -> int:
 
 
 def joined(cat: fx.Node) -> list[fx.Node]:
-    """The values that a concatenation joins, in order."""
+    """Return the values that a concatenation joins, in order."""
     parts = cat.args[0]
     assert isinstance(parts, Sequence), f"{cat.name} joins {parts!r}"
     return [part for part in parts if isinstance(part, fx.Node)]
 
 
 def shape_of(node: fx.Node) -> Shape:
-    """The shape of the tensor that a node gives."""
+    """Return the shape of the tensor that a node gives."""
     return tuple(int(length) for length in node.meta["val"].shape)
 
 
 def gives_image(node: object) -> bool:
-    """Whether a node gives one tensor of four dimensions: [batch, channels, height, width]."""
+    """Return whether a node gives one tensor of four dimensions: [batch, channels, height, width]."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return isinstance(value, Tensor) and value.ndim == 4
 
 
 def like(node: fx.Node, shape: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
-    """What a new node's `meta["val"]` holds: a tensor without memory, of a node's type unless another is given."""
+    """Return a new node's `meta["val"]`: a tensor without memory, of a node's type unless another is given."""
     return torch.empty(list(shape), dtype=dtype or node.meta["val"].dtype, device="meta")
 
 
 def only_user(node: fx.Node) -> fx.Node | None:
-    """The one node that reads a value, where there is just one."""
+    """Return the one node that reads a value, where there is just one."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def as_word(name: str) -> str:
-    """A path as one word: a module may be called anything without a dot, such as timm's "slice(1, 4, None)"."""
+    """Return a path as one word: a module may be called anything without a dot, such as timm's "slice(1, 4, None)"."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def add_constant(module: fx.GraphModule, name: str, tensor: Tensor) -> fx.Node:
-    """A node that gives a tensor of any shape, from now on the module's own, at the graph's insertion point."""
+    """Return a node that gives a tensor of any shape, from now on the module's own, at the graph's insertion point."""
     name = f"constant_{len(list(module.buffers()))}_{as_word(name)}"
     module.register_buffer(name, tensor)
     node = module.graph.get_attr(name)
@@ -114,7 +114,7 @@ def erase_unread(last: fx.Node, *kept: str) -> None:
 
 
 def channel_concatenations(graph: fx.Graph) -> list[fx.Node]:
-    """The concatenations of images along their channels, all parts of one type; masks are no images."""
+    """Return the concatenations of images along their channels, all parts of one type; masks are no images."""
     return [
         node
         for node in calls(graph, CONCATENATION)
@@ -133,7 +133,7 @@ STACK = "nn_module_stack"
 
 
 def layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The modules that are work of their own, with their paths; a net that is one itself has the path "".
+    """Return the modules that are work of their own, with their paths; a net that is one itself has the path "".
 
     Those without modules of their own, and torch's layers, whose insides are none.
     """
@@ -162,7 +162,7 @@ def name_by_first_paths(graph: fx.Graph, net: nn.Module, within: str = "") -> No
 
 
 def _renamed(path: str, known: dict[str, str], within: str) -> str:
-    """A path that torch.export tells, such as `net.encoder.all_modules.0@1`, as the net's own."""
+    """Return a path that torch.export tells, such as `net.encoder.all_modules.0@1`, as the net's own."""
     path = path.split("@", maxsplit=1)[0]  # @1: of a module's second call
     if within and f"{path}.".startswith(f"{within}."):
         path = path[len(within) + 1 :]
@@ -170,11 +170,11 @@ def _renamed(path: str, known: dict[str, str], within: str) -> str:
 
 
 def module_of(node: fx.Node) -> str:
-    """The path of the innermost module that an exported node is from; empty of what lies between modules."""
+    """Return the path of the innermost module that an exported node is from; empty of what lies between modules."""
     stack = list((node.meta.get(STACK) or {}).values())
     return str(stack[-1][0]) if stack else ""
 
 
 def is_matrix_work(node: fx.Node) -> bool:
-    """Whether a node is a convolution or a matrix product; attention that is one operation isn't."""
+    """Return whether a node is a convolution or a matrix product; attention that is one operation isn't."""
     return node.op == "call_function" and bool(MATRIX_OPERATORS.match(f"{node.target}."))

@@ -25,19 +25,19 @@ HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def named_modules(keep_fp32: object) -> list[str]:
-    """The paths of modules that an option names; none at first for "auto"."""
+    """Return the paths of modules that an option names; none at first for "auto"."""
     return keep_fp32 if isinstance(keep_fp32, list) else []
 
 
 def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
-    """The modules with weights or buffers of their own that are within those called `kept`, by their first paths."""
+    """Return the modules with own weights or buffers within those called `kept`, by their first paths."""
     inside = {part for name in kept for part in net.get_submodule(name).modules()}
     own = set(with_weights(net))
     return [name for name, part in net.named_modules() if part in inside & own]
 
 
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
-    """The net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
+    """Return the net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
     What they answer stays fp32 until the next module with weights: a value that half precision can't hold is lost no
     sooner than there, and that module may be kept as well.
@@ -89,12 +89,12 @@ def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> Remo
 
 
 def casts(module: nn.Module) -> bool:
-    """Whether it takes its tensors in one precision already."""
+    """Return whether it takes its tensors in one precision already."""
     return any(getattr(hook, "casts", False) for hook in module._forward_pre_hooks.values())
 
 
 def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterator[nn.Module]:
-    """The modules that have weights or buffers of their own, but those left out."""
+    """Return the modules that have weights or buffers of their own, but those left out."""
     for part in net.modules():
         if part not in left_out and (*part.parameters(recurse=False), *part.buffers(recurse=False)):
             yield part
@@ -207,7 +207,7 @@ class Cast(nn.Module):
 
     @property
     def and_casts(self) -> str:
-        """What a stage's description adds where the net's own values are cast; "" where they aren't."""
+        """The words that a description adds where the network's own values are cast; "" where they aren't."""
         return f", {CAST_OWN_VALUES}" if self.casts_own_values else ""
 
 

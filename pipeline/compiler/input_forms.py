@@ -17,13 +17,13 @@ def form_of(part: Tensor) -> Form:
 
 
 def said(form: Form) -> str:
-    """A form in words, such as "[8, 3, 64, 64] float32 on cuda:0"."""
+    """Return a form in words, such as "[8, 3, 64, 64] float32 on cuda:0"."""
     shape, dtype, device = form
     return f"{list(shape)} {str(dtype).removeprefix('torch.')} on {device}"
 
 
 def check_forms(inputs: Sequence[Tensor], forms: list[Form]) -> None:
-    """That inputs of any shape are of these forms, in some 0.3 µs where they are.
+    """Check that inputs of any shape are of these forms, in some 0.3 µs where they are.
 
     Raises:
         ValueError: they aren't; the line says which one, what it is and what is taken.
@@ -38,7 +38,7 @@ def check_forms(inputs: Sequence[Tensor], forms: list[Form]) -> None:
 
 
 def for_these_alone(call: Callable[..., Tensor], forms: list[Form]) -> Callable[..., Tensor]:
-    """A call on contiguous inputs of these forms; it copies others that lie otherwise in memory.
+    """Return a call on contiguous inputs of these forms; it copies others that lie otherwise in memory.
 
     It raises as `check_forms`.
     """

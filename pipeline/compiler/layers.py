@@ -84,12 +84,12 @@ class KernelLayer(nn.Module):
         self.slices = self.dilation = 1
 
     def has_whole_blocks(self, height: int) -> bool:
-        """Whether no block of rows that its kernel sums reaches over two slices of an output as high as this."""
+        """Return whether no block of rows that its kernel sums reaches over two slices of an output as high as this."""
         made = int(self.slices * self.op.growth_deep)
         return made == 1 or height // made % ROWS == 0
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
-        """The output [N, out, H', W'], its 2×2 maxima, the logits and the statistics, each None where it isn't wanted.
+        """Return the output [N, out, H', W'], its 2×2 maxima, logits and statistics, each None if it isn't wanted.
 
         Args:
             dtype: in which the layer runs.
@@ -101,7 +101,7 @@ class KernelLayer(nn.Module):
     def by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Answer:
-        """The same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
+        """Return the same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
         y = self.sums_by_library(parameters, inputs, residual)
         if self.op.writes_logits:
             return None, None, y.float().contiguous(), None
@@ -116,7 +116,7 @@ class KernelLayer(nn.Module):
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
-        """The output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
+        """Return the output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
         ends = Ends(self.activation, self.slopes, residual, dilation=self.dilation)
         return self.op.library(inputs[0], parameters[0], ends)
 
@@ -127,7 +127,7 @@ class KernelLayer(nn.Module):
         return [library_parameters(self.weight, self.bias, dtype)]
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
-        """The parts as the kernel reads them.
+        """Return the parts as the kernel reads them.
 
         Args:
             dtype: of the products, where they aren't in fp8.
@@ -147,7 +147,7 @@ class KernelLayer(nn.Module):
 
 
 def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
-    """A weight [out, in, k, k] and bias [out] in a type, the weight in channels_last; of volumes it has one more k."""
+    """Return a weight [out, in, k, k], of volumes with one more k, in channels_last, and bias [out] in a type."""
     return LibraryParameters(laid_out(weight.to(dtype)), bias.to(dtype))
 
 
@@ -162,7 +162,7 @@ class LibraryLayer(nn.Module):
         self.biases = nn.ParameterList([nn.Parameter(part.bias, requires_grad=False) for part in parameters])
 
     def forward(self, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
-        """The layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
+        """Return the layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
         pairs = zip(self.weights, self.biases, strict=True)
         return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], inputs, residual)
 
@@ -176,7 +176,7 @@ class GatedLayer(KernelLayer):
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
-        """The output [N, out, H, W] of the map [N, in, H, W] and the factors [N, in, 1, 1]."""
+        """Return the output [N, out, H, W] of the map [N, in, H, W] and the factors [N, in, 1, 1]."""
         x, gate = inputs
         return gated_by_library(x, gate, parameters[0], Ends(self.activation, self.slopes, residual))
 
@@ -191,11 +191,11 @@ class VolumeLayer(KernelLayer):
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
-        """The output [N, out, D' · H', W'] of the input [N, in, D · H, W], residual and activation included."""
+        """Return the output [N, out, D' · H', W'] of the input [N, in, D · H, W], residual and activation included."""
         return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual, self.slices))
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
-        """The parts as the kernel reads them, for two slices at a time where that pays; the arguments are a layer's."""
+        """Return the parts as the kernel reads them, of two slices at a time where that pays."""
         parts = super().packed(dtype, in_scales, out_scale, channels)
         assert parts.weight is not None
         few = parts.weight.shape[1] <= STACKED and self.slices % 2 == 0
@@ -206,7 +206,7 @@ class VolumeLayer(KernelLayer):
 
 @dataclass(frozen=True)
 class Upsampling:
-    """What doubles height and width: a transposed convolution, or the nearest pixel.
+    """An up-sampling by two: a transposed convolution, or the nearest pixel.
 
     Attributes:
         weight: [in, mid, 2, 2], fp32; None for the nearest pixel.
@@ -231,7 +231,7 @@ class UpsampledLayer(KernelLayer):
         self.upsampling, self.channels = upsampling, channels
 
     def pays(self, _: Sequence[int]) -> bool:
-        """Whether to compose: always, as the tuner measures the kernel beside the two layers that it stands for."""
+        """Return True: the tuner measures the composed kernel beside the two layers that it replaces."""
         return True
 
     def composition(self) -> Composition:
@@ -256,7 +256,7 @@ class UpsampledLayer(KernelLayer):
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
-        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
         own, *transposed = parameters
         dtype = own.weight.dtype
         small, *skips = (x.to(dtype, memory_format=torch.channels_last) for x in inputs)
@@ -268,7 +268,7 @@ class UpsampledLayer(KernelLayer):
         return ended(sums, Ends(self.activation, self.slopes, residual))
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
-        """The convolution's weight and bias in a type, and then those of a transposed convolution."""
+        """Return the convolution's weight and bias in a type, and then those of a transposed convolution."""
         found = super().parameters_in(dtype)
         if self.upsampling.weight is not None:
             bias = self.upsampling.bias
@@ -277,7 +277,7 @@ class UpsampledLayer(KernelLayer):
         return found
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
-        """The parts as the kernel reads them; the arguments are those of any layer."""
+        """Return the parts as the kernel reads them; the arguments are those of any layer."""
         small, full = (*(in_scales or (1.0,)), 1.0)[:2]
         parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
         return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)
@@ -287,7 +287,7 @@ class LibraryPhases(UpsampledLayer):
     """The same for the library where no kernel runs: a convolution of the small map makes all phases."""
 
     def pays(self, shape: Sequence[int]) -> bool:
-        """Whether that multiplies less than up-sampling and convolution do, of a small map [N, in, h, w]."""
+        """Return whether that multiplies less than up-sampling and convolution do, of a small map [N, in, h, w]."""
         assert self.weight is not None
         _, _, height, width = shape
         outer, of_up = len(self.weight), self.weight.shape[1] - self._beside
@@ -305,7 +305,7 @@ class LibraryPhases(UpsampledLayer):
     def sums_by_library(
         self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
     ) -> Tensor:
-        """The output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
+        """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
         (small, *skips), (of_small, *of_skip) = inputs, parameters
         for skip, (weight, _) in zip(skips, of_skip, strict=True):
             seen = skip.to(weight.dtype, memory_format=torch.channels_last)
@@ -314,7 +314,7 @@ class LibraryPhases(UpsampledLayer):
         return self.op.library(small, of_small, Ends(self.activation, self.slopes, residual))
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
-        """The composed weight and bias in a type, as `UPSAMPLED.library` takes them, and then the skip's weight."""
+        """Return the composed weight and bias in a type, as `UPSAMPLED.library` takes them, then the skip's weight."""
         made = self.composition()
         assert made.small is not None
         assert self.weight is not None
@@ -329,7 +329,7 @@ GETITEM = "<built-in function getitem>"
 
 
 def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
-    """The layer that a node calls; None where it calls none."""
+    """Return the layer that a node calls; None where it calls none."""
     if not isinstance(node, fx.Node) or node.op != "call_module":
         return None
     found = module.get_submodule(str(node.target))
@@ -337,23 +337,23 @@ def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
 
 
 def inputs_of(node: fx.Node) -> list[fx.Node]:
-    """The values that a layer's node multiplies, in order."""
+    """Return the values that a layer's node multiplies, in order."""
     return [value for value in node.args if isinstance(value, fx.Node)]
 
 
 def residual_of(node: fx.Node) -> fx.Node | None:
-    """The value that a layer's node adds."""
+    """Return the value that a layer's node adds."""
     value = node.kwargs.get("residual")
     return value if isinstance(value, fx.Node) else None
 
 
 def layer_behind(module: fx.GraphModule, value: object) -> KernelLayer | None:
-    """The layer of whose answer a value is a part; None where it is of none."""
+    """Return the layer of whose answer a value is a part; None where it is of none."""
     return layer_of(module, value.args[0]) if isinstance(value, fx.Node) and is_call(value, GETITEM) else None
 
 
 def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLayer] | None:
-    """The layer's node, and the layer, that gives a value as its output; None where no layer does."""
+    """Return the layer's node, and the layer, that gives a value as its output; None where no layer does."""
     layer = layer_behind(module, value)
     if layer is None or not isinstance(value, fx.Node) or value.args[1] != OUT:
         return None
@@ -378,7 +378,7 @@ LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs 
 
 
 def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
-    """A weight in e4m3 and the scale of each output channel, which lies along `axis`.
+    """Return a weight in e4m3 and the scale of each output channel, which lies along `axis`.
 
     Args:
         weight: of any shape, packed as its kernel wants it.
@@ -397,7 +397,7 @@ def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Ten
 
 
 def rounded_together(value: Tensor, dim: int) -> Tensor:
-    """A tensor of any shape in e4m3, its sum along `dim` kept as near as the rounding of the smallest part allows."""
+    """Return a tensor of any shape in e4m3, its sum along `dim` as near as the rounding of the smallest part allows."""
     order = value.abs().argsort(dim, descending=True)
     carried = torch.zeros_like(value.select(dim, 0))
     parts = []

@@ -120,7 +120,7 @@ def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[f
 
 
 def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner: Collection[fx.Node]) -> bool:
-    """Whether the parts of a concatenation are of one type and scale, and lie so that kernels write and read them.
+    """Return whether a concatenation's parts are of one type and scale, and lie so that kernels write and read them.
 
     Args:
         net: with its layers.
@@ -137,7 +137,7 @@ def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner:
 
 
 def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
-    """Whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
+    """Return whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
     made = layer_behind(net.module, value) is not None
     readers = [layer_of(net.module, user) for user in value.users]
     read = any(layer is not None and not layer.op.reads_image for layer in readers)
@@ -145,7 +145,7 @@ def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
 
 
 def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
-    """The parts of a concatenation with their first channels."""
+    """Return the parts of a concatenation with their first channels."""
     first = 0
     for part in parts:
         yield part, first
@@ -153,14 +153,14 @@ def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
 
 
 def _runs(parts: list[fx.Node], wide: list[fx.Node]) -> Iterator[int]:
-    """The channels of a buffer from which on values lie as they do in a concatenation, where kernels can read it."""
+    """Yield the channels of a buffer from which values lie as in a concatenation, where kernels can read it."""
     for place, (_, first) in enumerate(_with_firsts(wide)):
         if wide[place : place + len(parts)] == parts and first % CHANNELS == 0:
             yield first
 
 
 def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place]) -> Iterator[Copy]:
-    """What a concatenation lacks where it lies, and nobody before it copied; what lies in a row is copied at once."""
+    """Yield the copies that a concatenation still needs where it lies; what lies in a row is copied at once."""
     widest, begin = places.joined[cat]
     run: Copy | None = None
     for part, first in _with_firsts(parts):
@@ -195,7 +195,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """How a graph is to be lowered.
+    """The choices by which a graph is lowered.
 
     Attributes:
         scales: for each value in fp8, by its node's name: stored value × scale = value.
@@ -211,7 +211,7 @@ class Plan:
 
 
 def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:
-    """A module of its own that computes what `net` does, with the kernels' operations; `net` stays as it is.
+    """Return a module of its own that computes what `net` does, with the kernels' operations; `net` stays as it is.
 
     Each operation's node holds its layer in `meta["layer"]`, and in `meta["origin"]` the name of the layer's node.
     """
@@ -262,7 +262,7 @@ class _Lowering:
         return self.module
 
     def read(self, value: fx.Node) -> fx.Node:
-        """A value of the old graph as ATen reads it."""
+        """Return a value of the old graph as ATen reads it."""
         if value.name not in self.plan.scales:
             return self.copies.get(self.stored[value], self.stored[value])
         if value not in self.converted:
@@ -270,7 +270,7 @@ class _Lowering:
         return self.converted[value]
 
     def _kernel_stores(self, value: fx.Node, layer: KernelLayer) -> bool:
-        """Whether a layer's kernel stores a value in the type in which it is kept."""
+        """Return whether a layer's kernel stores a value in the type in which it is kept."""
         return value.name not in self.plan.scales or writes_fp8(layer)
 
     def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
@@ -286,7 +286,7 @@ class _Lowering:
             self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
 
     def _call_kernel(self, node: fx.Node, layer: KernelLayer) -> None:
-        """The operation of a layer's kernel, with memory for all that it writes."""
+        """Return the operation of a layer's kernel, with memory for all that it writes."""
         values, parts = inputs_of(node), list(node.users)
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
@@ -324,12 +324,12 @@ class _Lowering:
             self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
 
     def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
-        """A value as a kernel reads it: its channels side by side, unless it is the user's batch."""
+        """Return a value as a kernel reads it: its channels side by side, unless it is the user's batch."""
         x = self.stored[value] if in_fp8 else self.read(value)
         return x if layer.op.reads_image else self._laid_out(value, x)
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
-        """What is kept of a value, or that as ATen reads it, with its channels side by side.
+        """Return what is kept of a value, or that as ATen reads it, with its channels side by side.
 
         One pixel has its channels so in any layout. Where several layers read a value, its steps are forced upon it:
         Inductor would write a copy for each of them.
@@ -358,7 +358,7 @@ class _Lowering:
         self.stored[value] = made if home is None else self._put(made, home, shape_of(value)[1])
 
     def _join(self, cat: fx.Node) -> fx.Node:
-        """A concatenation where its parts are, once those are there that are at home elsewhere."""
+        """Return a concatenation where its parts are, once those are there that are at home elsewhere."""
         for source, target, channels in self.places.copies[cat]:
             self._put(self._part(source, channels), target, channels)
         return self._part(self.places.joined[cat], shape_of(cat)[1])
@@ -434,7 +434,7 @@ class _Lowering:
         return self._call(aten.to.dtype, scaled, self.net.dtype)
 
     def _noted(self, target: Callable[..., object], *args: Argument) -> fx.Node:
-        """A call whose answer's channels lie side by side."""
+        """Return a call whose answer's channels lie side by side."""
         made = self._call(target, *args)
         self.laid_out.add(made)
         return made
@@ -443,7 +443,7 @@ class _Lowering:
         return self.graph.call_function(target, args)
 
     def _constant(self, name: str, tensor: Tensor | None) -> fx.Node | None:
-        """A node for a tensor of any shape, on the net's device."""
+        """Return a node for a tensor of any shape, on the net's device."""
         if tensor is None:
             return None
         name = f"packed_{as_word(name)}_{len(self.graph.nodes)}"
@@ -452,5 +452,5 @@ class _Lowering:
 
 
 def _units(scale: float) -> Tensor:
-    """What a mean and squared deviations of values stored in fp8 are to be multiplied by, [2, 1]."""
+    """Return what a mean and squared deviations of values stored in fp8 are to be multiplied by, [2, 1]."""
     return torch.tensor([[scale], [scale**2]])

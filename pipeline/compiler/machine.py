@@ -1,4 +1,4 @@
-"""What the library uses of the machine: files that only this user can have written, and the processors it may use."""
+"""The machine: files that only this user can have written, and the processors that this process may use."""
 
 import fcntl
 import hashlib

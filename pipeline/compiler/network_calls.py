@@ -15,7 +15,7 @@ from pipeline.compiler.batch import Batch
 
 
 def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
-    """A copy that shares the net's parameters, and of each module of the net its copy.
+    """Return a copy that shares the net's parameters, and of each module of the net its copy.
 
     What a call leaves in it, such as a grid that is made once and kept, the net doesn't have.
     """
@@ -37,7 +37,7 @@ def trial(inputs: Batch) -> Iterator[None]:
 
 
 def refuses(net: nn.Module, inputs: Batch) -> bool:
-    """Whether a copy of the net fails that is called with the inputs, for another reason than memory that ran out."""
+    """Return whether a copy of the network fails with the inputs, for another reason than memory that ran out."""
     try:
         with trial(inputs):
             trial_copy(net)[0](*inputs.clone())
@@ -61,11 +61,11 @@ class FunctionMode(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """What `call` gives."""
+        """Return what `call` gives."""
         return self.call(func, args, dict(kwargs or {}))
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """What the code is given, of torch's function and what the code gives that; this mode is away meanwhile."""
+        """Call a function of torch with the code's arguments; this mode is off meanwhile."""
         return func(*args, **named)
 
 
@@ -118,7 +118,7 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
-    """The net as one graph, for inputs of these shapes, [batch, ...]; it is traced with copies of them.
+    """Return the net as one graph, for inputs of these shapes, [batch, ...]; it is traced with copies of them.
 
     Raises:
         Exception: torch can't export it; it raises many kinds, the net's own among them.

@@ -69,12 +69,12 @@ class UnknownTileError(ValueError):
 
 
 def tile_text(tile: Tile) -> str:
-    """A tile as the text that a graph carries: its kernel's module and its fields, as JSON."""
+    """Return a tile as the text that a graph carries: its kernel's module and its fields, as JSON."""
     return json.dumps({"kernel": type(tile).__module__.rpartition(".")[2], **asdict(tile)})
 
 
 def tile_of(text: str) -> Tile:
-    """The tile that `tile_text` gave a text for.
+    """Return the tile that `tile_text` gave a text for.
 
     Raises:
         UnknownTileError: no kernel has such a tile.

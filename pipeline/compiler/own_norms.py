@@ -52,7 +52,7 @@ class FoundHead(NamedTuple):
 
 
 def head_of(value: fx.Node) -> FoundHead | None:
-    """The head that alone reads a value [N, C, H, W] and that a norm's pass can make; None where there is none."""
+    """Return the head that alone reads a value [N, C, H, W] and that a norm's pass can make; None without one."""
     wide = only_user(value)
     if wide is None or not is_call(wide, TO) or wide.args[1] != torch.float32:
         return None
@@ -72,7 +72,7 @@ def head_of(value: fx.Node) -> FoundHead | None:
 
 
 def _class_of(product: fx.Node, wide: fx.Node) -> tuple[fx.Node, Tensor, float] | None:
-    """The sum of a class's products over channels, its row of the weight and its bias."""
+    """Return the sum of a class's products over channels, its row of the weight and its bias."""
     factors = product.args[1] if is_call(product, MULTIPLICATION) and product.args[0] is wide else None
     if not isinstance(factors, fx.Node) or factors.op != "get_attr":
         return None
@@ -124,7 +124,7 @@ class FoundPass:
 
 
 def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
-    """The passes that a kernel can take over, as they stood at the start."""
+    """Return the passes that a kernel can take over, as they stood at the start."""
     for node in [node for node in graph.nodes if node.target is factor_and_shift]:
         found = _pass_of(node)
         if found is not None and (found.head or all(_only_reads(user, found.last) for user in found.last.users)):
@@ -156,7 +156,7 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
 
 
 def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
-    """The fp8 that a value is alone rounded to, and its scale; the value and None where it isn't."""
+    """Return the fp8 that a value is alone rounded to, and its scale; the value and None where it isn't."""
     steps = [value]
     for name in (TO, MULTIPLICATION, CLAMP, TO):
         user = only_user(steps[-1])
@@ -170,7 +170,7 @@ def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
 
 
 def _only_reads(user: fx.Node, value: fx.Node) -> bool:
-    """Whether a user of a value lays it out, stores it in its place, or is a kernel of the project."""
+    """Return whether a user of a value lays it out, stores it in its place, or is a kernel of the project."""
     stored = is_call(user, COPY) and user.args[1] is value and is_call(user.args[0], PLACE)
     return stored or is_call(user, *LAYOUTS) or str(user.target).startswith(f"{NAMESPACE}.")
 
@@ -212,7 +212,7 @@ def put_pass(found: FoundPass) -> fx.Node:
 
 
 def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
-    """The weight and the bias of a pass's head as the module's own; two of None without one."""
+    """Return the weight and the bias of a pass's head as the module's own; two of None without one."""
     if found.head is None:
         return None, None
     module = found.x.graph.owning_module
@@ -239,7 +239,7 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
 
 
 def layer_that_norms(call: fx.Node) -> fx.Node | None:
-    """The layer that alone reads what a norm's pass writes and can apply the norm itself; None where none does."""
+    """Return the layer that alone reads what a norm's pass writes and can apply the norm itself; None without one."""
     out = call.kwargs["result"]
     assert isinstance(out, fx.Node)
     readers = [user for user in out.users if user is not call]
@@ -257,7 +257,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
 
 
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
-    """The arguments of the operation that does what a norm's pass and the layer after it do."""
+    """Return the arguments of the operation that does what a norm's pass and the layer after it do."""
     norm = {name: part for name, part in call.kwargs.items() if name not in OF_PASS_ALONE}
     kept = (
         "weight",
@@ -322,7 +322,7 @@ def put_passes(lowered: fx.GraphModule) -> list[fx.Node]:
 
 
 def launches_of_pass(given: dict[str, Any], tuner: Tuner) -> list[Callable[[], None]]:
-    """The launches that `put_own_norms` will measure for a pass with these arguments; none where its tile is known."""
+    """Return the launches that `put_own_norms` will measure for such a pass; none where its tile is known."""
     tiles = [] if tuner.known(_key("normalised", given)) else norm_pass.candidates(given["counted"])
     return [partial(RUNS["normalised"], given, tile) for tile in tiles]
 
@@ -358,7 +358,7 @@ class _Measuring(fx.Interpreter):
         return answer
 
     def _tile_of_pass(self, given: dict[str, Any]) -> str:
-        """The text of the fastest tile that is right; its answer is left in the result."""
+        """Return the text of the fastest tile that is right; its answer is left in the result."""
         name, options = _key("normalised", given), list(norm_pass.candidates(given["counted"]))
         while options:
             tile = self.tuner.best(name, options, lambda tile: RUNS["normalised"](given, tile))
@@ -392,7 +392,7 @@ class _Measuring(fx.Interpreter):
 
 
 def _right(name: str, given: dict[str, Any]) -> bool:
-    """Whether the last image's part of what an operation wrote is what its reference gives."""
+    """Return whether the last image's part of what an operation wrote is what its reference gives."""
     maps = ("x", "counted", "result", "statistics", "residual")
     last = {role: part[-1:] for role, part in given.items() if role in maps and part is not None}
     with untimed_library():
@@ -400,7 +400,7 @@ def _right(name: str, given: dict[str, Any]) -> bool:
 
 
 def _key(name: str, given: dict[str, Any]) -> str:
-    """What makes two calls of an operation the same for the tuner: everything but the values."""
+    """Return what makes two calls of an operation the same for the tuner: everything but the values."""
     parts = [f"{role} {layout(part)}" for role, part in given.items() if isinstance(part, Tensor)]
     scaled = given.get("norm_scale", 1.0) != 1.0
     others = [str(given[role]) for role in ("phases", "norm_activation", "activation", "tile") if role in given]

@@ -36,7 +36,7 @@ SHARE, FLOPS_A_BYTE = 1 / 20, 200
 
 
 class Choice(NamedTuple):
-    """How a convolution is to be computed.
+    """The kernel chosen for a convolution.
 
     Attributes:
         op: the kernel.
@@ -55,7 +55,7 @@ def why_not_on(device: torch.device) -> str | None:
 
 
 def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
-    """The kernel for a convolution of the values as they are laid out; where none takes it, why.
+    """Return the kernel for a convolution of the values as they are laid out; where none takes it, why.
 
     Args:
         conv: a call of aten.convolution, with what it reads and gives in `meta["val"]`.
@@ -82,7 +82,7 @@ def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
 
 
 def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:
-    """What no kernel takes, whatever the convolution's window; None where one may."""
+    """Return what no kernel takes, whatever the convolution's window; None where one may."""
     if x.ndim != 4:
         return "no images [batch, channels, height, width]"
     numbers = [number for value in (x, weight, made) for number in (*value.shape, *value.stride())]
@@ -98,14 +98,14 @@ def _why_no_kernel(x: Tensor, weight: Tensor, made: Tensor) -> str | None:
 
 
 def _is_countable(value: Tensor) -> bool:
-    """Whether a map [N, C, H, W] isn't empty, and no kernel's grid or number of a pixel or value is too small."""
+    """Return whether a map [N, C, H, W] isn't empty, and fits every kernel's grid and 32-bit numbers."""
     batch, channels, height, width = value.shape
     few = max(batch, height) <= MOST_PROGRAMS and batch * height * width < MOST_PIXELS
     return value.numel() > 0 and few and channels * height * width < MOST_VALUES
 
 
 def _described(conv: fx.Node) -> LayerDescription:
-    """A convolution as a kernel judges it; what a cast alone parts from an input of the graph is an image."""
+    """Return a convolution as a kernel judges it; what a cast alone parts from an input of the graph is an image."""
     given = arguments(conv)
     kind = "conv_transpose2d" if given["transposed"] else "conv2d"
     window = pair(given["weight"].meta["val"].shape[2:])
@@ -113,14 +113,14 @@ def _described(conv: fx.Node) -> LayerDescription:
 
 
 def _why_none_accepts(layer: LayerDescription) -> str:
-    """Whether it is the channels that no kernel takes, or the window."""
+    """Return whether it is the channels that no kernel takes, or the window."""
     if layer.groups == 1 and (layer.inner % CHANNELS or layer.outer % CHANNELS):
         return f"channels that are no multiple of {CHANNELS}"
     return "a window, stride, padding, groups or size that no kernel takes"
 
 
 def can_read(op: KernelOp, value: Tensor) -> bool:
-    """Whether a kernel reads a value [N, C, H, W] of fp16 as it is laid out."""
+    """Return whether a kernel reads a value [N, C, H, W] of fp16 as it is laid out."""
     if op.reads_image:
         return True  # it is given the image in fp32 and planar
     if op.most_channels != (None, None):
@@ -129,14 +129,14 @@ def can_read(op: KernelOp, value: Tensor) -> bool:
 
 
 def moves_in_bulk(value: Tensor) -> bool:
-    """Whether TMA reads a value [N, C, H, W] as it is: channels side by side, steps of 16 bytes, nothing repeated."""
+    """Return whether TMA reads a value [N, C, H, W]: channels side by side, steps of 16 bytes, nothing repeated."""
     steps = [step for axis, step in enumerate(value.stride()) if axis != 1 and value.shape[axis] > 1]
     aligned = isinstance(value.storage_offset(), int) and value.storage_offset() % CHANNELS == 0
     return aligned and value.stride(1) == 1 and all(step > 0 and step % CHANNELS == 0 for step in steps)
 
 
 def _is_one_line(value: Tensor) -> bool:
-    """Whether all pixels of [N, C, H, W] follow each other at one step, as those of a slice of channels do."""
+    """Return whether all pixels of [N, C, H, W] follow each other at one step, as those of a slice of channels do."""
     reach = None
     for axis in (3, 2, 0):
         length, step = value.shape[axis], value.stride(axis)
@@ -147,7 +147,7 @@ def _is_one_line(value: Tensor) -> bool:
 
 
 def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
-    """What a kernel's `pack` does to a weight of torch's own shape, by ATen's operations that Inductor compiles.
+    """Return what a kernel's `pack` does to a weight of torch's own shape, by ATen's operations that Inductor compiles.
 
     Without the copy at the end where the kernel reads [..., out, in] in any order.
     """
@@ -163,7 +163,7 @@ def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
 
 
 def reads_weight(op: KernelOp, packed: Tensor) -> bool:
-    """Whether a kernel reads a packed weight [..., out, in] in another order than its own, as TMA steps through it."""
+    """Return whether a kernel reads a packed weight [..., out, in] in any order, as TMA steps through it."""
     by_tma = not op.reads_image and not op.by_channel and op.most_channels == (None, None) and packed.ndim <= 3
     begins, steps = packed.storage_offset(), packed.stride()[:-1]
     aligned = isinstance(begins, int) and begins % CHANNELS == 0 and packed.stride(-1) == 1
@@ -171,7 +171,7 @@ def reads_weight(op: KernelOp, packed: Tensor) -> bool:
 
 
 def is_small(op: KernelOp, packing: fx.Graph, x: Tensor, made: Tensor) -> bool:
-    """Whether packing a weight costs its layer little: nothing, or at most a `SHARE` of what it moves or multiplies.
+    """Return whether packing a weight costs its layer at most a `SHARE` of what it moves or multiplies.
 
     Args:
         op: the layer's kernel.
@@ -242,7 +242,7 @@ def _in_half(value: fx.Node) -> fx.Node | None:
 
 
 def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
-    """The one operation that reads a value, where it is one of these, and the other value that it reads."""
+    """Return the one operation that reads a value, where it is one of these, and the other value that it reads."""
     found = readers(ends.value)
     node = next(iter(found), None)
     if len(found) != 1 or not is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
@@ -265,14 +265,14 @@ def _with_factor(ends: Ends) -> Ends | None:
 
 
 def is_by_channel(vector: fx.Node, value: fx.Node) -> bool:
-    """Whether a value has one number for each channel of another [N, channels, H, W], and broadcasts to it."""
+    """Return whether a value has one number for each channel of another [N, channels, H, W], and broadcasts to it."""
     given, channels = vector.meta["val"], value.meta["val"].shape[1]
     shape = (1,) * (4 - given.ndim) + tuple(given.shape)
     return _is_readable(vector, value) and shape == (1, channels, 1, 1)
 
 
 def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
-    """Whether a kernel that makes a value reads these numbers; one without axes may lie on the CPU beside it."""
+    """Return whether a kernel that makes a value reads these numbers; one without axes may lie on the CPU beside it."""
     given = vector.meta["val"]
     return given.dtype in SUMMED and given.device == value.meta["val"].device
 
@@ -303,5 +303,5 @@ def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
 
 
 def _are_slopes(vector: fx.Node, value: fx.Node) -> bool:
-    """Whether a value has one number for each channel, or one for all."""
+    """Return whether a value has one number for each channel, or one for all."""
     return is_by_channel(vector, value) or (vector.meta["val"].numel() == 1 and _is_readable(vector, value))

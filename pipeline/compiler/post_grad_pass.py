@@ -115,12 +115,12 @@ class Convolutions(CustomGraphPass):
         tell(taken, left)
 
     def _choice(self, conv: fx.Node) -> Choice | str:
-        """The kernel for a convolution; where there is none, why."""
+        """Return the kernel for a convolution; where there is none, why."""
         barred = None if self.anywhere else why_not_on(conv.meta["val"].device)
         return barred or choice_of(conv, self.leave)
 
     def uuid(self) -> bytes:
-        """What Inductor's cache knows this pass by: its sources, where it puts the operations, and which it doesn't."""
+        """Return the name of this pass for Inductor's cache: its sources, and which kernels it puts where."""
         return bytes(get_hash_for_files(SOURCES, extra=f"anywhere: {self.anywhere}, leave: {sorted(self.leave)}"))
 
 
@@ -166,7 +166,7 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
 
 
 def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], value: Tensor) -> fx.Node:
-    """The operation's answer, a new map in channels_last, of the shape and type of a value [N, out, H, W]."""
+    """Return the operation's answer, a new map in channels_last, of the shape and type of a value [N, out, H, W]."""
     batch, channels, height, width = value.shape
     steps = [channels * height * width, 1, channels * width, channels]
     named: dict[str, Argument] = {"dtype": value.dtype, "device": value.device}
@@ -182,7 +182,7 @@ def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], val
 
 
 def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:
-    """The input as a kernel reads it: one of images takes fp32 and planar, which a user's may be already."""
+    """Return the input as a kernel reads it: one of images takes fp32 and planar, which a user's may be already."""
     if not op.reads_image:
         return x
     image = uncast(x)
@@ -192,7 +192,7 @@ def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:
 
 
 def _packed(graph: fx.Graph, weight: fx.Node, packing: fx.Graph) -> fx.Node:
-    """A weight as its kernel reads it, by the operations of its packing."""
+    """Return a weight as its kernel reads it, by the operations of its packing."""
     inside: dict[fx.Node, fx.Node] = {}
     for node in packing.nodes:
         if node.op == "placeholder":
@@ -225,7 +225,7 @@ def _scale_and_bias(
 
 
 def _vector(graph: fx.Graph, given: fx.Node, channels: int) -> fx.Node:
-    """What has one number for each channel, or one for all, as [channels] in fp32."""
+    """Return what has one number for each channel, or one for all, as [channels] in fp32."""
     flat = given if given.meta["val"].ndim == 1 else call(graph, aten.reshape.default, (given, [-1]))
     if flat.meta["val"].dtype != torch.float32:
         flat = call(graph, CAST, (flat, torch.float32))
@@ -235,7 +235,7 @@ def _vector(graph: fx.Graph, given: fx.Node, channels: int) -> fx.Node:
 
 
 def _contiguous(graph: fx.Graph, given: fx.Node) -> fx.Node:
-    """A value, or a copy of it that is contiguous."""
+    """Return a value, or a copy of it that is contiguous."""
     if given.meta["val"].is_contiguous():
         return given
     return call(graph, aten.clone.default, (given,), {"memory_format": torch.contiguous_format})
@@ -244,7 +244,7 @@ def _contiguous(graph: fx.Graph, given: fx.Node) -> fx.Node:
 def call(
     graph: fx.Graph, target: OpOverload, args: tuple[Argument, ...], named: dict[str, Argument] | None = None
 ) -> fx.Node:
-    """A call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
+    """Return a call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
     node = graph.call_function(target, args, named or {})
     fakes = [part.meta["val"] for part in node.all_input_nodes]
     modes = [part.fake_mode for part in fakes if isinstance(part, FakeTensor)]
@@ -255,6 +255,6 @@ def call(
 
 
 def _mode_of(graph: fx.Graph) -> FakeTensorMode:
-    """The fake mode that the graph was traced in."""
+    """Return the fake mode that the graph was traced in."""
     values = (node.meta.get("val") for node in graph.nodes)
     return next(value.fake_mode for value in values if isinstance(value, FakeTensor))

@@ -35,7 +35,7 @@ NOT_FILLED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_emp
 
 @dataclass(frozen=True)
 class Known:
-    """What a node gives, whatever the input is.
+    """The constant that a node gives.
 
     Attributes:
         value: of any shape, in fp32 where the graph has it in the net's dtype; of some operations several.
@@ -70,7 +70,7 @@ def fold_constants(net: ExportedNet) -> list[str]:
 
 
 def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool:
-    """Whether an operation that isn't folded reads a value that is worth being kept."""
+    """Return whether an operation that isn't folded reads a value that is worth being kept."""
     readers = [user for user in node.users if user not in known]
     if any(is_call(user, *BY_STORAGE) for user in readers):
         return False
@@ -100,7 +100,7 @@ def _as_weight(user: fx.Node, node: fx.Node) -> bool:
 
 
 def _known(net: ExportedNet) -> dict[fx.Node, Known]:
-    """What each node gives that depends on no input, in the graph's order."""
+    """Return what each node gives that depends on no input, in the graph's order."""
     known: dict[fx.Node, Known] = {}
     written = {node.args[0] for node in net.module.graph.nodes if _is_mutable(node)}
     for node in net.module.graph.nodes:
@@ -119,7 +119,7 @@ def _is_mutable(node: fx.Node) -> bool:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """Whether an operation gives the same for the same arguments, and does nothing else."""
+    """Return whether an operation gives the same for the same arguments, and does nothing else."""
     target = node.target
     if target is operator.getitem:
         return True
@@ -130,7 +130,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -> Known | None:
-    """What an operation gives; None where that is too large, or torch can't compute it in fp32 or gives otherwise."""
+    """Return an operation's answer; None if it is too large, or torch can't compute it in fp32 or gives another."""
     before = [known[one] for one in node.all_input_nodes]
     read = frozenset[fx.Node]().union(*(one.read for one in before))
     expected = node.meta.get("val")
@@ -154,12 +154,12 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
 
 
 def _has_numbers(tensor: Tensor) -> bool:
-    """Whether the shape of what a graph computes holds numbers alone, none that depend on values."""
+    """Return whether the shape of what a graph computes holds numbers alone, none that depend on values."""
     return all(isinstance(length, int) for length in tensor.shape)
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
-    """The tensors of what an operation gives: one, or several of one list."""
+    """Return the tensors of what an operation gives: one, or several of one list."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -177,7 +177,7 @@ CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in (
 
 
 def fold_batch_norm(net: ExportedNet) -> list[str]:
-    """A convolution that a batch norm alone reads takes over its scale and shift; rounded once, from fp32.
+    """Let a convolution that a batch norm alone reads take over its scale and shift; rounded once, from fp32.
 
     A convolution's weight [out, in / groups, k, k] has its outputs first, in groups or not; a transposed one's has not.
     One that computes in another type than the net's, as the net's own code may ask, stays as it is.
@@ -207,7 +207,7 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
 
 
 def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
-    """What a batch norm's node knows; None where it isn't constant."""
+    """Return what a batch norm's node knows; None where it isn't constant."""
     given = arguments(node)
     parts = [given[name] for name in ("weight", "bias", "running_mean", "running_var")]
     scale, shift, mean, variance = map(net.constant, parts)

@@ -32,7 +32,7 @@ GATES = {"aten.sigmoid.default": "sigmoid", "aten.hardsigmoid.default": "hardsig
 
 
 def take_gated_conv1x1(net: ExportedNet) -> list[str]:
-    """A 1×1 convolution that alone reads a map times a factor for each image and channel multiplies by it itself."""
+    """Let a 1×1 convolution that alone reads a map times a factor for each image and channel multiply by it."""
     matched = []
     for conv in calls(net.module.graph, CONV2D):
         seen, product = describe(net, conv), source(conv)
@@ -52,7 +52,7 @@ def take_gated_conv1x1(net: ExportedNet) -> list[str]:
 
 
 def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """What a multiplication multiplies: [N, channels, 1, 1] and [N, channels, H, W]; None for anything else."""
+    """Return what a multiplication multiplies: [N, channels, 1, 1] and [N, channels, H, W]; None for anything else."""
     both = [value for value in product.args if isinstance(value, fx.Node) and gives_image(value)]
     if len(both) < 2:
         return None
@@ -62,7 +62,7 @@ def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
 
 
 def excite_where_summed(net: ExportedNet) -> list[str]:
-    """The factors of squeeze-and-excitation are one kernel, of what the layer that makes the map sums of it."""
+    """Make the factors of squeeze-and-excitation in one kernel, of what the layer that makes the map sums of it."""
     matched = []
     for pool in calls(net.module.graph, POOL, MEAN):
         made = producer(net.module, pool.args[0]) if _is_global(pool) else None
@@ -88,13 +88,13 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
 
 
 def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tensor:
-    """The factors [N, out, 1, 1] of a map with statistics [N, blocks, 2, out]; the arguments are the operation's."""
+    """Return the factors [N, out, 1, 1] of a map with statistics [N, blocks, 2, out]; arguments as of the operation."""
     found: Tensor = torch.ops.unet_ladder.excitation(statistics, weights, *ends)
     return found[:, :, None, None]
 
 
 def _is_global(pool: fx.Node) -> bool:
-    """Whether a node takes the mean over all pixels of a map, and keeps both dimensions."""
+    """Return whether a node takes the mean over all pixels of a map, and keeps both dimensions."""
     given = arguments(pool)
     if is_call(pool, POOL):
         return list(given["output_size"]) == [1, 1]
@@ -107,7 +107,7 @@ def _can_sum(layer: KernelLayer) -> bool:
 
 
 def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
-    """The 1×1 convolution after a pool, its activation, the second convolution and the gate; None for anything else."""
+    """Return the 1×1 convolution after a pool, its activation, the second one and the gate; None for anything else."""
     chain: list[fx.Node] = []
     before = pool
     for names in ((CONV2D,), (*RECOGNISABLE - {PRELU},), (CONV2D,), (*GATES,)):

@@ -41,7 +41,7 @@ WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
 
 
 def fold_residual(net: ExportedNet) -> list[str]:
-    """A value that is added to a layer's output, which nobody else reads, is added by the layer's kernel."""
+    """Let a layer's kernel add a value that is added to its output, where nothing else reads that."""
     matched = []
     order = {node: index for index, node in enumerate(net.module.graph.nodes)}
     for add in calls(net.module.graph, ADDITION):
@@ -60,13 +60,13 @@ def fold_residual(net: ExportedNet) -> list[str]:
 
 
 def can_add(node: fx.Node, layer: KernelLayer) -> bool:
-    """Whether a layer's kernel can add a residual, and gains by it."""
+    """Return whether a layer's kernel can add a residual, and gains by it."""
     alone = layer.activation == NONE and residual_of(node) is None
     return alone and layer.weight is not None and gains_by_adding(layer.op, layer.weight.shape)
 
 
 def gains_by_adding(op: KernelOp, weight: Shape) -> bool:
-    """Whether a kernel adds a residual, and gains by it, with a weight of this shape.
+    """Return whether a kernel adds a residual, and gains by it, with a weight of this shape.
 
     With 32 channels, a window of 3×3 and a tile of 64 it doesn't: 0.130 ms for 0.115 without (32 → 32 @ 512, fp16,
     batch 8, one H200; docs/kernels.md). The kernel for few channels reads it from memory that nobody else does.
@@ -76,7 +76,7 @@ def gains_by_adding(op: KernelOp, weight: Shape) -> bool:
 
 
 def of_few_channels(op: KernelOp, weight: Shape) -> bool:
-    """Whether the kernel for few channels takes a layer [out, in, 3, 3], whose products have pixels for rows."""
+    """Return whether the kernel for few channels takes a layer [out, in, 3, 3], whose products have pixels for rows."""
     return op is conv3x3.OP and conv3x3_narrow.pays(weight[1], weight[0])
 
 
@@ -89,7 +89,7 @@ def _add_to(node: fx.Node, out: fx.Node, add: fx.Node, other: fx.Node) -> None:
 
 
 def fold_activation(net: ExportedNet) -> list[str]:
-    """An activation that alone reads a layer becomes part of it; one of a form that no kernel has stays ATen's."""
+    """Make an activation that alone reads a layer part of it; one of a form that no kernel has stays ATen's."""
     matched = []
     for node in calls(net.module.graph, *RECOGNISABLE):
         made = producer(net.module, node.args[0])
@@ -112,7 +112,7 @@ def fold_activation(net: ExportedNet) -> list[str]:
 
 
 def pool_where_it_is_made(net: ExportedNet) -> list[str]:
-    """A 2×2 max-pool is written by the layer before it, beside or instead of the full output."""
+    """Let the layer before a 2×2 max-pool write it, beside or instead of the full output."""
     matched = []
     for pool in calls(net.module.graph, POOLING):
         made = producer(net.module, pool.args[0])
@@ -136,7 +136,7 @@ def is_2x2(pool: fx.Node) -> bool:
 
 
 def fold_head(net: ExportedNet) -> list[str]:
-    """A 1×1 convolution to a few classes joins the 3×3 convolution before it, whose output is then never stored."""
+    """Join a 1×1 convolution to a few classes to the 3×3 convolution before it, whose output is then never stored."""
     matched = []
     for head in calls(net.module.graph, CONV2D):
         made, seen = producer(net.module, head.args[0]), describe(net, head)
@@ -162,7 +162,7 @@ def fold_head(net: ExportedNet) -> list[str]:
 
 
 def head_after_pointwise(net: ExportedNet) -> list[str]:
-    """A last 1×1 convolution of a value that Inductor makes pixel by pixel becomes sums over channels, in ATen.
+    """Write a last 1×1 convolution of a value that Inductor makes pixel by pixel as sums over channels, in ATen.
 
     Inductor then makes one kernel of both, and the value is never stored: a norm, its activation and the logits read
     the layer before them once. The bias is a part of each product, as Inductor would add it in a kernel of its own.
@@ -199,7 +199,7 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
 
 
 def take_head(net: ExportedNet) -> list[str]:
-    """A last convolution to a few classes, its logits fp32, is a kernel that writes them as the user gets them."""
+    """Let a kernel compute a last convolution to a few classes, its logits fp32, as the user gets them."""
     matched = []
     for head in calls(net.module.graph, CONV2D):
         seen, logits = describe(net, head), _in_fp32(head)

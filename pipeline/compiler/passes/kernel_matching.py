@@ -16,7 +16,7 @@ CAST, PAD = "aten._to_copy.default", "aten.pad.default"
 
 
 def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
-    """The pass that gives one kernel the layers that it accepts, named after it: take_conv3x3 and the like."""
+    """Return the pass that gives one kernel the layers that it accepts, named after it: take_conv3x3 and the like."""
 
     def take(net: ExportedNet) -> list[str]:
         matched = []
@@ -31,7 +31,7 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
 
 
 def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
-    """A node as a kernel judges it; None where no kernel could take it.
+    """Return a node as a kernel judges it; None where no kernel could take it.
 
     That is what isn't 2-D, computes in another type than the net's, or has no constant weights.
     """
@@ -49,7 +49,7 @@ def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
 
 
 def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image: bool) -> LayerDescription:
-    """A node that is a convolution of images by a weight of a window as a kernel judges it."""
+    """Return a node that is a convolution of images by a weight of a window as a kernel judges it."""
     given = arguments(node)
     before, after = shape_of(given["input"]), shape_of(node)
     # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
@@ -73,7 +73,7 @@ def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image:
 def padding(
     given: str | Sequence[int], window: Sequence[int], dilation: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """The padding of a convolution along each axis, where its argument may be a word; -1 for all where sides differ."""
+    """Return a convolution's padding along each axis, also where it is given as a word; -1 for all if sides differ."""
     if not isinstance(given, str):
         return each_axis(given, len(window))
     if given == "valid":
@@ -86,7 +86,7 @@ def padding(
 
 
 def by_its_sizes(node: fx.Node) -> bool:
-    """Whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
+    """Return whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
     sizes = zip(shape_of(node)[2:], shape_of(node.all_input_nodes[0])[2:], strict=True)
     factors = arguments(node)["scale_factors"]
     return factors is None or all(
@@ -107,12 +107,12 @@ def pair(values: Sequence[int]) -> tuple[int, int]:
 
 
 def each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
-    """A number for each axis, where one may stand for all."""
+    """Return a number for each axis, where one may stand for all."""
     return tuple(values) if len(values) == axes else (values[0],) * axes
 
 
 def image_of(node: fx.Node) -> fx.Node | None:
-    """An image of the user's, where a node is that cast to another type, or a padding of it; None where it isn't.
+    """Return the user's image that a node is, cast to another type or padded; None where it isn't one.
 
     What the user gives as whole numbers, such as a mask, is none: the kernels read floating ones. Nor is what a cast
     rounds more than fp16 does.
@@ -142,7 +142,7 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
 
 
 def uncast(node: fx.Node) -> fx.Node:
-    """The user's image as it came, padded as the node pads it."""
+    """Return the user's image as it came, padded as the node pads it."""
     if not is_call(node, PAD):
         return uncast(node.all_input_nodes[0]) if is_call(node, CAST) else node
     before = uncast(node.all_input_nodes[0])

@@ -39,7 +39,7 @@ LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these
 
 
 def sum_where_made(net: ExportedNet) -> list[str]:
-    """The mean and variance of a layer's output are merged from those of the blocks of pixels that its kernel sums."""
+    """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
     matched = []
     for both in calls(net.module.graph, VAR_MEAN):
         view = both.all_input_nodes[0]
@@ -70,7 +70,7 @@ def sum_where_made(net: ExportedNet) -> list[str]:
 
 
 def rows_are_pixels(layer: KernelLayer) -> bool:
-    """Whether a layer's products have pixels for rows, so that few channels leave none empty."""
+    """Return whether a layer's products have pixels for rows, so that few channels leave none empty."""
     if layer.op in (conv_first.OP, conv_first.STRIDED_OP):
         return True
     return layer.weight is not None and of_few_channels(layer.op, layer.weight.shape)
@@ -100,7 +100,7 @@ def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int
 
 
 def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
-    """What a normed value is after weight and bias, and these; None for one that is missing or computed."""
+    """Return what a normed value is after weight and bias, and these; None for one that is missing or computed."""
     ends: list[fx.Node | None] = []
     for operation in (MULTIPLICATION, ADDITION):
         user = only_user(last)
@@ -126,7 +126,7 @@ def factor_and_shift(
 def variance_and_mean(
     statistics: Tensor, height: int, width: int, phases: int, group_width: int | None
 ) -> tuple[Tensor, Tensor]:
-    """What `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
+    """Return what `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
 
     [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
     """
@@ -189,5 +189,5 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
 
 
 def _for_channels(vector: Tensor) -> Tensor:
-    """A vector [channels] as fp32 [1, channels, 1, 1]."""
+    """Return a vector [channels] as fp32 [1, channels, 1, 1]."""
     return vector.float().reshape(1, -1, 1, 1)

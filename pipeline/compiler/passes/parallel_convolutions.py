@@ -23,7 +23,7 @@ STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 
 
 class Walk(NamedTuple):
-    """How a window goes over a map: a number for each axis, and the groups of its channels."""
+    """The steps of a window over a map: a number for each axis, and the groups of its channels."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -68,7 +68,7 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
 
 
 def added(branches: list[Branch]) -> Branch:
-    """The one convolution that gives the sum of branches, the first of which has the largest window; in float64."""
+    """Return one convolution that gives the sum of branches, the first with the largest window; in float64."""
     first = branches[0]
     kernels = [placed(branch, first) for branch in branches]
     weight = torch.stack([kernel.double() for kernel in kernels if kernel is not None]).sum(0)
@@ -76,7 +76,7 @@ def added(branches: list[Branch]) -> Branch:
 
 
 def placed(branch: Branch, largest: Branch) -> Tensor | None:
-    """A branch's weight with zeros around it, in the shape of the largest; None where its taps lie between the other's.
+    """Return a branch's weight with zeros around it, in the largest's shape; None if its taps lie between the other's.
 
     Tap t of a window reads the pixel t · dilation − padding beyond the first, so that what the paddings differ by says
     on which tap of the larger window the smaller one's first lies.
@@ -94,7 +94,7 @@ def placed(branch: Branch, largest: Branch) -> Tensor | None:
 
 
 def sum_around(net: ExportedNet, conv: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
-    """The sum that alone reads a convolution, and what else is added up in it; the node itself where none does."""
+    """Return the sum that alone reads a convolution, and what else is added in it; the node itself without one."""
     root = conv
     while (user := only_user(root)) is not None and _is_sum(net, user):
         root = user
@@ -110,7 +110,7 @@ def _addends(net: ExportedNet, add: fx.Node) -> Iterator[fx.Node]:
 
 
 def _sum(conv: fx.Node, others: list[fx.Node], root: fx.Node) -> fx.Node:
-    """What the root of a sum gives, of a convolution and the values that are left to add."""
+    """Return what the root of a sum gives, of a convolution and the values that are left to add."""
     total = conv
     for value in others:
         with root.graph.inserting_before(root):
@@ -120,7 +120,7 @@ def _sum(conv: fx.Node, others: list[fx.Node], root: fx.Node) -> fx.Node:
 
 
 def _is_sum(net: ExportedNet, node: fx.Node) -> bool:
-    """Whether a node adds two different values of its own shape, in the net's type."""
+    """Return whether a node adds two different values of its own shape, in the net's type."""
     values = node.all_input_nodes
     if not is_call(node, ADDITION) or node.kwargs or len(values) != 2:
         return False
@@ -133,7 +133,7 @@ def _is_sum(net: ExportedNet, node: fx.Node) -> bool:
 
 
 def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
-    """What a convolution's node knows; None where that isn't constant, or its padding isn't the same on both sides."""
+    """Return a convolution's constants; None where they aren't constant, or padding differs between the sides."""
     given = arguments(conv)
     weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
     if weight is None or not net.knows(given["bias"]) or conv.meta["val"].dtype != net.dtype:
@@ -148,7 +148,7 @@ def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
 
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:
-    """A value that is added to a convolution's, as a convolution of the same input that joins it; else None."""
+    """Return a value that is added to a convolution's, as a convolution of the same input that joins it; else None."""
     seen, found = arguments(conv)["input"], None
     if is_call(node, *STRAIGHT) and arguments(node)["input"] is seen and only_user(node) is not None:
         found = convolution_of(net, node)
@@ -164,7 +164,7 @@ def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> 
 
 
 def _identity(like: Branch) -> Branch:
-    """The convolution, of a window of one pixel, that gives its input; in the groups of another, of as many inputs."""
+    """Return a convolution of one pixel that gives its input, in another's groups and of as many inputs."""
     outer, inner = like.weight.shape[:2]
     weight = like.weight.new_zeros(outer, inner, *[1] * (like.weight.ndim - 2))
     channel = torch.arange(outer, device=weight.device)
@@ -174,6 +174,6 @@ def _identity(like: Branch) -> Branch:
 
 
 def _taps(conv: fx.Node) -> int:
-    """How many taps a convolution's window has."""
+    """Return how many taps a convolution's window has."""
     weight = arguments(conv)["weight"]
     return int(torch.Size(shape_of(weight)[2:]).numel())

@@ -28,7 +28,7 @@ from pipeline.kernels import conv_first, depthwise
 
 
 def drop_identities(net: ExportedNet) -> list[str]:
-    """What changes nothing: copies in the same layout (dropouts in eval mode), pads by nothing, sums with the number 0.
+    """Drop what changes nothing: copies in the same layout (dropouts in eval mode), empty pads, sums with the number 0.
 
     Among it are concatenations of one value, with which each of DenseNet's blocks begins.
     """
@@ -41,7 +41,7 @@ def drop_identities(net: ExportedNet) -> list[str]:
 
 
 def _changes_nothing(node: fx.Node) -> bool:
-    """Whether a node gives the first value that it is given; a sum with 0 is where Python's `sum` begins."""
+    """Return whether a node gives the first value that it is given; a sum with 0 is where Python's `sum` begins."""
     if is_call(node, CONCATENATION):
         return len(joined(node)) == 1
     given = arguments(node)
@@ -70,7 +70,7 @@ def drop_empty_parts(net: ExportedNet) -> list[str]:
 
 
 def fold_padding(net: ExportedNet) -> list[str]:
-    """A pad of zeros, the same on opposite sides, whose one reader is a convolution becomes that one's padding."""
+    """Make a pad of zeros, the same on opposite sides, part of the one convolution that reads it."""
     matched = []
     for pad in calls(net.module.graph, PAD):
         conv, sides = only_user(pad), zeros_around(pad)
@@ -87,7 +87,7 @@ def fold_padding(net: ExportedNet) -> list[str]:
 
 
 def zeros_around(pad: fx.Node) -> tuple[int, int] | None:
-    """How many rows above and below and columns left and right a pad adds; None where sides or values differ."""
+    """Return how many rows above and below and columns left and right a pad adds; None where sides or values differ."""
     given = arguments(pad)
     if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
         return None
@@ -131,7 +131,7 @@ def _windows_of_4(net: ExportedNet) -> list[str]:
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
-    """Whether a convolution of stride 2 has a constant window of so many rows and columns, and so much padding."""
+    """Return whether a convolution of stride 2 has a constant window of this size and padding."""
     given = arguments(conv)
     weight = net.constant(given["weight"])
     geometry = [pair(given[name]) for name in ("stride", "padding", "dilation")]
@@ -166,7 +166,7 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
 
 
 def _late(pad: fx.Node) -> int | None:
-    """How many rows a pad of zeros adds above, where it adds one more below, and columns alike, to an even size."""
+    """Return how many rows a pad of zeros adds above, if it adds one more below, and columns alike, to an even size."""
     given = arguments(pad)
     if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
         return None

@@ -37,7 +37,7 @@ def compose_upsampling(net: ExportedNet) -> list[str]:
 
 
 def compose_by_library(net: ExportedNet) -> list[str]:
-    """The same for a net that no kernel runs, where the library multiplies less then."""
+    """Compose up-samplings for a network that no kernel runs, where the library multiplies less then."""
     return _composed(net, LibraryPhases)
 
 
@@ -55,7 +55,7 @@ def _composed(net: ExportedNet, kind: type[UpsampledLayer]) -> list[str]:
 
 
 def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
-    """What a convolution reads: the parts of a concatenation that it alone reads, each once, or one value."""
+    """Return what a convolution reads: the parts of a concatenation that it alone reads, each once, or one value."""
     value = conv.all_input_nodes[0]
     together = is_call(value, CONCATENATION) and only_user(value) is conv
     together = together and len(set(joined(value))) == len(joined(value))
@@ -63,7 +63,7 @@ def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
 
 
 def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
-    """What a node does to double its input's height and width; None where it does something else."""
+    """Return what a node does to double its input's height and width; None where it does something else."""
     if not is_call(node, NEAREST, TRANSPOSED):
         return None
     before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
@@ -99,13 +99,13 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node,
 
 
 def up_last(weight: Tensor, parts: list[fx.Node], up: fx.Node) -> Tensor:
-    """A weight [out, in, 3, 3] whose up-sampled channels come after all others."""
+    """Return a weight [out, in, 3, 3] whose up-sampled channels come after all others."""
     pieces = dict(zip(parts, weight.split([shape_of(part)[1] for part in parts], dim=1), strict=True))
     return torch.cat([*(pieces[part] for part in parts if part is not up), pieces[up]], dim=1)
 
 
 def _together(rest: list[fx.Node]) -> fx.Node:
-    """The channels beside the up-sampled ones as one value."""
+    """Return the channels beside the up-sampled ones as one value."""
     if len(rest) == 1:
         return rest[0]
     batch, _, height, width = shape_of(rest[0])

@@ -55,7 +55,7 @@ class Form(NamedTuple):
     pieces: Axes = (1, 1, 1)
 
     def fits(self, node: fx.Node, weight: Tensor) -> bool:
-        """Whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
+        """Return whether a convolution by a weight [out, in, d, h, w] or [in, out, d, h, w] is one."""
         given = arguments(node)
         if not is_call(node, self.call) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
             return False
@@ -102,7 +102,7 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
-    """The kernel that takes a convolution: of channels and sides that suit it, and slices that fill half of a tile.
+    """Return the kernel that takes a convolution of fitting channels and sides, whose slices fill half of a tile.
 
     None takes one that computes in another type than the net's.
     """
@@ -122,7 +122,7 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
 
 
 def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
-    """The kernel that takes a convolution of the user's volumes; None where it reads another value, or none does."""
+    """Return the kernel that takes a convolution of the user's volumes; None for another value, or without one."""
     inner, size = shape_of(source)[1], (shape_of(source)[3], shape_of(source)[4])
     if form.op not in INNER or image_of(source) is None or conv_first.OP.accepts is None:
         return None
@@ -135,7 +135,7 @@ def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
 
 
 def _axes(given: str | int | Sequence[int]) -> Axes | str:
-    """An argument that has a number for each axis, or one for all, as three; a word as it is."""
+    """Return an argument that has a number for each axis, or one for all, as three; a word as it is."""
     if isinstance(given, str):
         return given
     depth, height, width = each_axis([given] if isinstance(given, int) else given, 3)
@@ -143,7 +143,7 @@ def _axes(given: str | int | Sequence[int]) -> Axes | str:
 
 
 def volume(node: object) -> bool:
-    """Whether a node gives one tensor [batch, channels, depth, height, width]."""
+    """Return whether a node gives one tensor [batch, channels, depth, height, width]."""
     value = node.meta.get("val") if isinstance(node, fx.Node) else None
     return isinstance(value, Tensor) and value.ndim == RANK
 
@@ -176,7 +176,7 @@ class _Walk:
             node.kwargs = fx.node.map_arg(node.kwargs, lambda value: self._volume_before(value, node))
 
     def _by_voxel(self, node: fx.Node) -> bool:
-        """Whether a node does to an image what it does to the volume that it is."""
+        """Return whether a node does to an image what it does to the volume that it is."""
         if not is_call(node, *BY_VOXEL) or (is_call(node, CAST) and arguments(node)["memory_format"] is not None):
             return False
         values = [self.shapes.get(value, shape_of(value)) for value in node.all_input_nodes if self._is_volume(value)]
@@ -199,7 +199,7 @@ class _Walk:
         self._now_gives_image(node, shape)
 
     def _put_layer(self, node: fx.Node) -> None:
-        """The kernels' layer in a convolution's place."""
+        """Return the kernels' layer in a convolution's place."""
         given, shape = arguments(node), shape_of(node)
         weight, bias = self.net.constant(given["weight"]), self.net.constant(given["bias"])
         assert weight is not None
@@ -212,7 +212,7 @@ class _Walk:
         self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
 
     def _pointwise(self, node: fx.Node) -> Tensor | None:
-        """The weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
+        """Return the weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
         if not is_call(node, CONV3D, SAME_CONV3D) or node.meta["val"].dtype != self.net.dtype:
             return None
         given = arguments(node)
@@ -223,7 +223,7 @@ class _Walk:
         return weight[:, :, 0] if fits and weight is not None else None
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
-        """A convolution of 1×1 in the place of one of 1×1×1."""
+        """Return a convolution of 1×1 in the place of one of 1×1×1."""
         given, shape = arguments(node), shape_of(node)
         seen = self._image(given["input"])
         with self.graph.inserting_before(node):
@@ -239,7 +239,7 @@ class _Walk:
         self.images[node], self.shapes[node] = node, shape
 
     def _image(self, value: fx.Node) -> fx.Node:
-        """The image that a value is, or a view of a volume; what is neither stays as it is."""
+        """Return the image that a value is, or a view of a volume; what is neither stays as it is."""
         if not self._is_volume(value):
             return value
         if value not in self.images:
@@ -247,14 +247,14 @@ class _Walk:
         return self.images[value]
 
     def _volume_before(self, value: fx.Node, node: fx.Node) -> fx.Node:
-        """The volume of a value that is an image by now; what isn't stays as it is."""
+        """Return the volume of a value that is an image by now; what isn't stays as it is."""
         if value not in self.shapes:
             return value
         seen = self._beside_each_other(value, node) if is_call(node, CONV3D, SAME_CONV3D) else value
         return self._viewed(seen, self.shapes[value], node)
 
     def _beside_each_other(self, value: fx.Node, before: fx.Node) -> fx.Node:
-        """An image without a gap between its voxels, as the library's convolution reads it.
+        """Return an image without a gap between its voxels, as the library's convolution reads it.
 
         Of a part of a wider buffer the library would make that copy itself, by a kernel that took 0.33 ms for 32
         channels of 2 × 128³ voxels on an H200, of a net's 5.1; so Inductor makes it.
@@ -272,6 +272,6 @@ class _Walk:
 
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a volume [N, channels, D, H, W] as an image."""
+    """Return the shape of a volume [N, channels, D, H, W] as an image."""
     batch, channels, depth, height, width = shape
     return batch, channels, depth * height, width
