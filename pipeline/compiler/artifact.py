@@ -140,7 +140,7 @@ def load(folder: Path) -> nn.Module:
         raise ArtefactError(f"{folder}: {NET} isn't the one that {ABOUT} was written with")
     archive = _checked(content, folder)
     with warnings.catch_warnings(), _quiet():
-        # torch's own, of the bytes that it reads: nobody writes to the weights
+        # torch's own, of the bytes that it reads: nothing writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         try:
             net = torch.export.load(archive).module()

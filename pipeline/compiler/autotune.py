@@ -121,7 +121,7 @@ class Tuner:
             private_folder(path.parent)
             with locked(path.with_suffix(".lock")):
                 write_json(self.read() | {op: entry}, path)
-        except (OSError, RuntimeError) as error:  # RuntimeError: nobody knows this user's home
+        except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
             if not self.unkept:
                 sys.stderr.write(f"the choices of tiles can't be kept: {first_line(error)}\n")
             self.unkept = first_line(error)

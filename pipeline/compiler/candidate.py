@@ -34,7 +34,7 @@ MODES: dict[str, Mode] = {INDUCTOR: "default", SEARCHED: "max-autotune-no-cudagr
 # The search takes minutes and gains at most a tenth: compile_max takes 0.89 to 1.2 of the milliseconds that a captured
 # graph takes by the defaults, on nine networks of docs/h200/nets.md (of different runs).
 CLEARLY = 0.9
-# Of a search that nobody asked for. On an H200 it took 84 to 167 s for most networks of docs/h200/nets.md, seven
+# Of a search that wasn't asked for. On an H200 it took 84 to 167 s for most networks of docs/h200/nets.md, seven
 # minutes for EfficientNet, more than four for diffusers' UNet2DConditionModel; a build may take ten with measure=quick.
 MOST_SECONDS = 360.0
 

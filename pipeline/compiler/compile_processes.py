@@ -86,7 +86,7 @@ class CompilingProcesses:
         self.process.wait()
 
     def stop(self) -> None:
-        """Have it begin no further program; `finished` comes to its end once those at work are through."""
+        """Have it begin no further program; `finished` ends once those at work have ended."""
         self.process.terminate()
 
 

@@ -103,7 +103,7 @@ def _after(value: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_closed(inside: frozenset[fx.Node], answer: fx.Node) -> bool:
-    """Return whether nobody else reads what an activation is computed from and in between."""
+    """Return whether nothing else reads what an activation is computed from and in between."""
     return all(readers(node) <= inside | {answer} for node in inside - {answer})
 
 

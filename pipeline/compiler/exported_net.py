@@ -83,7 +83,7 @@ class ExportedNet:
 
     def done_by(self, name: str) -> str:
         """Return the layer that does a module's products, by their paths: itself, or what it was merged into."""
-        seen = {""}  # what lies between modules is nobody's; and a module that runs twice may be merged into itself
+        seen = {""}  # what lies between modules has no layer; and a module that runs twice may be merged into itself
         while name in self.merged and name not in seen:
             seen.add(name)
             name = self.merged[name]

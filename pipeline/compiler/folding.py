@@ -162,8 +162,8 @@ def run_in_order_alone(
     """Return the layers that run where their Sequential is called whole and nowhere else, and that nothing else reads.
 
     A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
-    call with the first two samples, as nets may treat a single one otherwise; a net that doesn't take so few, or that
-    nobody has inputs for, has no such layers.
+    call with the first two samples, as networks may treat a single one otherwise. A network that does not take two, or
+    has no inputs here, has no such layers.
 
     Args:
         net: in eval mode.

@@ -146,7 +146,7 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
     Args:
         net: with its layers.
         keep: the layers that read no fp8.
-        largest: the largest magnitude of every value; it comes to lie at the end of e4m3, or where the scale is a gain
+        largest: the largest magnitude of every value; it lies at the end of e4m3, or where the scale is a gain
             of an activation's, within a factor of two of it. What reads a value that is infinite somewhere, or no
             number, reads no fp8 either: no scale takes it there.
     """

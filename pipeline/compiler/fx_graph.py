@@ -103,7 +103,7 @@ def replace(old: fx.Node, new: fx.Node) -> None:
 
 
 def erase_unread(last: fx.Node, *kept: str) -> None:
-    """Take away a call that nobody reads, and what it alone has read; inputs, weights and calls of `kept` stay."""
+    """Take away a call that nothing reads, and what it alone has read; inputs, weights and calls of `kept` stay."""
     waiting, gone = [last], set[fx.Node]()
     while waiting:
         node = waiting.pop()

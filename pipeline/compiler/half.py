@@ -72,7 +72,7 @@ CAST_OWN_VALUES = "fp32 values of the net's own cast where they meet weights"  #
 
 
 def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> RemovableHandle:
-    """Let a module take its floating tensors of so many axes or more in a precision; what takes that away again."""
+    """Let a module take its floating tensors of `least_axes` or more in a precision; return what undoes that."""
 
     def cast(value: object) -> object:
         if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= least_axes:

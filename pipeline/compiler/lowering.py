@@ -364,7 +364,7 @@ class _Lowering:
         return self._part(self.places.joined[cat], shape_of(cat)[1])
 
     def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
-        """Write something into so many channels of a wide buffer.
+        """Write something into `length` channels of a wide buffer.
 
         Through a view by as_strided: Inductor then writes in place, whatever it is made of; by slice it would write a
         new buffer and copy the other parts.

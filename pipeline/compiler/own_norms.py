@@ -109,7 +109,7 @@ class FoundPass:
     Attributes:
         x: memory that the layer before writes, fp16.
         factors: the call of `factor_and_shift`.
-        last: what the pass comes to.
+        last: the node of the pass's answer.
         activation: one without a slope for each channel.
         scale: of `last`, where that is fp8; None of fp16.
         head: the logits, where they alone are made of `last`.

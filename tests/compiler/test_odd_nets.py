@@ -125,46 +125,9 @@ def padded_weight_of_the_image(net: Written, x: Tensor) -> Tensor:
     return functional.conv2d(x, functional.pad(net.second.weight * (1 + x.mean()), (1, 1, 1, 1)), padding=2)
 
 
-def listed(net: Written, x: Tensor) -> Tensor:
-    large = functional.interpolate(
-        functional.glu(torch.cat([x, net.second(x)], 1), 1), scale_factor=2, mode="nearest-exact"
-    )
-    largest_ones, places = functional.max_pool2d(large[:, :, ::2, ::2], 2, return_indices=True)
-    back: Tensor = functional.max_unpool2d(largest_ones, places, [2, 2])
-    return functional.log_softmax(back, 1) + functional.logsigmoid(back) + torch.linspace(0, 1, 16).to(x.dtype)
-
-
-def unlisted(net: Written, x: Tensor) -> Tensor:
-    return x * functional.cosine_similarity(x, net.second(x), 1)[:, None]
-
-
 def recurrent(net: Written, x: Tensor) -> Tensor:
     rows: Tensor = net.walk(x.mean(2).transpose(1, 2))[0]
     return x + rows.transpose(1, 2)[:, :, None]
-
-
-def standard_deviation(net: Written, x: Tensor) -> Tensor:
-    answer: Tensor = net.second(x) / (x.std((2, 3), keepdim=True) + 1)
-    return answer
-
-
-def distances(net: Written, x: Tensor) -> Tensor:
-    y = net.second(x).float()
-    alike = functional.pairwise_distance(y, x.float())[..., None] + torch.inner(y, y)[..., 0, 0] / 256
-    answer: Tensor = (y * alike.mean((1, 2, 3), keepdim=True)).to(x.dtype)
-    return answer
-
-
-def shrunk_without_aliases(net: Written, x: Tensor) -> Tensor:
-    small = functional.interpolate(net.second(x).float(), scale_factor=0.5, mode="bilinear", antialias=True)
-    answer: Tensor = functional.interpolate(small, scale_factor=2).to(x.dtype)
-    return answer
-
-
-def below_the_diagonal(net: Written, x: Tensor) -> Tensor:
-    places = torch.outer(x.float().mean((0, 1, 2)), torch.arange(16) / 16)
-    answer: Tensor = net.second(x).tril() + torch.searchsorted(places, torch.ones(16, 1)).to(x.dtype) / 16
-    return answer
 
 
 def by_frequencies(net: Written, x: Tensor) -> Tensor:
@@ -176,13 +139,6 @@ def by_frequencies(net: Written, x: Tensor) -> Tensor:
 
 def by_learnt_frequencies(net: Written, x: Tensor) -> Tensor:
     answer: Tensor = torch.fft.irfft2(torch.fft.rfft2(net.second(x).float()) * net.filters).to(x.dtype)
-    return answer
-
-
-def by_products_along_a_side(net: Written, x: Tensor) -> Tensor:
-    y = net.second(x).sigmoid().float()
-    solved = torch.linalg.solve(y @ y.mT + 4 * torch.eye(16), y)
-    answer: Tensor = (y.cumprod(3) + y.logcumsumexp(2) + y.cummax(3)[0] + solved).to(x.dtype)
     return answer
 
 
@@ -218,16 +174,9 @@ BETWEEN = [
     batch_norm_in_single_precision,
     padded_weight,
     padded_weight_of_the_image,
-    listed,
-    unlisted,
     recurrent,
-    standard_deviation,
-    distances,
-    shrunk_without_aliases,
-    below_the_diagonal,
     by_frequencies,
     by_learnt_frequencies,
-    by_products_along_a_side,
     by_data,
     written_by_data,
 ]

@@ -51,7 +51,7 @@ class Known:
 def fold_constants(net: ExportedNet) -> list[str]:
     """Values that depend on no input become constants, computed in fp32 from the exact weights and rounded once.
 
-    Nothing random is folded, no memory that nobody filled, and nothing that is larger than `GROWTH` and `FREE_BYTES`
+    Nothing random is folded, no memory that nothing filled, and nothing that is larger than `GROWTH` and `FREE_BYTES`
     allow. Views of a weight are, where an operation reads them as its weight.
     """
     matched, known = [], _known(net)
