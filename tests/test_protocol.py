@@ -111,7 +111,7 @@ def test_every_phase_has_a_limit() -> None:
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("oh no", "is no message in start"),
+        ("oh no", "sent a message in start that can't be used"),
         ('{"type": "entered", "phase": "lunch"}', "lunch"),
         ('{"type": "stage", "fields": {"status": "foo"}}', "foo"),
         ('{"type": "stage", "fields": {"no_such_field": 1}}', "no_such_field"),

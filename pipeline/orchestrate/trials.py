@@ -1,9 +1,7 @@
 """One stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
-import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -13,11 +11,8 @@ from pipeline.errors import shortened
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.interleave import counted_samples
 from pipeline.orchestrate.processes import Use
-from pipeline.orchestrate.spawning import LOG_LIMIT_BYTES
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
-from pipeline.records.goals import judge
-from pipeline.records.plan import Phase
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import FailureKind, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
@@ -73,7 +68,6 @@ def measure_trial(
                 worker.end_sampling()
                 context.advance(worker, spec.name, Done)
             ending = {"status": "ok", **_ending(worker.fields)}
-            check_course(worker, sampled=len(pairs) > len(record.pairs), whole=trial == 1)
         except WorkerGone as gone:
             ending = _gone(gone, worker, context)
         except KeyboardInterrupt:
@@ -81,7 +75,6 @@ def measure_trial(
             ending = _gone(WorkerGone("interrupted", f"interrupted in {worker.phase}"), worker, context)
     fields = worker.fields if trial == 1 else {}
     record = as_built(replace(record, **{**fields, **ending}, pairs=pairs, log=f"{folder}/log.txt"))
-    record = judged_again(context, spec, record)
     if record.status in ("failed", "timeout"):
         record = replace(record, log_tail=tail(context.folder / folder / "log.txt"))
     if interrupted:
@@ -92,37 +85,6 @@ def measure_trial(
         context.warn("baseline restarted", f"its worker ended during {spec.name}", "see baseline/log.txt")
         start_baseline(context)
     return record
-
-
-def judged_again(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
-    """The record, of a stage whose worker calls it right, by the figures that it gave and by what the run asks."""
-    if record.status != "ok" or record.accuracy is None:
-        return record
-    failure: FailureKind = "wrong answer"
-    words = context.record.words
-    _, reason = judge(record.accuracy, spec.tolerance, context.config.model.is_trained, words)
-    if not reason:
-        failure, reason = "accuracy limit", context.config.accuracy.missed(record.accuracy, words)
-    return replace(record, status="inaccurate", failure=failure, reason=reason) if reason else record
-
-
-def check_course(worker: WorkerProcess, *, sampled: bool, whole: bool) -> None:
-    """That a worker went through what a stage goes through, or said why it didn't: a stage can speak in its place.
-
-    Args:
-        worker: is done.
-        sampled: whether samples of it were taken.
-        whole: whether it was to check itself afterwards.
-
-    Raises:
-        WorkerGone: it left out what speaks for it.
-    """
-    if worker.fields.get("status", "ok") != "ok":
-        return
-    if not sampled:
-        raise WorkerGone("protocol", f"was done in {worker.phase}, before it could be sampled, and says nothing of why")
-    if whole and worker.phase in (Phase.BUILD, Phase.VERIFY, Phase.WARMUP, Phase.SAMPLING):
-        raise WorkerGone("protocol", f"was done in {worker.phase}, before it was checked")
 
 
 def as_built(record: StageRecord) -> StageRecord:
@@ -213,15 +175,9 @@ def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log, each cut where it is long; none where it is gone, or is no file by now."""
-    text = ""
-    with suppress(OSError):
-        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            status = os.fstat(descriptor)
-            if stat.S_ISREG(status.st_mode):  # a pipe is waited for without end, and a device has none
-                os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
-                text = os.read(descriptor, LOG_LIMIT_BYTES).decode(errors="replace")
-        finally:  # a folder's as well, of which there would be no file object to close
-            os.close(descriptor)
-    return "\n".join(map(shortened, text.splitlines()[-LOG_TAIL_LINES:]))
+    """Return the last lines of a log, each cut where it is long; nothing where the log is gone."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    except OSError:
+        return ""
+    return "\n".join(map(shortened, lines))

@@ -10,19 +10,18 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from pipeline.devices.host import oom_kills
 from pipeline.orchestrate import processes
 from pipeline.orchestrate.interruption import waiting
-from pipeline.orchestrate.spawning import cause_of, forked, keep_log, peak_of_children, started
+from pipeline.orchestrate.spawning import ForkedProcess, cause_of, forked, keep_log, peak_of_children, started
 from pipeline.protocol import (
     Done,
     EndSampling,
     Entered,
     Message,
     Nonsense,
-    ReadyToSample,
     Refused,
     RunReport,
     SampleTaken,
@@ -42,10 +41,6 @@ MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a
 UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
 LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
 PHASES = list(Phase)
-# Fields of a StageRecord that are known before a worker starts, or are made of what it is asked for.
-OF_THE_PARENT = {"name", "summary", "adds", "tolerance", "options", "target", "legacy", "pairs", "log", "log_tail"}
-# Fields of a RunRecord that a worker finds out.
-OF_THE_REFERENCE = {"environment", "measured_peaks", "reference", "warnings"}
 
 
 class WorkerGone(Exception):  # noqa: N818 - named for what happened
@@ -82,10 +77,10 @@ class WorkerProcess:
         self._born = time.monotonic()
         self._deadline = self._born + limits[Phase.START]
         self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
-        self._ready = False
         self._wanted = False
         self._kills_before = oom_kills()
         self._orphans_before = processes.orphans()
+        self._process: subprocess.Popen[bytes] | ForkedProcess
         self._process, read_end = forked() if fork else started()
         self.living.add(self)
         self._threads = [
@@ -147,37 +142,35 @@ class WorkerProcess:
             raise
 
     def _keep(self, message: Message) -> None:
-        try:
-            match message:
-                case Entered(phase):
-                    self._once(PHASES.index(phase) >= PHASES.index(self.phase), f"goes back to {phase}")
-                    self._enter(phase)
-                case StageReport(fields):
-                    self._once(not (own := sorted(fields.keys() & OF_THE_PARENT)), f"{own} is not its to say")
-                    self.fields.update(fields_from_json(StageRecord, fields))
-                case RunReport(fields):
-                    found = fields_from_json(RunRecord, fields)
-                    self._once(found.keys() <= OF_THE_REFERENCE, f"{sorted(fields)} is not its to say")
-                    self.run_fields.update(found)
-                case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
-                    self.refused = reason
-                case Refused(reason):  # of one stage, which costs no other
-                    self.fields |= {"status": "failed", "failure": "error", "reason": reason}
-                case ReadyToSample():
-                    self._once(not self._ready, "is ready for the second time")
-                    self._ready = True
-                case SampleTaken():
-                    self._once(self._wanted, "gives a sample that was not asked for")
-                    self._wanted = False
-                case Nonsense(line, error):
-                    raise ValueError(f"{error}: {line!r}")
-        except ValueError as error:
-            self.stop()
-            raise WorkerGone("protocol", f"said what is no message in {self.phase} ({error})") from error
+        match message:
+            case Entered(phase):
+                self._enter(phase)
+            case StageReport(fields):
+                self.fields.update(self._read(StageRecord, fields))
+            case RunReport(fields):
+                self.run_fields.update(self._read(RunRecord, fields))
+            case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
+                self.refused = reason
+            case Refused(reason):  # of one stage, which costs no other
+                self.fields |= {"status": "failed", "failure": "error", "reason": reason}
+            case Nonsense(line, error):
+                self._give_up(f"{error}: {line!r}")
 
-    def _once(self, right: bool, wrong: str) -> None:
-        if not right:
-            raise ValueError(wrong)
+    def _read(self, kind: type, fields: dict[str, object]) -> dict[str, Any]:
+        """Return fields of a record with their types."""
+        try:
+            return fields_from_json(kind, fields)
+        except ValueError as error:
+            self._give_up(str(error))
+
+    def _give_up(self, why: str) -> NoReturn:
+        """End a worker whose message can't be used.
+
+        Raises:
+            WorkerGone: always.
+        """
+        self.stop()
+        raise WorkerGone("protocol", f"sent a message in {self.phase} that can't be used ({why})")
 
     def _enter(self, phase: Phase) -> None:
         now = time.monotonic()
@@ -197,6 +190,7 @@ class WorkerProcess:
         self._write(encoded(TakeSample()))
         for message in self.messages():
             if isinstance(message, SampleTaken):
+                self._wanted = False
                 return message.sample
         fields = self.fields
         reason = str(fields.get("reason") or "ended while a sample was being taken")
