@@ -1,7 +1,7 @@
 """Installs both wheels and uses them, without a GPU: `python -m tests.wheels.installed dist`.
 
 The kernels go into a virtual environment that has torch and what torch requires, nothing else. Then the ladder is
-installed beside them, with the rest of this environment's packages, and is run from a folder that holds a user's own
+installed beside them, with what it requires and no extra, and is run from a folder that holds a user's own
 `pipeline.py`, `models/` and `conf/`. Packages are not downloaded again: the environment links to those of this one.
 """
 
@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import tomllib
 import venv
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
@@ -71,10 +72,10 @@ REFUSED = {
 MADE = ["run/report.html", "mine/report.html", "masks/image.png", "bundles_masks/image.png", "lessons/lessons.html"]
 
 
-def required(name: str) -> set[str]:
-    """Return a package's name and those of all packages that it requires here."""
+def required(*names: str) -> set[str]:
+    """Return the packages that are named, and all that they require here."""
     found: set[str] = set()
-    wanted = [name]
+    wanted = list(names)
     while wanted:
         package = wanted.pop().lower().replace("_", "-")
         if package in found:
@@ -137,8 +138,9 @@ def main() -> None:
         install(python, dist, wheels.KERNELS)
         (folder / "probe.py").write_text(wheels.rewritten(PROBE.read_text(encoding="utf-8")), encoding="utf-8")
         run(python, "probe.py", folder)
-        (packages / "rest.pth").write_text(sysconfig.get_path("purelib"))
         install(python, dist, wheels.LADDER)
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        link(required(*(Requirement(need).name for need in project["dependencies"])), packages)
         use_the_ladder(python, folder / "user")
 
 
