@@ -25,7 +25,7 @@ OFFSET = 0.008  # likewise
 
 
 def kept_signal(schedule: Schedule) -> Tensor:
-    """The share of the signal's variance left after each of the 1000 steps: the running product of 1 − β, fp64.
+    """Return the share of the signal's variance left after each of the 1000 steps: the running product of 1 − β, fp64.
 
     "linear" is Ho, Jain and Abbeel's (2020), "scaled_linear" that of latent diffusion (Rombach et al., 2022), "cosine"
     Nichol and Dhariwal's (2021).
@@ -42,7 +42,7 @@ def kept_signal(schedule: Schedule) -> Tensor:
 
 
 def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterator[Tensor]:
-    """The latents after each step of the loop, fp32, on the CPU, from the first input as the noise that it starts with.
+    """Yield the latents after each step, fp32, on the CPU; the first input is the noise that the loop starts with.
 
     Args:
         run: the net or a stage; it may write over its last answer.
@@ -64,7 +64,7 @@ def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterat
 
 
 def parts(latents: Tensor, answer: Tensor, kept: float, task: Task) -> tuple[Tensor, Tensor]:
-    """The clean latents and the noise that a net's answer stands for; all of one shape.
+    """Return the clean latents and the noise that a network's answer stands for; all have the same shape.
 
     Args:
         latents: that the net was given.
@@ -117,7 +117,7 @@ def check(
 def compare(
     outputs: Iterable[Tensor], references: list[Tensor], labels: Tensor | None, task: Task = SEGMENTATION
 ) -> Accuracy:
-    """The figures over all batches of answers, such as logits [batch, classes, height, width]; arguments as of `check`.
+    """Return the figures over all batches of answers, such as logits [batch, classes, height, width].
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
 
@@ -162,7 +162,7 @@ class _Tally:
         self.confusion = np.zeros((2, self.classes, self.classes), dtype=np.int64)  # of output and reference
 
     def add(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
-        """One batch: both [batch, channels, height, width], labels [batch, height, width]; or other shapes."""
+        """Add one batch: both [batch, channels, height, width], labels [batch, height, width]; or other shapes."""
         reference = reference.to(output.device, torch.float32)
         output = output.float()
         finite = output.isfinite()
@@ -176,7 +176,7 @@ class _Tally:
             self._truth(output, reference, labels)
 
     def _truth(self, output: Tensor, reference: Tensor, truth: Tensor | None) -> None:
-        """The range, and both answers' distances from what is right, all of one shape; NaN where nobody knows it."""
+        """Add the range, and both answers' distances from the truth, all of the same shape; unknown values are NaN."""
         right = reference if truth is None else truth.to(reference.device, torch.float32)
         known = right.isfinite()
         if known.any():
@@ -188,7 +188,7 @@ class _Tally:
                 self.off_truth[row] += float((answer - right)[known].double().square().sum())
 
     def _masks(self, output: Tensor, reference: Tensor, labels: Tensor | None) -> None:
-        """The classes of both, [batch, channels, height, width], and labels [batch, height, width]."""
+        """Add the classes of both [batch, channels, height, width], and labels [batch, height, width]."""
         chosen, right = classes(output), classes(reference)
         flips = chosen != right
         self.flipped += int(flips.sum())
@@ -211,7 +211,7 @@ class _Tally:
         self.logits += exact.numel()
 
     def accuracy(self) -> Accuracy:
-        """The figures."""
+        """Return the figures."""
         mean = self.total / self.logits
         spread = math.sqrt(max(self.squared / self.logits - mean**2, 0.0))
         dice, iou = _overlaps(self.confusion[0]) if self.labelled else (None, None)

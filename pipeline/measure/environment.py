@@ -71,7 +71,7 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """The commit that the code is at, and whether files differ from it; None and None outside a checkout."""
+    """Return the commit of the code, and whether files differ from it; None and None outside a checkout."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None, None

@@ -20,7 +20,7 @@ Input = TypeVar("Input")
 
 
 def page_locked(part: Tensor) -> Tensor:
-    """A copy of a CPU tensor of any shape in page-locked memory.
+    """Return a copy of a CPU tensor of any shape in page-locked memory.
 
     torch's own `pin_memory` asks a backend that was registered with it before it asks CUDA, and torchax registers JAX
     without what is asked for; such a copy is registered with CUDA here, for as long as it lives.

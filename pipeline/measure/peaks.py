@@ -81,7 +81,7 @@ def _fp8_tflops(device: torch.device, clock: Clock) -> float:
 
 
 def fp8_matmul(left: Tensor, right: Tensor) -> Callable[[], Tensor]:
-    """A call that multiplies two e4m3 matrices, `left` [rows, inner] by the transpose of `right` [columns, inner].
+    """Return a call that multiplies e4m3 matrices, `left` [rows, inner] by the transpose of `right` [columns, inner].
 
     Both scales are 1, and the product [rows, columns] is fp16. cuBLASLt takes the second operand in column-major order
     alone, hence the transpose.

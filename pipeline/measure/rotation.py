@@ -14,12 +14,12 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # bytes
 
 
 def held_by(model: nn.Module) -> dict[str, Tensor]:
-    """A net's weights and further tensors of any shape, by name; a state dict may hold more (`get_extra_state`)."""
+    """Return a network's weights and buffers by name, leaving out what `get_extra_state` adds to a state dict."""
     return {name: part for name, part in model.state_dict().items() if isinstance(part, Tensor)}
 
 
 def fingerprint(values: Tensor) -> tuple[Tensor, ...]:
-    """Sums of the values' bits along each of the last two dimensions of a tensor of any shape and type.
+    """Return sums of the values' bits along each of the last two dimensions of a tensor of any shape and type.
 
     A value that changes by one bit changes them, and so do two values that change places in a row or a column. They
     wrap around at 64 bits, take a few thousandths of the tensor's memory, and no copy of it.
@@ -32,7 +32,7 @@ def fingerprint(values: Tensor) -> tuple[Tensor, ...]:
 
 
 def is_same(before: tuple[Tensor, ...], values: Tensor) -> bool:
-    """Whether a tensor of any shape has the fingerprint that it had before."""
+    """Return whether a tensor of any shape still has the fingerprint `before`."""
     now = fingerprint(values)
     return len(before) == len(now) and all(torch.equal(one, other) for one, other in zip(before, now, strict=True))
 
@@ -53,11 +53,11 @@ class Rotation:
         self.shift = 0
 
     def __len__(self) -> int:
-        """How many buffers there are."""
+        """Return the number of buffers."""
         return len(self._buffers)
 
     def next(self) -> Batch:
-        """The buffer whose turn it is."""
+        """Return the next buffer in turn."""
         self._next += 1
         return self._buffers[(self._next - 1) % len(self._buffers)]
 
@@ -70,11 +70,11 @@ class Rotation:
         self.shift = (self.shift + 1) % len(self._buffers)
 
     def holding(self, index: int) -> Batch:
-        """The buffer in which the picture lies that was in the `index`-th at first."""
+        """Return the buffer that now holds the picture of the `index`-th buffer at the start."""
         return self._buffers[(index - self.shift) % len(self._buffers)]
 
     def changed(self) -> list[int]:
-        """The pictures, by where they were at first, whose values are others than at first."""
+        """Return the indices at the start of the pictures whose values have changed."""
         return [
             index
             for index, first in enumerate(self._first)

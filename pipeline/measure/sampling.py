@@ -30,7 +30,7 @@ def no_guards() -> tuple[int, ...]:
 
 
 def no_state() -> DeviceState:
-    """The state of a device without telemetry: nothing is known."""
+    """Return the state of a device without telemetry."""
     return DeviceState()
 
 
@@ -50,7 +50,7 @@ UNWATCHED = Watch()
 
 
 def calls_per_sample(per_call_seconds: float, sample_seconds: float, min_calls: int) -> int:
-    """The fewest calls that last `sample_seconds`, and at least `min_calls`."""
+    """Return the fewest calls that last `sample_seconds`, and at least `min_calls`."""
     return max(min_calls, math.ceil(sample_seconds / max(per_call_seconds, 1e-9)))
 
 
@@ -107,7 +107,7 @@ def _timed(
     untimed_calls: int,
     watch: Watch,
 ) -> tuple[bool, DeviceState, float, float | None]:
-    """Whether a guard grew within the timed calls, the state after them, their wall seconds and device seconds."""
+    """Return whether a guard grew within the timed calls, the state after them, and their wall and device seconds."""
     warm_up = [next_batch() for _ in range(untimed_calls)]
     batches = [next_batch() for _ in range(calls)]
     with undisturbed():
@@ -177,7 +177,7 @@ def _window(
 
 
 def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: float) -> bool:
-    """Whether the last three medians agree and the guards didn't grow in the last two windows.
+    """Return whether the last three medians agree and the guards didn't grow in the last two windows.
 
     `counts` holds the guards before the first window and after each.
     """
@@ -192,7 +192,7 @@ class PowerLimited(Protocol):
         """Power, averaged over up to the last second."""
 
     def limit_watts(self) -> float | None:
-        """What the device keeps to."""
+        """Return the power limit."""
 
 
 class FullLoad:
@@ -220,7 +220,7 @@ class FullLoad:
         self.most_watts = math.inf  # that this side was seen to draw
 
     def run_in_calls(self) -> int:
-        """How many calls come before the sample that begins now."""
+        """Return the number of calls before the sample that begins now."""
         watts, limit = (self.gpu.watts(), self.gpu.limit_watts()) if self.gpu else (None, None)
         if watts is None or limit is None or self.most_watts < AT_CAP * limit:
             return self.usual
@@ -228,7 +228,7 @@ class FullLoad:
         return self.rested if another_ran or watts < AT_CAP * limit else self.usual
 
     def sampled(self, taken: Sample) -> Sample:
-        """The sample that has just ended, after a look at what the device draws."""
+        """Return the sample that has just ended, after reading the device's power."""
         self.ended = self.now()
         if self.gpu is not None and (watts := self.gpu.watts()) is not None:
             self.most_watts = watts if math.isinf(self.most_watts) else max(self.most_watts, watts)

@@ -8,7 +8,7 @@ from pipeline.devices.nvml import Gpu, gpu_of
 
 
 def open_device(kind: str) -> torch.device:
-    """The device of a kind that `choose_device` gave.
+    """Return the torch device of a kind that `choose_device` gave.
 
     Raises:
         DeviceError: this torch can't use it. A ROCm build calls AMD's GPUs "cuda" and would run, but no stage was
@@ -29,19 +29,19 @@ def keep_to_quota() -> None:
 
 
 def capabilities(device: torch.device) -> Capabilities | None:
-    """What the GPU's instructions are called; None on a CPU."""
+    """Return the vendor and compute capability of the GPU; None on a CPU."""
     if device.type != "cuda":
         return None
     return Capabilities(vendor(), torch.cuda.get_device_capability(device))
 
 
 def vendor() -> Vendor:
-    """Whose GPUs this build of torch calls "cuda"."""
+    """Return the vendor of the GPUs that this build of torch calls "cuda"."""
     return "nvidia" if torch.version.hip is None else "amd"
 
 
 def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
-    """Whether the device is an NVIDIA GPU of at least this compute capability."""
+    """Return whether the device is an NVIDIA GPU of at least this compute capability."""
     found = capabilities(device)
     return found is not None and found.has_compute(least)
 
@@ -54,5 +54,5 @@ def gpu_behind(device: torch.device) -> Gpu | None:
 
 
 def cache_bytes(device: torch.device) -> int | None:
-    """The GPU's last cache, which a rotation of inputs must outgrow; None on a CPU, where nothing is kept out of it."""
+    """Return the size of the GPU's last cache, which a rotation of inputs must exceed; None on a CPU."""
     return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else None

@@ -36,7 +36,7 @@ class PowerMeter(Protocol):
 
 
 def device_state(device: torch.device) -> Callable[[], DeviceState]:
-    """A function that reads the device's clock and throttling; on a CPU, one that knows nothing."""
+    """Return a function that reads the device's clock and throttling; on a CPU it gives an empty state."""
     gpu = gpu_behind(device)
     return gpu.state if gpu else no_state
 
@@ -76,12 +76,12 @@ def energy(
 
 
 def device_allocations(device: torch.device) -> int:
-    """How often torch has asked the device for memory so far; a sample in which it grows is measured again."""
+    """Return how often torch has allocated device memory; a sample in which it grows is measured again."""
     return int(torch.cuda.memory_stats(device).get("num_device_alloc", 0)) if device.type == "cuda" else 0
 
 
 def context_bytes(device: torch.device) -> int | None:
-    """What the process holds of the device before its first tensor; None where the device doesn't say."""
+    """Return the GPU memory of the process before its first tensor; None where the driver doesn't report it."""
     if device.type != "cuda":
         return None
     torch.cuda.init()
@@ -90,7 +90,7 @@ def context_bytes(device: torch.device) -> int | None:
 
 
 def process_bytes(device: torch.device) -> int | None:
-    """What the process holds of the device now; None where the driver doesn't tell processes apart."""
+    """Return the GPU memory of the process now; None where the driver doesn't report it by process."""
     gpu = gpu_behind(device)
     return (gpu.processes() or {}).get(os.getpid()) if gpu else None
 

@@ -61,7 +61,7 @@ plain = theirs"""
 
 
 def script(run: RunRecord) -> str:
-    """The text of check.py for a run that has described its machine: it times the winner unless told otherwise.
+    """Return the text of check.py for a run that has described its machine; it times the winner unless told otherwise.
 
     Without a winner it times the fastest stage, resolved or not, and without any the first that was asked for.
     """

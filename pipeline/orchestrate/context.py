@@ -35,23 +35,23 @@ MOST_OTHERS = 3  # processes that a line names
 
 
 class Observer(Protocol):
-    """Is told where the run is."""
+    """A receiver of the run's progress: the command line draws it, a test keeps it."""
 
     def say(self, text: str) -> None:
-        """Something that a person should know now."""
+        """Show a line to the user."""
 
     def stage_started(self, name: str, adds: str) -> None:
-        """The next stage begins; `adds` is what it adds to the one before."""
+        """Show that the next stage begins; `adds` is what it adds to the one before."""
 
     def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
-        """What `title` names enters a phase, or is as far in it as `detail` says."""
+        """Show that `title` enters a phase, and how far it is in `detail`."""
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
-        """A stage has come to an end, whatever it is; `run` holds the stages before it."""
+        """Show the outcome of a stage; `run` holds the stages before it."""
 
 
 def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A clause with the variables whose values an error quotes, such as "; TORCH_LOGS=junk is set"; empty without any.
+    """Return a clause such as "; TORCH_LOGS=junk is set" of variables whose values an error quotes; empty without any.
 
     Args:
         said: the error, in a line.
@@ -66,7 +66,7 @@ def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> s
 
 
 def quotes(said: str, value: str) -> bool:
-    """Whether a value stands in a text as it is, and not as a part of another word or path."""
+    """Return whether a text contains a value as a whole, not as part of a word or path."""
     return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said) is not None
 
 
@@ -110,7 +110,7 @@ class RunContext:
 
     @property
     def net(self) -> str:
-        """What the request names as its net."""
+        """The request's network, as typed."""
         model = self.config.model
         return f"model.file={model.file}" if model.file else f"model.target={model.target}"
 
@@ -141,7 +141,7 @@ class RunContext:
         return WorkerProcess(job, log, limits)
 
     def drop_what_only_workers_need(self) -> None:
-        """The reference's logits, 50 MB at 24 images of 512×512, and the compilers' caches of this run's workers."""
+        """Delete the reference's logits (50 MB at 24 images of 512×512) and the compilers' caches of this run."""
         with suppress(OSError):  # a disk that has become read-only keeps them
             (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         inside = os.path.realpath(self.folder)
@@ -203,7 +203,7 @@ class RunContext:
             self.keep(warnings=[*self.record.warnings, *new])
 
     def share_of_others(self, used: Use) -> float | None:
-        """The share of this run's processors that others took while both sides used so much; None on a GPU."""
+        """Return the share of this run's processors that other programs took during `used`; None on a GPU."""
         environment = self.record.environment
         if self.config.device == "cuda" or environment is None:
             return None
@@ -228,7 +228,7 @@ def start_baseline(context: RunContext) -> None:
 
 
 def replace_baseline(context: RunContext, reason: str) -> None:
-    """Eager takes the place of a baseline that can't run, before any stage was measured."""
+    """Make eager the baseline instead of one that can't run, before any stage was measured."""
     text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline in its place"
     context.spec = context.config.eager
     context.warn(
@@ -238,12 +238,12 @@ def replace_baseline(context: RunContext, reason: str) -> None:
 
 
 def refuse_reference(context: RunContext, reason: str) -> NoReturn:
-    """There is nothing to compare answers with: the net itself fails, or the machine."""
+    """Refuse the run because the reference can't be computed: the network or the machine fails."""
     refuse(context, f"the reference of {context.net} can't be computed: {reason}")
 
 
 def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
-    """There is nothing to measure against; a net in doubt, or a reference that is itself wrong, may be why."""
+    """Refuse the run because no baseline can run; name doubts about the network or the reference."""
     found = context.record.reference
     doubts = [each for each in context.record.warnings if each.code == "net in doubt"]
     doubts += [each for each in [reference_in_doubt(found) if found else None] if each]
@@ -259,13 +259,13 @@ def refuse(context: RunContext, why: str) -> NoReturn:
 
 
 def others_on_gpu() -> list[str]:
-    """Other processes that hold the GPU of this run now."""
+    """Return the other processes that hold this run's GPU now."""
     return [name for gpu in cuda_gpus()[:1] if gpu.telemetry for name in others_on(gpu.telemetry)]
 
 
 @contextmanager
 def stopping(*workers: WorkerProcess) -> Iterator[tuple[WorkerProcess, ...]]:
-    """Whatever happens inside, the workers are gone after it."""
+    """Stop the workers at the end of the block, whatever happens inside."""
     try:
         yield workers
     finally:

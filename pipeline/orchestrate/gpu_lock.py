@@ -20,7 +20,7 @@ MOST_HOLDER_BYTES = 4096
 
 
 def lock_folder() -> Path:
-    """Where this user's locks are."""
+    """Return the folder of this user's locks."""
     home = os.environ.get("XDG_RUNTIME_DIR")
     return Path(home, "unet-ladder") if home else Path(tempfile.gettempdir(), f"unet-ladder-{os.getuid()}")
 

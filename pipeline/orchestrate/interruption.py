@@ -41,7 +41,7 @@ def heeded(at_once: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def run() -> Iterator[None]:
-    """A run: within it the first signal waits for a place where nothing is half done."""
+    """Delay the first signal, within a run, until nothing is half done."""
     outer, _State.in_run = _State.in_run, True
     try:
         yield
@@ -51,7 +51,7 @@ def run() -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """A place where the first signal takes effect.
+    """Let the first signal take effect inside the block.
 
     Raises:
         KeyboardInterrupt: there was one.
@@ -66,7 +66,7 @@ def waiting() -> Iterator[None]:
 
 
 def asked() -> bool:
-    """Whether a signal has come."""
+    """Return whether a signal has come."""
     return _State.asked
 
 

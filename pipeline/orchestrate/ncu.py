@@ -42,7 +42,7 @@ OPTIONS = (
 
 
 class CountersError(Exception):
-    """Nothing was counted; one line."""
+    """Counters that can't be read; one line."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Launch:
 
 
 def launches(log: str) -> list[Launch]:
-    """The kernels in ncu's log, in the order in which they ran.
+    """Return the kernels in ncu's log, in the order in which they ran.
 
     Args:
         log: of `ncu --csv --print-units base`: a line for every metric of every kernel, among ncu's own lines.
@@ -84,7 +84,7 @@ def launches(log: str) -> list[Launch]:
 
 
 def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
-    """The sums of one call.
+    """Return the sums of one call.
 
     Args:
         found: its kernels.
@@ -102,7 +102,7 @@ def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
 
 
 def alike(found: list[Launch], profiled: list[str]) -> list[tuple[Launch, int]]:
-    """The launches that are the profile's at the same place, each with that place; none where the counts differ.
+    """Return the launches with a partner at the same place of the profile, and that place; none if the counts differ.
 
     A library that times its algorithms may choose others in another process: those have no partner. What it launches to
     make its memory ready comes and goes with them, and is left out of the counting of places.
@@ -122,7 +122,7 @@ def alike(found: list[Launch], profiled: list[str]) -> list[tuple[Launch, int]]:
 
 
 def table(found: list[Launch]) -> str:
-    """The launches in order, as CSV: what is kept of ncu's log."""
+    """Return the launches in order, as CSV: the part of ncu's log that is kept."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["kernel", *METRICS])
@@ -131,19 +131,19 @@ def table(found: list[Launch]) -> str:
 
 
 def words(name: str) -> set[str]:
-    """The long words of a kernel's whole name: what it computes and how, however its template is written."""
+    """Return the long words of a kernel's full name, which tell what it computes whatever its template's form."""
     found = re.findall(r"\w+", NOBODYS.sub("", name))
     return {word for word in found if len(word) >= LONG_WORD and not word.endswith("_t")}
 
 
 def plain(name: str) -> str:
-    """A kernel's function alone: without its return type, namespaces, template arguments and parameters."""
+    """Return a kernel's function name without return type, namespaces, template arguments and parameters."""
     head = re.split(r"[<(]", NOBODYS.sub("", name), maxsplit=1)[0]
     return head.split("::")[-1].split(" ")[-1]
 
 
 def profiled_call(trace: Path, calls: int) -> list[str]:
-    """The names of one call's kernels in a stage's trace, in order; nothing where the calls aren't alike.
+    """Return the names of one call's kernels in a stage's trace, in order; nothing where the calls differ.
 
     Raises:
         CountersError: the trace can't be read.
@@ -158,13 +158,13 @@ def profiled_call(trace: Path, calls: int) -> list[str]:
 
 
 def version(said: str) -> str:
-    """Such as "ncu 2025.3.1" of what `ncu --version` says."""
+    """Return "ncu 2025.3.1" for the output of `ncu --version`."""
     found = VERSION.search(said)
     return f"ncu {found[1]}" if found else "ncu"
 
 
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
-    """The record with what the counters say of one call, or with a note of why they don't."""
+    """Return the record with the counters of one call, or with a note of why they weren't read."""
     wanted = context.config.plan.counters and context.config.device == "cuda"
     diagnostics = record.diagnostics
     if not wanted or record.status != "ok" or record.profile is None or diagnostics is None:
@@ -181,7 +181,7 @@ def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord
 
 
 def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:
-    """What the counters say of one call of the stage.
+    """Return the counters of one call of the stage.
 
     Raises:
         CountersError: why they say nothing; where no other stage would fare better, the context knows it from then on.
@@ -208,7 +208,7 @@ def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedB
 
 
 def find_ncu(environment: Mapping[str, str]) -> str | None:
-    """Ncu on the path, with the toolkit that the environment names, or where NVIDIA's installers put it."""
+    """Return ncu from the path, the toolkit of the environment, or where NVIDIA's installers put it."""
     homes = [environment[key] for key in ("CUDA_HOME", "CUDA_PATH") if environment.get(key)]
     toolkit = [str(place) for home in homes if os.access(place := Path(home, "bin", "ncu"), os.X_OK)]
     usual = [str(place) for pattern in USUAL_PLACES for place in sorted(Path("/").glob(pattern[1:]), reverse=True)]
@@ -216,7 +216,7 @@ def find_ncu(environment: Mapping[str, str]) -> str | None:
 
 
 def run(tool: str, scratch: Path, limit: float) -> str:
-    """Ncu's log of the process that makes the call; `scratch` holds the job.
+    """Run ncu on the process that makes the call, and return its log; `scratch` holds the job.
 
     Raises:
         CountersError: it took longer than `limit` seconds, or it failed.

@@ -28,7 +28,7 @@ MOST_NAMED = 4
 
 @contextmanager
 def under_way(folder: Path) -> Iterator[None]:
-    """Others see within that the run of this folder is under way, where its file system has locks."""
+    """Mark the run of this folder as under way, where its file system has locks."""
     descriptor = None
     with suppress(OSError):
         descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ def under_way(folder: Path) -> Iterator[None]:
 
 
 def refuse_running(folder: Path) -> None:
-    """That a run that is to be resumed has come to its end: two would disturb each other, and neither would know.
+    """Raise if the run to resume is still under way.
 
     Raises:
         RequestError: it is still under way.
@@ -75,7 +75,7 @@ class Earlier:
     despite: frozenset[ResumeDespite]
 
     def stage(self, spec: StageSpec, baseline: str) -> StageRecord | None:
-        """What it has finished of a stage, beside that baseline; None where there is something left to do."""
+        """Return the finished record of a stage against `baseline`; None where something is left to do."""
         found = next((stage for stage in self.record.stages if stage.name == spec.name), None)
         if found is None or any(pair.baseline != baseline for pair in found.pairs):
             return None
@@ -84,7 +84,7 @@ class Earlier:
         return found if finished else None
 
     def refuse_where_it_differs(self, found: dict[ResumeDespite, list[str]]) -> None:
-        """Look at what differs, by its kind.
+        """Raise if the runs differ in a kind that `despite` doesn't allow.
 
         Raises:
             RequestError: something does, and was not allowed to; the line names it and how to allow it.
@@ -98,7 +98,7 @@ class Earlier:
 
 
 def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
-    """The run that is to be resumed; None where none is.
+    """Return the run to resume; None if there is none.
 
     Raises:
         RequestError: it is under way, has no record that can be read, or its code, config or data were others.
@@ -127,7 +127,7 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
 
 
 def check_machine(earlier: Earlier, record: RunRecord) -> None:
-    """Compare what a worker has found out meanwhile.
+    """Compare the machine and the weights, which a worker has found out meanwhile.
 
     Raises:
         RequestError: weights, device, versions or variables of the environment are others.
@@ -149,7 +149,7 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
 
 
 def take_over(earlier: Earlier, stage: StageRecord, folder: Path) -> None:
-    """Give the run's folder the files of a stage that it takes over, by links where the disk has them.
+    """Link the files of a stage that is taken over into the run's folder, or copy them.
 
     Raises:
         OSError: the disk is full.

@@ -60,7 +60,7 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
 
 @contextmanager
 def gpu_held(context: RunContext) -> Iterator[None]:
-    """The run's GPU is its own within; what stands against that is in the record."""
+    """Hold the run's GPU inside the block; note in the record if another run shares it."""
     gpu = next(iter(cuda_gpus()), None) if context.config.device == "cuda" else None
     if gpu is None or gpu.telemetry is None:
         yield
@@ -72,7 +72,7 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:
-    """The course of the run itself; what an earlier one has finished is taken over."""
+    """Measure everything in order, taking over what an earlier run has finished."""
     describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
@@ -99,7 +99,7 @@ def measure_one(context: RunContext, spec: StageSpec) -> None:
 
 
 def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None:
-    """A stage as the earlier run measured it, with its files."""
+    """Keep a stage as the earlier run measured it, with its files."""
     resume.take_over(earlier, stage, context.folder)
     context.taken_over.add(stage.name)
     note_resumed(context, earlier)  # first: a run that is interrupted after it still says whose stages it has
@@ -138,12 +138,12 @@ def describe_run(context: RunContext) -> None:
 
 
 def as_now(environment: Environment) -> Environment:
-    """What an earlier job found of the machine, with who uses the GPU now."""
+    """Return the machine as an earlier job found it, with the processes that use the GPU now."""
     return replace(environment, others_on_device=others_on_gpu() if environment.device == "cuda" else [])
 
 
 def found_by_a_worker(context: RunContext) -> dict[str, Any]:
-    """Fields of the RunRecord, and the reference's files in the run's folder.
+    """Return fields of the RunRecord, and leave the reference's files in the run's folder.
 
     In a process of its own, which then ends: what it allocates would give a baseline measured in it another history
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
@@ -160,14 +160,14 @@ def found_by_a_worker(context: RunContext) -> dict[str, Any]:
 
 
 def last_words(log: Path) -> str:
-    """A clause with the last error that a worker wrote, else its last line; empty where it said nothing."""
+    """Return a clause with the last error in a worker's log, else its last line; empty for an empty log."""
     lines = [line.strip() for line in tail(log).splitlines() if line.strip()]
     begin = max((at for at, line in enumerate(lines) if ERROR.match(line)), default=len(lines) - 1)
     return f", and its log ends in {shown(' '.join(lines[begin:]))}" if lines else ""
 
 
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
-    """A/A: pairs of fresh workers of the baseline, which say how far equal stages lie apart here.
+    """Measure A/A pairs: fresh workers of the baseline, which show how far equal stages are apart here.
 
     Where the baseline is a rung of its own, its samples beside the baseline's worker count as one such pair.
     """
@@ -194,7 +194,7 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
 
 
 def measure_baseline_host(context: RunContext) -> None:
-    """Single calls of the baseline from host memory and back, on a GPU, where no stage of the run is the baseline.
+    """Time single calls of the baseline from host memory and back, on a GPU, if no stage of the run is the baseline.
 
     The stages' own are compared with them; on a CPU, which copies nothing, single calls say the same.
     """
@@ -210,7 +210,7 @@ def measure_baseline_host(context: RunContext) -> None:
 
 
 def is_same(stage: StageSpec, baseline: StageSpec) -> bool:
-    """Whether a stage does what the baseline does."""
+    """Return whether a stage does what the baseline does."""
     return (stage.target, stage.options) == (baseline.target, baseline.options)
 
 

@@ -140,7 +140,7 @@ def keep_log(output: IO[bytes], path: Path) -> None:
 
 
 def opened(path: Path) -> IO[bytes] | None:
-    """The log, open for writing; None where the disk takes none."""
+    """Open the log for writing; return None where the disk takes none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("wb")
@@ -149,7 +149,7 @@ def opened(path: Path) -> IO[bytes] | None:
 
 
 def written(log: IO[bytes] | None, text: bytes) -> IO[bytes] | None:
-    """The log with more text in it; None from where the disk takes no more."""
+    """Append text to the log and return it; None once the disk takes no more."""
     try:
         if log:
             log.write(text)
@@ -160,13 +160,13 @@ def written(log: IO[bytes] | None, text: bytes) -> IO[bytes] | None:
 
 
 def peak_of_children() -> int:
-    """The largest peak, in bytes of resident memory, of all processes that this one has waited for."""
+    """Return the largest peak, in bytes of resident memory, of all processes that this one has waited for."""
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
 
 
 def cause_of(code: int, peak_before: int, kills_before: int) -> tuple[FailureKind, str]:
-    """What ended a worker that left with this code, and how that reads.
+    """Return what ended a worker with this exit code, as a kind and a text.
 
     Args:
         code: negative where a signal ended it.
@@ -183,7 +183,7 @@ def cause_of(code: int, peak_before: int, kills_before: int) -> tuple[FailureKin
 
 
 def name_of(number: int) -> str:
-    """A signal's name; real-time signals have none."""
+    """Return a signal's name; real-time signals have none."""
     try:
         return signal.Signals(number).name
     except ValueError:

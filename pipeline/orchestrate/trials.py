@@ -25,7 +25,7 @@ RETRIED_ALTERNATING: frozenset[FailureKind] = frozenset({"out of memory", "kille
 
 
 def measure_stage(context: RunContext, spec: StageSpec) -> StageRecord:
-    """One stage, in as many trials as the plan wants, whatever becomes of it."""
+    """Measure one stage in the plan's number of trials; any failure ends in its record."""
     record = empty_record(context, spec)
     context.observer.stage_started(spec.name, spec.adds or spec.summary)
     if context.config.device not in spec.devices:
@@ -53,7 +53,7 @@ def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
 def measure_trial(
     context: RunContext, spec: StageSpec, record: StageRecord, trial: int, sampling: Callable[[WorkerProcess], Pair]
 ) -> StageRecord:
-    """One fresh process of the stage, measured by `sampling`; the first also profiles and exports."""
+    """Measure one fresh process of the stage by `sampling`; the first also profiles and exports."""
     folder = spec.name if trial == 1 else f"{spec.name}/trial_{trial}"
     try:
         worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
@@ -88,19 +88,19 @@ def measure_trial(
 
 
 def as_built(record: StageRecord) -> StageRecord:
-    """The record with the modules that were kept in fp32 among its options: whoever builds by these builds what ran."""
+    """Return the record with the modules kept in fp32 among its options, so that a later build is the same."""
     kept = [fault.module for fault in record.precision_faults if fault.kept]
     options = {**record.spec.options, "keep_fp32": kept}
     return replace(record, spec=replace(record.spec, options=options)) if kept else record
 
 
 def _ending(fields: Mapping[str, object]) -> dict[str, Any]:
-    """What a worker that came to its end said of how."""
+    """Return the outcome that a finished worker reported."""
     return {name: fields[name] for name in ("status", "failure", "reason") if name in fields}
 
 
 def _gone(gone: WorkerGone, worker: WorkerProcess, context: RunContext) -> dict[str, Any]:
-    """Status, failure and reason of a stage whose worker is gone; once it is checked it stays right and measured."""
+    """Return status, failure and reason of a stage whose worker is gone; after its check it stays ok."""
     reason = gone.reason
     if context.baseline and not context.baseline.alive:
         reason = f"the baseline's worker, its partner, ended: {reason}"
@@ -156,7 +156,7 @@ def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
 
 @contextmanager
 def alternating_baseline(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
-    """A warm process of the baseline, for as long as it is within.
+    """Give a warm process of the baseline inside the block.
 
     Raises:
         RequestError: the baseline can't run.
@@ -170,7 +170,7 @@ def alternating_baseline(context: RunContext, folder: str) -> Iterator[WorkerPro
 
 
 def empty_record(context: RunContext, spec: StageSpec) -> StageRecord:
-    """What is known of a stage before it has run."""
+    """Return the record of a stage before it has run."""
     return StageRecord(spec if len(context.config.stages) > 1 else replace(spec, adds=""))
 
 

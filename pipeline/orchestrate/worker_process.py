@@ -104,7 +104,7 @@ class WorkerProcess:
             self._process.stdin.flush()
 
     def messages(self) -> Iterator[Message]:
-        """What the worker says, until it is done; reports are kept in `fields` and `run_fields` on the way.
+        """Yield the worker's messages until it is done; keep its reports in `fields` and `run_fields`.
 
         Raises:
             WorkerGone: it died, said what is no message, or outlasted a limit (the process group is then killed).
@@ -126,7 +126,7 @@ class WorkerProcess:
                 return
 
     def _next(self) -> Message | None:
-        """The next message; an interruption lets the call that is on its way come to its end, and nothing more.
+        """Return the next message; an interruption first waits for the sample under way.
 
         Raises:
             Empty: the phase's time is over.
@@ -198,12 +198,12 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether its process still runs."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     @property
     def process_id(self) -> int:
-        """Of its process, which leads its group."""
+        """The id of the process, which leads its group."""
         return self._process.pid
 
     def end_sampling(self) -> None:
@@ -211,7 +211,7 @@ class WorkerProcess:
         self._write(encoded(EndSampling()))
 
     def death(self) -> tuple[FailureKind, str]:
-        """What ended the process, and how that reads."""
+        """Return what ended the process, as a kind and a text."""
         peak_before = peak_of_children()
         try:
             code = self._process.wait(timeout=GRACE_SECONDS)
@@ -271,7 +271,7 @@ class WorkerProcess:
 
 
 def kill_all() -> None:
-    """End every worker and all that any of them started, at once."""
+    """Kill every worker and all that any of them started."""
     for worker in list(WorkerProcess.living):
         with suppress(ProcessLookupError):
             os.killpg(worker._process.pid, signal.SIGKILL)

@@ -29,7 +29,7 @@ SUMS_TO_ONE = 1e-3  # how far from 1 the sum of a softmax in fp32 may be
 
 @dataclass(frozen=True)
 class Net:
-    """What is looked at.
+    """The network and inputs that are checked.
 
     Attributes:
         name: of the net's class.
@@ -50,12 +50,12 @@ class Net:
 
     @property
     def words(self) -> Words:
-        """What its data are called: images, or volumes."""
+        """The words for its data: images or volumes."""
         return words_for(self.images.dim() - 2)
 
 
 def called(net: Net) -> object:
-    """The net's answer to its images.
+    """Call the network on its images and return the answer.
 
     Raises:
         ModelError: the call fails, changes the images, or answers in their memory.
@@ -80,7 +80,7 @@ def called(net: Net) -> object:
 
 
 def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
-    """That a call left its inputs as they were, and has its answer elsewhere.
+    """Raise if a call changed its inputs, or answered in their memory.
 
     Raises:
         ModelError: it didn't.
@@ -102,14 +102,14 @@ def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
 
 
 def batch_hint(net: Net) -> str:
-    """A clause for a net of torch.export's, whose graph may name the batch that it was exported with."""
+    """Return a clause for a torch.export network, whose graph may be for one batch size alone."""
     if not isinstance(net.model, fx.GraphModule):
         return ""
     return "; its graph may be for one batch alone: export the net with a batch of 1, and set data.batch_size=1"
 
 
 def described_inputs(given: Batch) -> str:
-    """What a net was given, for a message: a batch of images, or each input by its name."""
+    """Describe a network's inputs for a message: a batch of images, or each input by its name."""
     if len(given.names) == 1:
         return f"a batch {list(given.shape)} in fp32"
     parts = zip(given.names, given, strict=True)
@@ -117,7 +117,7 @@ def described_inputs(given: Batch) -> str:
 
 
 def channel_hint(net: Net) -> str:
-    """A clause that says how channels go together, where the net's first convolution has others than the images."""
+    """Return a clause where the first convolution takes another number of channels than the images have."""
     first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
     given = net.images.shape[1] if net.images.dim() > 1 else 0
     if first is None or first.in_channels == given or len(net.inputs.names) > 1:
@@ -126,7 +126,7 @@ def channel_hint(net: Net) -> str:
 
 
 def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Layers in plain lists and dicts of a net, each after where it is: it doesn't know them as its own."""
+    """Return layers in plain lists and dicts of a network, each with its place: they aren't registered modules."""
     known, found = set(model.modules()), list[tuple[str, nn.Module]]()
     for path, part in model.named_modules():
         for name, held in vars(part).items():
@@ -137,7 +137,7 @@ def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def check_answer(net: Net, answer: object) -> Tensor:
-    """The answer, which must be what the task wants: logits [batch, classes, height, width] of the images, or values.
+    """Return the answer if it is what the task wants: logits [batch, classes, height, width], or values.
 
     Raises:
         ModelError: it isn't; the line names what is wrong, or the part of it that `model.output` could take.
@@ -174,7 +174,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
 
 
 def check_plain(net: Net, answer: Tensor) -> None:
-    """That an answer of any shape is a tensor as torch's own layers give it.
+    """Raise if an answer of any shape isn't a plain tensor, as torch's own layers give.
 
     Raises:
         ModelError: it is of a class, a layout or a device of its own, of 8 bits, or keeps what gradients need.
@@ -199,24 +199,24 @@ def check_plain(net: Net, answer: Tensor) -> None:
 
 
 def negative_variance(model: nn.Module) -> str:
-    """A clause that names the first norm whose variance is below 0, of which no root is; empty where none is."""
+    """Return a clause that names the first norm with a negative variance; empty without any."""
     norms = [name for name, part in model.named_buffers() if name.endswith("running_var") and bool((part < 0).any())]
     return f"; model.checkpoint: {norms[0]} holds a variance below 0" if norms else ""
 
 
 def fits_images(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is [batch, classes, height, width] of the images, or of the volumes with their depth."""
+    """Return whether an answer is [batch, classes, height, width] of the images, with a depth for volumes."""
     of_images = answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1]
     return of_images and answer.shape[1] > 0 and answer.shape[2:] == images.shape[2:]
 
 
 def fits_samples(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is an answer of any shape to each sample."""
+    """Return whether an answer has one entry of any shape for each sample."""
     return answer.ndim > 0 and len(answer) == len(images) and answer.numel() > 0
 
 
 def fits_latents(answer: Tensor, images: Tensor) -> bool:
-    """Whether it is of the latents' own shape, [batch, channels, …]."""
+    """Return whether an answer has the latents' shape [batch, channels, …]."""
     return answer.shape == images.shape
 
 
@@ -228,7 +228,7 @@ FITS: dict[TaskName, Callable[[Tensor, Tensor], bool]] = {
 
 
 def wanted_shape(net: Net) -> str:
-    """What a net's answer must be, by its task."""
+    """Return the shape of answer that the task wants, for a message."""
     given = list(net.images.shape)
     if net.task.has_masks:
         return f"logits [{', '.join(map(str, [given[0], 'classes', *given[2:]]))}]"
@@ -236,7 +236,7 @@ def wanted_shape(net: Net) -> str:
 
 
 def check_targets(work: Workload, answer: Tensor) -> None:
-    """That what a regression net should answer is of the shape of what it answers.
+    """Raise if the targets of a regression network haven't the shape of its answers.
 
     Raises:
         TensorError: it hasn't.
@@ -247,7 +247,7 @@ def check_targets(work: Workload, answer: Tensor) -> None:
 
 
 def check_labels(work: Workload, classes: int) -> None:
-    """That every label is a class of the net, and that labels have the inputs' size.
+    """Raise if a label isn't a class of the network, or labels haven't the inputs' size.
 
     Raises:
         ImageError: one isn't; the line names the values and the first file.
@@ -268,7 +268,7 @@ def check_labels(work: Workload, classes: int) -> None:
 
 
 def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
-    """A warning where a second call on the same images answers otherwise; it names operators that draw at random.
+    """Return a warning where a second call on the same images answers differently; it names random operators.
 
     Args:
         net: the net and its images.
@@ -300,7 +300,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
 
 
 def check_apart(net: Net, logits: Tensor) -> None:
-    """That an answer doesn't depend on what else is in the batch: stages are judged by pictures in other company.
+    """Raise if an answer depends on the rest of its batch.
 
     Args:
         net: the net and its images, which answers the same at each call.
@@ -321,7 +321,7 @@ def check_apart(net: Net, logits: Tensor) -> None:
 
 
 def constant(net: Net, logits: Tensor) -> list[RunWarning]:
-    """A warning where an answer [batch, …] is the same to every image, in every place: to leave out all work is right.
+    """Return a warning where an answer [batch, …] is constant over all images and places.
 
     A single number a sample, of one sample, says nothing.
     """
@@ -337,7 +337,7 @@ def constant(net: Net, logits: Tensor) -> list[RunWarning]:
 
 
 def probabilities(net: Net, logits: Tensor) -> list[RunWarning]:
-    """A warning where logits [batch, classes, height, width] look like probabilities: masks are made of logits."""
+    """Return a warning where logits [batch, classes, height, width] look like probabilities."""
     if not net.task.has_masks or not bool(((logits >= 0) & (logits <= 1)).all()) or not bool(logits.any()):
         return []
     if logits.shape[1] == 1:

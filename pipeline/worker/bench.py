@@ -31,12 +31,12 @@ from pipeline.worker.workload import further_batches, judged_images
 
 
 def entries(saved: object, run_folder: Path) -> list[Artefact]:
-    """The entries of what a Runner's `save` returned; errors as of `contract.checked_paths`."""
+    """Return the record's entries of the files that `Runner.save` returned."""
     return [describe(path, run_folder) for path in checked_paths(saved, run_folder)]
 
 
 def describe(path: Path, run_folder: Path) -> Artefact:
-    """A file's entry in the record."""
+    """Return a file's entry in the record."""
     kinds = {".onnx": "onnx", ".pt": "torchscript", ".py": "generated code", ".cpp": "generated code"}
     return Artefact(
         path=str(path.relative_to(run_folder)),
@@ -47,7 +47,7 @@ def describe(path: Path, run_folder: Path) -> Artefact:
 
 
 def build_function(spec: StageSpec) -> Callable[..., Runner]:
-    """The `build` of a stage's module.
+    """Return the `build` function of a stage's module.
 
     Raises:
         StageError: there is no such module, or it has no `build`.
@@ -134,7 +134,7 @@ class Bench:
         }
 
     def verify(self) -> tuple[Accuracy | None, str, str]:
-        """The answer against the reference's on all that is judged: the comparison, the status and its reason.
+        """Compare the answers on all judged batches with the reference's: return the figures, status and reason.
 
         A stage that was calibrated on evaluation batches is judged on the others. The masks of a net with random
         weights are compared and not judged.
@@ -156,13 +156,13 @@ class Bench:
         return replace(found, pictures=pictures, step_errors=errors), status, reason
 
     def _step_errors(self) -> list[float]:
-        """How far the latents are from the net's own after each step of a denoising loop, relative L2."""
+        """Return the relative L2 of the latents from the network's own after each step of a denoising loop."""
         expected = reference.load_logits(Path(self.job.reference), "denoised")
         steps = denoised(self.run, self.rotation.holding(0), self.job.task)
         return [distance(got, right) for got, right in zip(steps, expected, strict=True)]
 
     def _judged_answers(self) -> Iterator[Tensor]:
-        """The logits of every batch that is judged, in order, of its own images alone."""
+        """Yield the logits of every judged batch in order, without the images that only fill it up."""
         left_out = self.runner.left_out
         yield from (part for number, part in enumerate(self.verified) if number not in left_out)
         for number, (batch, count) in enumerate(further_batches(self.workload), len(self.verified)):
@@ -170,7 +170,7 @@ class Bench:
                 yield self._answer(batch)[:count]
 
     def save_masks(self) -> None:
-        """Leave the masks of the first images as pictures."""
+        """Save the masks of the first images as pictures."""
         found = [classes(part) for part in self.verified]
         reference.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
@@ -234,7 +234,7 @@ class Bench:
         return Finding("wrong answer", f"its answer to a batch that it had never seen is {off:.2g} (relative L2) off")
 
     def latencies(self) -> dict[str, object]:
-        """Latencies at both boundaries, memory and energy."""
+        """Measure latencies on the device and host to host, memory and energy."""
         plan, batches, run = self.job.plan, self.inputs, self.run
         steady = None
         if self.job.device == "cuda":
@@ -248,7 +248,7 @@ class Bench:
         }
 
     def profile(self) -> Profile | None:
-        """The pass under the profiler."""
+        """Run the calls under the profiler."""
         calls = self.job.plan.profile_calls
         if not calls:
             return None
@@ -260,45 +260,45 @@ class Bench:
         return profiler.profile_of(self.events, calls, batches[0].is_cuda, folder.name)
 
     def observe(self) -> Execution:
-        """How the stage runs: as it declares, and for the rest as one more call shows."""
+        """Return how the stage runs: as it declares, and otherwise as observed in one more call."""
         found, reason = observed_execution.complete(self.runner, self.workload, self.events)
         if reason:
             self.refuse("not as declared", f"{reason}; declare in Runner.execution what runs, or run what it declares")
         return found
 
     def refuse(self, failure: FailureKind, reason: str) -> None:
-        """Note what was seen after the check and can't stand; the first that was seen counts."""
+        """Note a failure found after the check; the first one counts."""
         if self.found is RIGHT:
             self.found = Finding(failure, reason)
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
-        """Note something that a reader must know of the stage."""
+        """Add a warning to the stage's record."""
         self.warnings.append(RunWarning(code, text, remedy))
 
     def explain(self) -> Diagnostics | None:
-        """What explains the profile; passes of its own, so that none disturbs another."""
+        """Return what explains the profile, from passes of its own."""
         calls, work = self.job.plan.profile_calls, self.workload
         return explain(self.runner, work, self.events, calls, self.clock, self.context_bytes) if calls else None
 
     def export(self) -> list[Artefact]:
-        """What the stage leaves, with sizes and digests."""
+        """Return the files that the stage exports, with sizes and digests."""
         folder, save = self.workload.folder, self.runner.save
         return entries(save(folder), folder.parent) if save else []
 
     def compile_facts(self) -> CompileFacts | None:
-        """What compiling and tuning came to so far."""
+        """Return the facts of compiling and tuning so far."""
         return contract.checked_compile_facts(self.runner.compile_facts()) if self.runner.compile_facts else None
 
     def guards(self) -> tuple[int, ...]:
-        """Counters that must not grow within a sample: compilations, and allocations from the device."""
+        """Return the counters that must not grow within a sample: compilations and device allocations."""
         return self.runner.compilations(), usage.device_allocations(self.workload.device)
 
     def _answers(self) -> list[Tensor]:
-        """The logits of the verified batches."""
+        """Return the logits of the verified batches."""
         return [self._answer(self.rotation.holding(index)) for index in range(self.workload.verified)]
 
     def _answer(self, batch: Batch) -> Tensor:
-        """The logits of a batch, on the CPU, in fp32.
+        """Return the logits of a batch, on the CPU, in fp32.
 
         Raises:
             StageError: the answer isn't a plain tensor of logits.
@@ -307,7 +307,7 @@ class Bench:
             return exact(self._owed(batch))
 
     def _owed(self, batch: Batch) -> Tensor:
-        """The stage's answer to a batch; errors as of `_answer`."""
+        """Return the stage's answer to a batch."""
         answer = self.run(batch)
         if reason := contract.answer_fault(answer, batch):
             raise contract.broken(reason)

@@ -122,12 +122,12 @@ FIELDS: dict[str, Check] = {
 
 
 def broken(reason: str) -> StageError:
-    """The error of a stage that doesn't keep to what it owes."""
+    """Return the error for a stage that breaks its contract."""
     return StageError(reason, "broken contract")
 
 
 def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
-    """What `build` returned, with details that a record can hold, and where in them a number was no number.
+    """Return the checked Runner with details that a record can hold, and the paths of NaN and infinities in them.
 
     Raises:
         StageError: it is no Runner, or one of its fields isn't what it should be; the text names the field.
@@ -160,7 +160,7 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
 
 
 def check_left_out(runner: Runner, work: Workload) -> None:
-    """Look at what a stage wants to be left out of its evaluation images.
+    """Raise if a stage leaves out batches that it wasn't given to calibrate on.
 
     Raises:
         StageError: batches that nobody gave it to calibrate on; the verified ones are never given.
@@ -171,7 +171,7 @@ def check_left_out(runner: Runner, work: Workload) -> None:
 
 
 def check_inputs(runner: Runner, names: Sequence[str]) -> None:
-    """Look whether a stage can be called with as many inputs as the net has.
+    """Raise if a stage can't be called with the network's number of inputs.
 
     Raises:
         StageError: it takes fewer, so that it is one for nets of a single input.
@@ -190,7 +190,7 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
 
 
 def checked_compile_facts(facts: object) -> CompileFacts:
-    """What a Runner's `compile_facts` gave.
+    """Return the checked result of `Runner.compile_facts`.
 
     Raises:
         StageError: it is something else.
@@ -201,7 +201,7 @@ def checked_compile_facts(facts: object) -> CompileFacts:
 
 
 def checked_paths(saved: object, run_folder: Path) -> list[Path]:
-    """What a Runner's `save` returned: regular files within the run's folder, also where links lead.
+    """Return the checked result of `Runner.save`: regular files within the run's folder, links resolved.
 
     Raises:
         StageError: it is something else, which can't be packed, or might never be read to its end.
@@ -218,12 +218,12 @@ def checked_paths(saved: object, run_folder: Path) -> list[Path]:
 
 
 def _encodable(text: str) -> str:
-    """The text, with what no encoding has a form for in escapes."""
+    """Return the text with what can't be encoded as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _json_value(value: object, path: str, lost: list[str]) -> Any:
-    """The same as plain JSON values; NaN and infinities become None, and their paths go into `lost`."""
+    """Return plain JSON values; NaN and infinities become None, and their paths go into `lost`."""
     if path.count("/") > DEEPEST:
         raise broken(f"Runner.details are nested more than {DEEPEST} deep")
     if isinstance(value, dict):
@@ -239,7 +239,7 @@ def _json_value(value: object, path: str, lost: list[str]) -> Any:
 
 
 def _json_number(value: object, path: str, lost: list[str]) -> int | float | None:
-    """A number as `_json_value` gives it."""
+    """Return a number as `_json_value` gives it."""
     if isinstance(value, int):
         if abs(value) >= INTEGERS:
             raise broken(f"Runner.{path} is an integer of {value.bit_length()} bits; a record holds 63")
@@ -253,7 +253,7 @@ def _json_number(value: object, path: str, lost: list[str]) -> int | float | Non
 
 
 def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
-    """What keeps an answer from being a plain tensor of logits; empty where nothing does.
+    """Return why an answer isn't a plain tensor of logits; empty where it is.
 
     A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
     next call. An answer in the memory of its input is not, nor any type that could compute later than it was asked to.
@@ -277,14 +277,14 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
 
 
 def share_memory(answer: Tensor, others: Iterable[Tensor]) -> bool:
-    """Whether a tensor of any shape lies in the memory of one of the others."""
+    """Return whether a tensor of any shape shares memory with one of the others."""
     if answer.layout is not torch.strided or answer.is_nested or not answer.numel():
         return False
     return answer.untyped_storage().data_ptr() in {part.untyped_storage().data_ptr() for part in others}
 
 
 def _named(value: object) -> str:
-    """A value's type, with its article; a class by its own name, as whoever forgot to call it has returned it."""
+    """Return a value's type with its article; a class by its own name."""
     if value is None:
         return "None"
     if isinstance(value, type):

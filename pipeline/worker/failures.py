@@ -59,7 +59,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 
 
 def failure_of(error: BaseException) -> tuple[FailureKind, str]:
-    """What kind of failure an error is, and its reason in one line, with the line of the net's code that it passed."""
+    """Return the kind of failure, and its reason in one line with the place in the network's code."""
     if isinstance(error, StageError | Skip):
         own = error.kind if error.kind in KINDS else UNKNOWN
         telling = TELLING if own == UNKNOWN else TELLING[:1]
@@ -72,20 +72,20 @@ def failure_of(error: BaseException) -> tuple[FailureKind, str]:
 
 
 def _made_an_error(error: BaseException) -> str:
-    """The variable by which a warning is an error, as the head of a reason; empty for what isn't of a warning."""
+    """Return a prefix that names PYTHONWARNINGS if the error came from a warning; else empty."""
     asked, warned = os.environ.get(WARNINGS), any(isinstance(part, Warning) for part in _causes(error))
     return f"{WARNINGS}={asked} makes errors of warnings: " if asked and warned else ""
 
 
 def _placed(reason: str, error: BaseException) -> str:
-    """The reason, and where in the net's code the error arose, in one line."""
+    """Return the reason with the place in the network's code, in one line."""
     causes = list(_causes(error))
     place = place_of(causes, map(text_of, causes))
     return f"{shortened(reason, MOST_CHARACTERS - len(place))}{place}"
 
 
 def _kind(error: BaseException) -> FailureKind | None:
-    """The kind of one error, without its causes; None for one of no special kind."""
+    """Return the kind of one error, without its causes; None for no special kind."""
     if isinstance(error, StageError | Skip):
         return error.kind if error.kind in KINDS else UNKNOWN
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -104,7 +104,7 @@ def _kind(error: BaseException) -> FailureKind | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from; Inductor keeps the cause of a failed compilation as `inner_exception`."""
+    """Yield the error and its causes; Inductor keeps the cause of a failed compilation as `inner_exception`."""
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
@@ -115,7 +115,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
-    """Such as " (in Block.forward, nets.py:83)": the last line of a net's code that the errors passed.
+    """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors.
 
     Args:
         errors: an error and its causes, in that order; the last of them that tells, counts.
@@ -131,7 +131,7 @@ def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
 
 
 def _passed(error: BaseException) -> str:
-    """By the error's traceback: the innermost call of a module's method whose class isn't torch's."""
+    """Return the place of the innermost method call, in the traceback, of a module that isn't torch's."""
     found, step = "", error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
@@ -143,13 +143,13 @@ def _passed(error: BaseException) -> str:
 
 
 def _quoted(text: str) -> str:
-    """By the lines that torch quotes in the error's text."""
+    """Return the place from the lines that torch quotes in the error's text."""
     lines = [part for part in QUOTED.finditer(text) if _is_a_nets(part["file"])]
     return _said(lines[-1]["function"], lines[-1]["file"], int(lines[-1]["line"])) if lines else ""
 
 
 def _is_a_nets(file: str) -> bool:
-    """Whether a file of Python's holds code of a net: it is neither torch's, nor Python's, nor of this program's rooms.
+    """Return whether a file holds a network's code: not torch's, Python's or this program's.
 
     Packages lie below Python's own library, too.
     """
@@ -163,18 +163,18 @@ def _said(function: str, file: str, line: int) -> str:
 
 
 class _Start:
-    """Of this process."""
+    """Memory of this process before its work."""
 
     host_bytes = 0  # resident before the net and its images
 
 
 def note_start() -> None:
-    """Note what the process holds before its work, which no batch makes smaller."""
+    """Note the memory of the process before its work, which doesn't depend on the batch."""
     _Start.host_bytes = host_peak_bytes()
 
 
 def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShortage | None]:
-    """Kind and one-line reason of a failure, and the memory where that had run out."""
+    """Return kind and one-line reason of a failure, and the memory figures where it ran out."""
     try:
         kind, reason = failure_of(error)
     except BaseException:  # noqa: BLE001 - a stage's own error, whose fields raise in their turn
@@ -186,7 +186,7 @@ def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShorta
 
 
 def shortage(text: str, job: Job) -> MemoryShortage:
-    """The memory as it is now, after an error with this text."""
+    """Return the memory figures after an error with this text."""
     asked = ASKED_FOR.search(text)
     requested = int(float(asked[1]) * UNITS[asked[2]]) if asked and asked[2] in UNITS else None
     batch, fixed = job.data.batch_size, 0
@@ -199,7 +199,7 @@ def shortage(text: str, job: Job) -> MemoryShortage:
 
 
 def _on_gpu(device: torch.device) -> tuple[int, int | None]:
-    """The allocator's peak, and what it could have in all; None where the device answers no more."""
+    """Return the allocator's peak and its limit; the limit is None where the device no longer answers."""
     peak = torch.cuda.max_memory_allocated(device)
     with suppress(RuntimeError):
         free, _ = torch.cuda.mem_get_info(device)
@@ -208,7 +208,7 @@ def _on_gpu(device: torch.device) -> tuple[int, int | None]:
 
 
 def host_limit() -> int | None:
-    """The memory that this process may have: the machine's, or its container's."""
+    """Return the memory limit of this process: the machine's or its container's."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for place in LIMITS:
         with suppress(OSError, ValueError):  # "max" is no number
@@ -217,7 +217,7 @@ def host_limit() -> int | None:
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:
-    """The largest batch that fits if memory goes with it: fixed + each · images ≤ available; less than the one tried.
+    """Return the largest batch, below the one tried, for which fixed + each · images ≤ available.
 
     Args:
         batch: that did not fit.
@@ -231,7 +231,7 @@ def largest_batch(batch: int, fixed: int, needed: int, available: int | None) ->
 
 
 def sentence(found: MemoryShortage) -> str:
-    """The figures in a clause."""
+    """Return the figures in a clause."""
     of = f" of {_size(found.available_bytes)} that it could have" if found.available_bytes is not None else ""
     said = f"its peak was {_size(found.peak_bytes)}{of} at batch {found.batch_size}"
     if found.largest_batch is None:

@@ -68,7 +68,7 @@ class CudaLanes:
 
 @dataclass(frozen=True)
 class Layout:
-    """One way of laying out the path.
+    """One variant of the path.
 
     Attributes:
         move: what was moved last.
@@ -119,7 +119,7 @@ class Path(Generic[Mark]):
         ]
 
     def send(self) -> Slot[Mark]:
-        """The next batch on its way, once the slot's last answer is there; the slot that it takes."""
+        """Start the next batch once its slot's last answer has arrived; return the slot."""
         slot, given = (
             self.slots[self.number % len(self.slots)],
             self.layout.inputs[self.number % len(self.layout.inputs)],
@@ -139,7 +139,7 @@ class Path(Generic[Mark]):
                 self.lanes.finish(slot.mark)
 
     def seconds(self, calls: int, clock: Clock) -> float:
-        """A call of so many, one after another, from the first image to the last answer."""
+        """Return the seconds per call of `calls` calls, from the first image to the last answer."""
         start = clock.now()
         for _ in range(calls):
             self.send()
@@ -148,7 +148,7 @@ class Path(Generic[Mark]):
 
 
 def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pinned: bool) -> list[Layout]:
-    """As it is, and one move after another, as far as the net has them.
+    """Return the plain path, and then one improvement after another that the network allows.
 
     Args:
         work: the inputs.
@@ -178,14 +178,14 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
 
 
 def held(part: Tensor, pinned: bool) -> Tensor:
-    """A tensor of any shape in the host's memory, pinned where that is wanted."""
+    """Return a tensor of any shape in host memory, pinned if `pinned`."""
     return page_locked(part) if pinned else part
 
 
 def measure(
     work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes[Mark]
 ) -> list[HostPath]:
-    """Each layout, in interleaved samples.
+    """Measure each variant in interleaved samples.
 
     Args:
         work: the inputs, and the device.
@@ -215,13 +215,13 @@ def measure(
 
 
 def calls_in(path: Path[Mark], clock: Clock, seconds: float) -> int:
-    """How many calls take so long, and at least two rounds of the buffers."""
+    """Return the number of calls that take `seconds`, and at least two rounds of the buffers."""
     each = statistics.median(path.seconds(SLOTS, clock) for _ in range(3))
     return max(2 * SLOTS, math.ceil(seconds / max(each, 1e-9)))
 
 
 def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
-    """That overlapped calls answer what calls one by one do, input by input.
+    """Raise if overlapped calls answer differently from calls one by one.
 
     Raises:
         ValueError: one doesn't; the line says how many values differ.

@@ -47,7 +47,7 @@ LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check 
 
 
 def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
-    """Whether the net keeps what README and docs ask of it: the warnings, of what it keeps in part.
+    """Raise if the network breaks its contract; return warnings about doubts.
 
     Raises:
         InputError: it doesn't; the line says which of the request's knobs mends it.
@@ -69,7 +69,7 @@ def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
 
 
 def check_sight(net: Net) -> None:
-    """That the net calls no layer that it keeps in a plain list or dict.
+    """Raise if the network calls a layer that it keeps in a plain list or dict.
 
     Raises:
         ModelError: it does, and no checkpoint, cast or device would find that layer.
@@ -93,7 +93,7 @@ def check_sight(net: Net) -> None:
 
 
 def called_unchanged(net: Net) -> object:
-    """The net's answer to its images.
+    """Return the network's answer, and raise if the call changes the network.
 
     Raises:
         ModelError: the call fails, or changes what the net holds, such as running statistics; the line names the first.
@@ -111,7 +111,7 @@ def called_unchanged(net: Net) -> object:
 
 
 def of_another_precision(net: Net) -> list[RunWarning]:
-    """A warning where the net casts by itself, so that it is no fp32 net that stages could be compared with."""
+    """Return a warning where the network casts by itself, so that its answers aren't fp32."""
     seen = Seen()
     try:
         with Dispatched(seen.see):
@@ -130,7 +130,7 @@ def of_another_precision(net: Net) -> list[RunWarning]:
 
 
 def check_arguments(net: Net) -> None:
-    """That the net takes as many tensors as it is given.
+    """Raise if the network needs more tensors than it is given, or takes none.
 
     Raises:
         ModelError: it needs more, or takes none.
@@ -151,7 +151,7 @@ def check_arguments(net: Net) -> None:
 
 
 def check_weights(net: Net) -> None:
-    """That every weight, and every mean and variance of a norm, is finite.
+    """Raise if a weight, or a mean or variance of a norm, isn't finite.
 
     Raises:
         ModelError: one isn't; the line names the first.
@@ -165,7 +165,7 @@ def check_weights(net: Net) -> None:
 
 
 def check_dimensions(net: Net) -> None:
-    """That the net's convolutions are of the images' dimensions: torch would let one take a batch for one volume.
+    """Raise if no convolution has the images' dimensions: torch would let one take a batch for one volume.
 
     Raises:
         ModelError: none is.
@@ -178,7 +178,7 @@ def check_dimensions(net: Net) -> None:
 
 
 def check_timestep(net: Net) -> None:
-    """That a diffusion net takes the time step that its denoising loop counts.
+    """Raise if a diffusion network takes no time step.
 
     Raises:
         ModelError: it has no input of that name.
@@ -191,14 +191,14 @@ def check_timestep(net: Net) -> None:
 
 
 def device_memory(device: torch.device) -> int:
-    """The bytes that a GPU has, or that this process may use of the machine."""
+    """Return the bytes of a GPU's memory, or of the machine's that this process may use."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return memory_bytes()
 
 
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
-    """That what one operator holds at once of a batch of this shape fits into so many bytes; the whole net needs more.
+    """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak.
 
     Found without taking memory, on torch's device "meta"; a net that can't run there isn't checked.
 
@@ -230,7 +230,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
 
 
 def without_values(model: nn.Module) -> nn.Module:
-    """A copy on torch's device "meta".
+    """Return a copy on torch's device "meta".
 
     Not by `torch.func.functional_call`: that leaves a module with other tensors where one is reachable by two names.
     """
@@ -243,7 +243,7 @@ def without_values(model: nn.Module) -> nn.Module:
 
 
 def first_look(model: nn.Module, job: Job) -> None:
-    """What the net's contract says of a tiny image, and where that fails of one of the run's size.
+    """Check the network on a tiny image, and if that fails on one of the run's size.
 
     On a copy, as a net may keep what it has seen. Of a net that can't be copied, of named tensors, and of images that
     keep a size of their own, what isn't seen here the whole check sees (`net_contract.check`).
@@ -272,7 +272,7 @@ def first_look(model: nn.Module, job: Job) -> None:
 
 
 def answers(net: Net, *, strictly: bool = False) -> bool:
-    """Whether the net's answer is what it must be; False where anything fails.
+    """Return whether the network's answer is as it must be; False where anything fails.
 
     Args:
         net: the net and an input.
@@ -290,7 +290,7 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
 
 
 def chance(job: Job, side: int) -> Batch:
-    """Images of chance, normalised as the run's: [batch, channels, side, side], of volumes with their depth."""
+    """Return random images, normalised as the run's: [batch, channels, side, side], with a depth for volumes."""
     data = job.data
     space = [side, side] if data.name != VOLUME else [min(side, data.depth or side), side, side]
     shape = [min(IMAGES, data.batch_size), *space, data.contract.channels]

@@ -16,7 +16,7 @@ HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decomposi
 
 
 def net_of_file(path: str, memory: int) -> nn.Module:
-    """The net of a file, in fp32, its graph without the checks of the input that it was exported with.
+    """Return the network of a file, in fp32, without its graph's checks of the input.
 
     A file is code: torch runs what its graph says. It is read without its pickles (`artifact.checked_archive`). Its
     graph holds for one shape, or for any batch where nothing in it says otherwise.
@@ -65,7 +65,7 @@ def follow_the_weights(module: fx.GraphModule) -> None:
 
 
 def loaded(path: str, memory: int) -> nn.Module:
-    """What torch makes of a file that holds nothing but what was checked; arguments and errors as of `net_of_file`."""
+    """Return the module that torch loads from a checked file."""
     try:
         size = Path(path).stat().st_size
         if size > memory:

@@ -38,7 +38,7 @@ SHOWN = 3  # images a stage
 
 
 def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
-    """The reference and its logits for every batch that is judged, on the CPU.
+    """Return the reference and its logits for every judged batch, on the CPU.
 
     Expects TF32 to be off.
     """
@@ -69,7 +69,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
-    """Keep answers where every stage's worker finds them.
+    """Save answers for the workers of all stages.
 
     Args:
         answers: "judged": [batch, classes, height, width] of each batch that is judged; "fresh": of a batch that
@@ -90,19 +90,19 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
 
 
 def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
-    """Those of one kind, in the order in which they were saved."""
+    """Return the answers of one kind, in the order in which they were saved."""
     with safe_open(path, "pt") as parts:
         count = sum(name.startswith(kind) for name in parts.keys())  # noqa: SIM118 - it is no mapping
         return [parts.get_tensor(f"{kind}{index}") for index in range(count)]
 
 
 def save_first(answer: Tensor, path: Path) -> None:
-    """Keep some values of the net's answer to the run's first sample, of any shape, by which the net is known again."""
+    """Save some values of the network's answer to the first sample, of any shape, to recognise the network by."""
     path.write_bytes(save({"first": some_values(answer)}))  # `save_file` lets nobody else read it
 
 
 def load_first(path: Path) -> Tensor | None:
-    """What `save_first` kept; None where an older run kept none, or the file is none of its."""
+    """Return what `save_first` kept; None where there is no such file."""
     if not path.is_file() or path.stat().st_size > FIRST_BYTES:
         return None
     try:
@@ -114,7 +114,7 @@ def load_first(path: Path) -> Tensor | None:
 
 
 def some_values(answer: Tensor) -> Tensor:
-    """At most 4,096 values of an answer [channels, …], evenly spread: [channels, values], in fp32 on the CPU.
+    """Return at most 4,096 evenly spread values of an answer [channels, …]: [channels, values], fp32, on the CPU.
 
     What has one dimension, or more channels than values are kept, is one channel.
     """
@@ -147,7 +147,7 @@ def fresh_answers(work: Workload) -> list[Tensor]:
 
 
 def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
-    """Bytes that the layers of a net must read and write in fp32 when each keeps its tensors in device memory.
+    """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory.
 
     Args:
         model: the net.
@@ -171,7 +171,7 @@ def _word_on_labels(data: str, workload: Workload) -> str | None:
 
 
 def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
-    """How far fp32 itself, whose logits [1, …] are given, is from fp64; None where it fails, or lacks the memory."""
+    """Return the relative L2 of fp32 `logits` [1, …] from fp64; None where fp64 fails or needs too much memory."""
     if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
     doubled = copied(model).double()
@@ -183,7 +183,7 @@ def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A copy of a net.
+    """Return a copy of a network.
 
     Raises:
         ModelError: it can't be copied; or its copy has the same weights, so that who changes the one changes the other,
@@ -218,7 +218,7 @@ def copied(model: nn.Module) -> nn.Module:
 
 
 def in_fp64(part: Tensor) -> Tensor:
-    """A tensor of any shape in fp64, where it holds floating numbers."""
+    """Return a tensor of any shape, in fp64 if it holds floating-point numbers."""
     return part.double() if part.is_floating_point() else part
 
 

@@ -45,20 +45,20 @@ OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failure
 
 
 class Reporter(Protocol):
-    """What of `run_stage.Reporter` is needed here."""
+    """The part of `run_stage.Reporter` that retries need."""
 
     def enter(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Enter a phase."""
 
     def progress(self, text: str) -> None:
-        """How far the phase is."""
+        """Report progress within the phase."""
 
     def report(self, **fields: object) -> None:
-        """Fields of the StageRecord."""
+        """Report fields of the StageRecord."""
 
 
 def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
-    """What is wrong with the stage's answer in the end: at once, or after attempts with modules kept in fp32.
+    """Verify the stage, retry with modules kept in fp32 where it helps, and return the final finding.
 
     A stage is tried again where its option `keep_fp32` is "auto".
 
@@ -84,7 +84,7 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
 
 
 def first_fault(bench: Bench) -> PrecisionFault | None:
-    """Where the stage's half precision goes wrong, on the first batch whose logits aren't finite, else the first.
+    """Locate where half precision goes wrong, on the first batch with logits that aren't finite, else the first.
 
     None where it isn't in half precision, where nobody knows its modules, or where no place stands out.
     """
@@ -111,7 +111,7 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
 
 
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
-    """The stage's net and what runs its modules one by one; None where nobody knows them.
+    """Return the stage's network and a call that runs its modules one by one; None where unknown.
 
     Of a compiled stage that can keep modules they are those of the same net in half precision, as torch runs it.
     """
@@ -128,7 +128,7 @@ def _is_right(bench: Bench, run: Callable[..., Tensor], exact: nn.Module, batch:
 
 
 def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
-    """Whether the stage could be built with these modules in fp32; if not, all is as it was."""
+    """Build the stage with these modules in fp32; return False and restore the former build if that fails."""
     job, runner = bench.job, bench.runner
     options = {**job.stage.options, OPTION: kept}
     bench.job = replace(job, stage=replace(job.stage, options=options))
@@ -146,12 +146,12 @@ def _rebuilt(bench: Bench, reporter: Reporter, kept: list[str]) -> bool:
 
 
 def _option(job: Job) -> object:
-    """The stage's option, where it has it."""
+    """Return the stage's option; None where it has none."""
     return job.stage.options.get(OPTION)
 
 
 def _precision(bench: Bench) -> Half | None:
-    """The stage's half precision, as it declares it, or as most of its weights have it; None of any other."""
+    """Return the stage's half precision, as declared or by most of its weights; None for any other."""
     runner = bench.runner
     declared = runner.execution.precision if runner.execution else None
     if declared == "fp8" and KEPT in runner.details:
@@ -167,7 +167,7 @@ def _precision(bench: Bench) -> Half | None:
 
 
 def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
-    """What `bench.build` reports, of a second build in NCHW where the net needs it.
+    """Build the stage, a second time in NCHW if the network needs it; return what `bench.build` reports.
 
     Args:
         bench: the stage's.
@@ -189,7 +189,7 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
 
 
 def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
-    """What is wrong with a stage's answer, of a second build in NCHW where the net answers otherwise in channels_last.
+    """Verify a stage, after a second build in NCHW if the network answers differently in channels_last.
 
     Args:
         bench: with the stage built.
@@ -213,7 +213,7 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
 
 
 def begun_again(reporter: Reporter, phase: Phase, text: str) -> None:
-    """A stage is built a second time within a phase, as none goes back to an earlier: its time limit starts anew."""
+    """Restart the phase's time limit for a second build."""
     reporter.enter(phase)
     reporter.progress(text)
 
@@ -235,7 +235,7 @@ def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> d
 
 
 def _answers_otherwise(bench: Bench) -> bool:
-    """Whether the net itself, in fp32, answers otherwise in channels_last than as it lies."""
+    """Return whether the network itself, in fp32, answers differently in channels_last."""
     net, inputs = bench.workload.model, bench.workload.inputs[0]
     answers = []
     try:
@@ -249,13 +249,13 @@ def _answers_otherwise(bench: Bench) -> bool:
 
 
 def _answer(net: nn.Module, inputs: Batch, layout: Order) -> Tensor:
-    """What a copy of the net in a layout answers, [batch, ...]."""
+    """Return the answer [batch, ...] of a copy of the network in a layout."""
     logits: Tensor = net_laid_out(copy.deepcopy(net), layout)(*[laid_out(part, layout) for part in inputs.clone()])
     return logits
 
 
 def refusal(bench: Bench, error: Exception) -> str:
-    """What the net's own code says that answers as its weights and images lie, and not in channels_last.
+    """Return the error of the network's code if it fails in channels_last and not in NCHW; else empty.
 
     Empty where it takes both, or neither. What the stage held as it failed is let go before the net is called.
     """
@@ -267,7 +267,7 @@ def refusal(bench: Bench, error: Exception) -> str:
 
 
 def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
-    """What a copy of the net in a layout says that it can't be called; empty where it can, or where memory ran out."""
+    """Return the error of calling a copy of the network in a layout; empty without one, or if memory ran out."""
     try:
         with torch.inference_mode():
             _answer(net, inputs, layout)

@@ -31,25 +31,25 @@ from pipeline.worker.retries import begun_again, built, settled, verified
 
 
 class Reporter(Protocol):
-    """How a stage speaks to whoever runs it: `pipeline.protocol.PipeReporter`, or a test's own."""
+    """The receiver of a stage's reports: `pipeline.protocol.PipeReporter`, or a test's own."""
 
     def enter(self, phase: Phase) -> None:
-        """A phase begins."""
+        """Enter a phase."""
 
     def progress(self, text: str) -> None:
-        """How far the phase is."""
+        """Report progress within the phase."""
 
     def report(self, **fields: object) -> None:
-        """Fields of the StageRecord."""
+        """Report fields of the StageRecord."""
 
     def report_run(self, **fields: object) -> None:
-        """Fields of the RunRecord."""
+        """Report fields of the RunRecord."""
 
     def sampling(self) -> Iterator[TakeSample]:
-        """Yields what is wanted; ends when there is enough."""
+        """Yield once for each sample that is wanted."""
 
     def sample(self, taken: Sample) -> None:
-        """The sample that was wanted."""
+        """Send the sample that was wanted."""
 
 
 def run_stage(job: Job, reporter: Reporter) -> None:
@@ -112,7 +112,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 
 
 def describe_run(bench: Bench, reporter: Reporter) -> None:
-    """What the first worker finds out for the whole run: machine, measured peaks, the reference and its logits."""
+    """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
     found = [*net_contract.check(work, job.task), *files_left_out(work)]
     reporter.progress("the net takes its inputs and answers as it should")
@@ -135,7 +135,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:
-    """A warning that names what else lies in the folders of images and labels."""
+    """Return a warning that names other files in the folders of images and labels."""
     if not work.left_out:
         return []
     named = "; ".join(work.left_out[:5]) + (f"; and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
@@ -145,7 +145,7 @@ def files_left_out(work: Workload) -> list[RunWarning]:
 
 
 def verify(reporter: Reporter, bench: Bench) -> Finding:
-    """What is wrong with the answer, RIGHT where nothing is; the comparison is reported either way."""
+    """Compare the answer with the reference, report the figures, and return the finding."""
     accuracy, status, reason = bench.verify()
     found = bench.guard.changes()
     if found is RIGHT and status != "ok":
@@ -162,7 +162,7 @@ def verify(reporter: Reporter, bench: Bench) -> Finding:
 
 
 def finish(bench: Bench, reporter: Reporter) -> None:
-    """All that follows the samples; once the answer is seen to be unmoved, the headline stands whatever else fails."""
+    """Check the answers once more, then profile and export; after the check a failure costs only its own phase."""
     reporter.enter(Phase.CHECK)
     found = bench.check()
     if found is not RIGHT:
@@ -193,7 +193,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
 
 
 def host_path_of(bench: Bench) -> dict[str, object]:
-    """The path around the net, one move after another; on a CPU why it has none."""
+    """Measure the host path on a GPU; on a CPU return why there is none."""
     job = bench.job
     if job.device != "cuda":
         return {"host_path_left_out": host_path.NO_COPIES}

@@ -55,7 +55,7 @@ class Share(NamedTuple):
 
 
 def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int) -> Share:
-    """What lies beyond the verified batches, as far as there is any.
+    """Return what lies beyond the verified batches, as far as there is any.
 
     What has labels is judged whole: up to half of what lies beyond the verified batches is given, and is then not
     judged.
@@ -89,7 +89,7 @@ def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
 
 
 def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tuple[int, int]:
-    """How many batches of so many bytes make the rotation, and how many of them the answer is checked on."""
+    """Return the number of batches of `bytes` bytes in rotation, and of those that the answer is verified on."""
     count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
     return count, min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / data.batch_size)))
 
@@ -97,7 +97,7 @@ def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tup
 def workload_of_tensors(
     model: nn.Module, data: DataSpec, masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
 ) -> Workload:
-    """The user's tensors and the net, which is on the device; arguments as of `pipeline.worker.workload.workload_on`.
+    """Return the workload of the user's tensors and a network on the device; arguments as in `workload_on`.
 
     Raises:
         pipeline.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
@@ -138,7 +138,7 @@ def workload_of_tensors(
 def calibration_samples(
     data: DataSpec, names: Sequence[str], device: torch.device, verified: int, wanted: int
 ) -> CalibrationImages:
-    """Samples beyond those that are judged, as far as there are any, with all inputs; else such as come again.
+    """Return samples beyond the judged ones with all inputs; repeated ones where there are no others.
 
     Args:
         data: names the file; with labels in it all its samples are judged, and some are then given away.
@@ -161,7 +161,7 @@ def calibration_samples(
 
 
 def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequence[str], path: str) -> None:
-    """That what is right is a tensor of the file, and none of the inputs.
+    """Raise if the labels aren't a tensor of the file, or are one of the inputs.
 
     Raises:
         TensorError: it isn't; the line says what there is.
@@ -173,7 +173,7 @@ def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequen
 
 
 def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
-    """That the file's tensors and a rotation of so many bytes fit into this machine.
+    """Raise if the file's tensors and a rotation of `rotation` bytes exceed this machine's memory.
 
     Raises:
         TensorError: they don't; the line gives the figure.
@@ -187,7 +187,7 @@ def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
 
 
 def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray | None:
-    """Labels [samples, ...] as uint8, 255 where none is, for so many samples; None without labels.
+    """Return labels [samples, ...] as uint8 for `count` samples, 255 where unlabelled; None without labels.
 
     Raises:
         TensorError: they are no class indices.
@@ -205,7 +205,7 @@ def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray
 
 
 def values_of(right: Tensor | None, count: int) -> Tensor | None:
-    """What a regression net should answer, [samples, ...] in fp32, NaN beyond what is known; None where nothing is."""
+    """Return the targets [samples, ...] in fp32, NaN where unknown; None without any."""
     if right is None:
         return None
     filled = torch.full((count, *right.shape[1:]), math.nan)
@@ -218,7 +218,7 @@ def no_look(_model: nn.Module, _job: Job) -> None:
 
 
 def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = no_look) -> Workload:
-    """The job's net and images on its device.
+    """Load the job's network and images on its device.
 
     Args:
         job: names them.
@@ -240,7 +240,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
 def workload_on(
     model: nn.Module, data: DataSpec, has_masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
 ) -> Workload:
-    """A net, which is on the device, with all that its stages are timed and judged on.
+    """Return the workload of a network on the device: all that its stages are timed and judged on.
 
     Args:
         model: in fp32.
@@ -277,7 +277,7 @@ def workload_on(
 
 
 def protected(dataset: Dataset) -> Dataset:
-    """The images and labels, into which nobody may write from now on: a stage is judged by them."""
+    """Make the images and labels read-only: a stage is judged by them."""
     for part in (dataset.images, dataset.labels):
         if part is not None:
             part.setflags(write=False)
@@ -285,12 +285,12 @@ def protected(dataset: Dataset) -> Dataset:
 
 
 def net_of(job: Job) -> nn.Module:
-    """The job's net, on the CPU; errors as of `build_model`, and where its weights take more than the memory."""
+    """Return the job's network, on the CPU."""
     return net_of_spec(job.model, job.seed)
 
 
 def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
-    """A net as a request or a record names it, on the CPU; errors as of `net_of`.
+    """Return the network of a request, on the CPU.
 
     Raises:
         ModelError: besides, what all stages rest on isn't as it was, such as torch's default dtype or the folder.
@@ -310,13 +310,13 @@ def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
 
 
 def images_of(data: DataSpec, count: int) -> Dataset:
-    """So many images of those that the job names; errors as of `load_dataset`."""
+    """Load `count` of the job's images."""
     size = window(data.name, data.size, data.depth)
     return load_dataset(data.name, data.path, data.labels, size, count, data.contract, data.label_rules)
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
-    """That a folder's images, which are all read, fit into so many bytes by what their headers say.
+    """Raise if a folder's images exceed `memory` bytes by their headers.
 
     Raises:
         ImageError: they don't; the line gives the figure.
@@ -331,12 +331,12 @@ def check_folder(data: DataSpec, memory: int) -> None:
 
 
 def labelled_images(data: DataSpec, dataset: Dataset) -> int:
-    """How many images a folder with labels has, all of which are judged; 0 of any other data."""
+    """Return the number of images of a folder with labels, all of which are judged; 0 for other data."""
     return dataset.windows if data.name not in OWN_IMAGES and dataset.labels is not None else 0
 
 
 def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
-    """Every batch that is judged beyond the verified ones, one at a time, and how many of its images count.
+    """Yield each judged batch beyond the verified ones, and how many of its images count.
 
     Each on the device. The last is filled up with the first images.
     """
@@ -352,7 +352,7 @@ def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
-    """The numbers of the evaluation images.
+    """Return the numbers of the evaluation images.
 
     Args:
         work: whose images they are.
@@ -364,7 +364,7 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
 
 
 def calibration_images(data: DataSpec, device: torch.device, verified: int, wanted: int) -> CalibrationImages:
-    """Images beyond those that are checked, as far as there are windows of their own; else such windows rolled.
+    """Return images beyond the verified ones; rolled windows where there are no others.
 
     The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
     whole: up to half of what lies beyond the verified batches is given, and is then no evaluation image.
@@ -389,5 +389,5 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
 
 
 def in_batches(images: np.ndarray, data: DataSpec, device: torch.device) -> list[Tensor]:
-    """Images [n, height, width, channels] as batches [batch, channels, height, width] on the device."""
+    """Return images [n, height, width, channels] as batches [batch, channels, height, width] on the device."""
     return list(to_batch(images, data.contract).to(device).split(data.batch_size))
