@@ -153,10 +153,6 @@ class RunConfig:
     ladder: bool = False  # the stages were asked for as rungs, whose keys begin with stage.rungs.NAME
     variables: list[str] = field(default_factory=list)  # of the environment, that the request refers to
 
-    def stage(self, name: str) -> StageSpec | None:
-        """Return the stage of that name; None if the run has none."""
-        return next((spec for spec in (*self.stages, self.baseline, self.eager) if spec.name == name), None)
-
     def measured_by(self) -> dict[str, object]:
         """Return the settings that change what is measured, by the keys that a user types.
 

@@ -34,6 +34,7 @@ from pipeline.records.goals import Tolerance
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig, StageSpec
 from pipeline.records.run_record import RunRecord
+from tests.made_up_request import asked
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTLED_BYTES, SETTLED_SECONDS = 512 * 2**20, 10.0  # a GPU's used memory after a process's end against before it
@@ -75,12 +76,11 @@ class Bench:
 
     def config(self, *stages: StageSpec, plan: Plan = PLAN) -> RunConfig:
         eager = self.spec("eager")
-        return RunConfig(
+        return asked(
             stages=list(stages),
             model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
-            data=DataSpec("samples", None, None, size=64, batch_size=2, batches=3),
-            plan=plan, device=self.device, threads=None, seed=0, time_inaccurate=False, strict=True, preset="smoke",
-            launcher="basic", baseline=eager, eager=eager, gpu_busy="share",
+            data=DataSpec("samples", size=64, batch_size=2),
+            plan=plan, device=self.device, threads=None, baseline=eager, eager=eager, gpu_busy="share",
         )  # fmt: skip
 
     def used_bytes(self) -> int:

@@ -12,6 +12,7 @@ from pipeline.records.request import DataSpec, Job, ModelSpec, RunConfig, StageS
 from pipeline.records.run_record import Environment, Reference, RunRecord, StageRecord
 from pipeline.records.samples import Sample
 from tests.fake_machine import ACCURACY
+from tests.made_up_request import asked
 from tests.worker.jobs import EAGER, PLAN
 
 ENVIRONMENT = Environment(
@@ -101,22 +102,15 @@ def stage(name: str) -> StageSpec:
 
 def config(*names: str, **changes: Any) -> RunConfig:
     """A run of these stages on the CPU."""
-    asked = RunConfig(
-        stages=[stage(name) for name in names],
-        model=ModelSpec("small", "models.unet.UNet", {}, None),
-        data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
-        plan=QUICK,
-        device="cpu",
-        threads=1,
-        seed=0,
-        time_inaccurate=False,
-        strict=True,
-        preset="smoke",
-        launcher="basic",
-        baseline=EAGER,
-        eager=EAGER,
-    )
-    return replace(asked, **changes)
+    own: dict[str, Any] = {
+        "stages": [stage(name) for name in names],
+        "model": ModelSpec("small", "models.unet.UNet"),
+        "data": DataSpec("samples", size=32),
+        "plan": QUICK,
+        "baseline": EAGER,
+        "eager": EAGER,
+    }
+    return asked(**own | changes)
 
 
 def blank(**changes: Any) -> RunRecord:

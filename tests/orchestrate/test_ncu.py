@@ -16,8 +16,9 @@ from pipeline.orchestrate.context import RunContext
 from pipeline.orchestrate.ncu import find_ncu, with_counted_bytes
 from pipeline.records.codec import from_json
 from pipeline.records.diagnostics import Diagnostics, Note, Profile
-from pipeline.records.request import SCRATCH, DataSpec, Job, ModelSpec, RunConfig
+from pipeline.records.request import SCRATCH, Job
 from pipeline.records.run_record import RunRecord, StageRecord
+from tests.made_up_request import asked
 from tests.orchestrate.test_ncu_log import CONV, NOISE, lines
 from tests.profiling.traced import written
 from tests.worker.jobs import EAGER, PLAN
@@ -57,15 +58,8 @@ def unread(reason: str) -> Note:
 @pytest.fixture
 def session(tmp_path: Path) -> RunContext:
     """A run on a GPU whose stage left the trace of two calls of one kernel."""
-    config = RunConfig(
-        stages=[EAGER],
-        model=ModelSpec("small", "models.unet.UNet", {}, None),
-        data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
-        plan=replace(PLAN, counters=True, counters_limit_seconds=1.0),
-        device="cuda", threads=1, seed=0, time_inaccurate=False, strict=True, preset="smoke", launcher="basic",
-        baseline=EAGER,
-        eager=EAGER,
-    )  # fmt: skip
+    plan = replace(PLAN, counters=True, counters_limit_seconds=1.0)
+    config = asked(stages=[EAGER], plan=plan, device="cuda", baseline=EAGER, eager=EAGER)
     events = [written("kernel", CONV, 10 * at, 5) for at in range(2)]
     (tmp_path / "run" / "eager").mkdir(parents=True)
     (tmp_path / "run" / "eager" / "trace.json.gz").write_bytes(

@@ -16,9 +16,10 @@ from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
 from pipeline.records.plan import Phase
-from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, RunConfig, StageSpec
+from pipeline.records.request import REFERENCE_LOGITS, SCRATCH, DataSpec, ModelSpec, StageSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stats.ranking import ranking
+from tests.made_up_request import asked
 from tests.worker.jobs import EAGER, PLAN
 
 pytestmark = pytest.mark.long
@@ -28,24 +29,15 @@ SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, a
 
 def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
     """Run a small ladder to its end."""
-    run_config = replace(
-        RunConfig(
-            stages=stages,
-            model=ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
-            data=DataSpec("samples", None, None, size=32, batch_size=1, batches=3),
-            plan=SMOKE,
-            device="cpu",
-            threads=1,
-            seed=0,
-            time_inaccurate=False,
-            strict=True,
-            preset="smoke",
-            launcher="basic",
-            baseline=EAGER,
-            eager=EAGER,
-        ),
-        **changes,
-    )
+    own: dict[str, Any] = {
+        "stages": stages,
+        "model": ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
+        "data": DataSpec("samples", size=32),
+        "plan": SMOKE,
+        "baseline": EAGER,
+        "eager": EAGER,
+    }
+    run_config = asked(**own | changes)
     blank = RunRecord("2026-01-01T00:00:00+00:00", "a test", run_config)
     with Progress(len(stages), Console(file=io.StringIO())) as progress:
         return run_ladder(run_config, folder, blank, progress)
