@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from models.build import build_model
 from pipeline.compiler.budget import Budget, Spent, keep_within, overlap, spent
 from pipeline.measure import accuracy
-from pipeline.records.goals import Tolerance
 from pipeline.stages import Skip, StageError, int8
 from pipeline.stages.api import Workload
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.onnx_models import Images, types
 from tests.process_state import own_switches
 from tests.stages.conftest import small_net
-from tests.stages.test_stages import Ran, check_net, references, run_once, settings
+from tests.stages.test_stages import Ran, check_net, references, run_once, spec
 
 BUDGET = Budget(flips=1e-3, error=5e-2, dice=1e-2)
 
@@ -54,7 +53,7 @@ def test_a_stage_that_loses_the_rare_class_silently_does_not_pass() -> None:
     """Its pixels and its logits are within the tolerance of its own YAML; of the class nothing is left."""
     images, spoilt = rare_images(), RareClass(bias=0.03)
     exact = [RareClass()(image) for image in images]
-    tolerance = Tolerance(**settings("onnxruntime_int8")[0]["tolerance"])
+    tolerance = spec("onnxruntime_int8").tolerance
     found = spent(spoilt, images, exact)
     assert found.flips < tolerance.flipped_share
     assert found.error < tolerance.relative_l2
@@ -181,7 +180,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
 
 def test_onnxruntime_in_int8_answers_within_its_tolerance(ran: Ran) -> None:
     """Its logits are, on real images; its masks aren't judged, as those of no random net are."""
-    tolerance = Tolerance(**settings(ran.name)[0]["tolerance"])
+    tolerance = spec(ran.name).tolerance
     assert accuracy.check(ran.answers, references(ran.workload), None, tolerance, trained=False)[1:] == ("ok", "")
     check_net(ran)
 

@@ -1,41 +1,22 @@
 """The runtimes in extras: without their library, with a stand-in for it, and, where it is there, with it."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch.utils.dlpack import from_dlpack
 
-from models.build import build_model
 from pipeline.stages import Skip, StageError, api, thunder, xla
 from pipeline.stages.api import Workload, library
 from pipeline.stages.common import openvino_plugin
 from pipeline.worker.failures import failure_of
-from tests.process_state import own_switches
-from tests.stages.conftest import small_net
-from tests.stages.test_stages import CONF, FILES, built, check_answers, check_net, run_once, settings
+from tests.config.test_load import composed
+from tests.stage_files import FOLDER
+from tests.stages.test_stages import FILES, built
 
-EXTRAS = {"openvino": "openvino", "xla": "torchax", "tvm": "tvm", "thunder": "thunder"}
+EXTRAS = ("openvino", "xla", "tvm", "thunder")
 ON_GPU = torch.device("cuda")
-
-
-@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")  # Thunder's
-@pytest.mark.parametrize(("name", "module"), EXTRAS.items())
-def test_a_runtime_answers_within_its_tolerance(name: str, module: str, tmp_path: Path) -> None:
-    """On real images and a net of one level, which it leaves as it was."""
-    pytest.importorskip(module, exc_type=ImportError)
-    with own_switches():
-        net = build_model("models.unet.UNet", {"base": 8, "depth": 1}, None, seed=10)
-        ran = run_once(name, replace(small_net(tmp_path), model=net))
-    check_answers(ran)
-    check_net(ran)
-    assert ran.runner.execution is not None
-    assert ran.runner.execution.precision is not None
-    assert ran.runner.execution.provider is not None
 
 
 @pytest.mark.parametrize(("name", "extra"), [*((name, name) for name in EXTRAS), ("inductor_int8", "torchao")])
@@ -59,7 +40,7 @@ def test_every_extra_that_a_refusal_names_is_one() -> None:
     """pyproject.toml has it."""
     import tomllib
 
-    offered = tomllib.loads((CONF.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    offered = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {*EXTRAS, "torchao"} <= set(offered)
 
 
@@ -76,16 +57,10 @@ def test_a_library_that_is_broken_is_a_failure_not_a_skip(monkeypatch: pytest.Mo
 
 def test_everything_is_the_ladder_and_all_other_stages() -> None:
     """No stage is forgotten, and what it adds stands in the file."""
-    ladder: Any = OmegaConf.load(CONF / "ladder.yaml")
-    rungs = settings_of_rungs("everything")
-    assert list(rungs)[: len(ladder.rungs)] == list(ladder.rungs)
-    assert set(rungs) == set(FILES)
-    assert all(rung["adds"] for rung in rungs.values())
-
-
-def settings_of_rungs(name: str) -> dict[str, Any]:
-    found, _ = settings(name)
-    return dict(found["rungs"])
+    everything, ladder = (composed(f"stage={name}")["stage"]["rungs"] for name in ("everything", "ladder"))
+    assert list(everything)[: len(ladder)] == list(ladder)
+    assert set(everything) == set(FILES)
+    assert all(rung["adds"] for rung in everything.values())
 
 
 class Jax(ModuleType):
