@@ -50,7 +50,5 @@ def spoilt_text(text: str, draw: random.Random) -> str:
     signs = list(text)
     for _ in range(draw.choice([1, 2, 4])):
         at = draw.randrange(len(signs) + 1)
-        signs[at : at + draw.randrange(3)] = draw.choice(
-            [*"=+~,.:{}[]()'\"$@\\ \t", *string.digits, "${", *NASTY_TEXTS]
-        )
+        signs[at : at + draw.randrange(3)] = draw.choice(SIGNS)
     return "".join(signs).replace("\x00", "")
