@@ -1,4 +1,4 @@
-"""The images, or volumes, of a folder as cases: one file each, or by nnU-Net's names one file for each channel."""
+"""The cases of a folder: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
 import re
 from collections import Counter, defaultdict
@@ -18,19 +18,19 @@ from pipeline.inputs.volume_files import is_volume, read_volume
 from pipeline.predict.mask_files import PNG, mask_suffix
 from pipeline.records.data_words import IMAGES, VOLUMES
 
-CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # of nnU-Net's file names, before the suffix
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
 MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one mask is made of.
+    """The files of one mask.
 
     Attributes:
         name: the mask's file name without its suffix.
         files: of its channels, in order.
-        problem: why it can't be read, known by the names alone; empty where nothing is.
-        suffix: of the mask: a PNG, or of a volume what the volume is.
+        problem: why they can't be read, if the names show it.
+        suffix: of the mask: .png, or of a volume its own.
     """
 
     name: str
@@ -40,25 +40,25 @@ class Case:
 
     @property
     def mask(self) -> str:
-        """The mask's file name."""
+        """File name of the mask."""
         return self.name + self.suffix
 
     @property
     def is_volume(self) -> bool:
-        """Whether it is read as a volume."""
+        """True if it is read as a volume."""
         return self.suffix != PNG
 
 
 def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], list[str]]:
-    """The cases of a folder in the order of names, and the files that are no images; hidden ones are passed over.
+    """Return the cases of a folder in the order of names, and its other files; hidden files are skipped.
 
     Args:
         folder: of the images.
-        nnunet: whether case_0000.png is the first channel of `case`.
-        volumes: whether volumes are wanted, in place of images.
+        nnunet: case_0000.png is the first channel of `case`.
+        volumes: look for volumes instead of images.
 
     Raises:
-        RequestError: there is no such folder, no image in it, or two images of one mask.
+        RequestError: there is no such folder, no image in it, or two images would share a mask.
     """
     words, formats = (VOLUMES, VOLUME_FORMATS) if volumes else (IMAGES, IMAGE_FORMATS)
     if not folder.is_dir():
@@ -77,23 +77,23 @@ def cases_in(folder: Path, nnunet: bool, volumes: bool) -> tuple[list[Case], lis
 
 
 def is_image(file: Path) -> bool:
-    """Whether a folder's entry is an image, by its name; a link that leads nowhere is one that can't be read."""
+    """Return whether an entry is an image by its name; a broken link counts, and can't be read."""
     there = file.is_file() or (file.is_symlink() and not file.exists())
     return there and bool(suffix_in(IMAGE_FORMATS, file))
 
 
 def case_of(files: tuple[Path, ...], name: str, volumes: bool, problem: str = "") -> Case:
-    """The case of these files, with the mask that is made of such."""
+    """Return the case of these files."""
     return Case(name, files, problem, mask_suffix(files[0]) if volumes else PNG)
 
 
 def stem(file: Path, volumes: bool) -> str:
-    """A file's name without what says how it is read, such as .nii.gz."""
+    """Return a file's name without the suffix of its format, such as .nii.gz."""
     return file.name[: -len(suffix_in(VOLUME_FORMATS, file))] if volumes else file.stem
 
 
 def by_channels(files: list[Path], volumes: bool) -> list[Case]:
-    """nnU-Net's cases; one whose channels don't count from 0000 on, or that names none, has a problem."""
+    """Return nnU-Net's cases; names without a channel, or with a gap, are problems."""
     found: dict[str, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
     nameless = []
     for file in files:
@@ -108,7 +108,7 @@ def by_channels(files: list[Path], volumes: bool) -> list[Case]:
 
 
 def _of_channels(name: str, channels: dict[int, list[Path]], volumes: bool) -> Case:
-    """The case of these channels."""
+    """Return the case of these channels."""
     files = tuple(file for number in sorted(channels) for file in channels[number])
     if sorted(channels) == list(range(len(files))):
         return case_of(files, name, volumes)
@@ -118,23 +118,21 @@ def _of_channels(name: str, channels: dict[int, list[Path]], volumes: bool) -> C
 
 
 def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.ndarray:
-    """The case's image [height, width, channels], uint8, uint16 or fp32, by the rules of docs/inputs.md.
-
-    Volumes have a depth before the height.
+    """Read a case [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height.
 
     Args:
-        case: which.
-        contract: of the net's input.
-        kind: the type of the run's own images, which `contract.scale` was chosen for; None where nobody knows.
+        case: the case.
+        contract: of the network's input.
+        kind: type of the run's images, for which `contract.scale` was chosen; None if unknown.
 
     Raises:
-        ImageError: a file can't be read, or isn't what the net takes; one line.
+        ImageError: a file can't be read, or doesn't fit the network; one line.
     """
     if case.problem:
         raise ImageError(case.problem)
     each, rest = divmod(contract.channels, len(case.files))
     if rest:
-        raise ImageError(f"{case.files[0]}: {len(case.files)} files of channels, the net takes {contract.channels}")
+        raise ImageError(f"{case.files[0]}: {len(case.files)} files of channels, the network takes {contract.channels}")
     names = [str(file) for file in case.files]
     read = read_volume if case.is_volume else read_image
     parts = alike([read(file, each) for file in case.files], names, contract.scale)

@@ -1,4 +1,4 @@
-"""The masks of a folder of images or volumes, by a stage of a run or by a bundle; given again, the command goes on."""
+"""Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
 import os
@@ -22,7 +22,7 @@ REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordEr
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     asked = Parser(prog="python -m pipeline.predict", description=__doc__)
     asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
     asked.add_argument("images", type=Path, help="the folder of images, or of volumes")
@@ -38,12 +38,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make the masks; 0, 1 where an image has none, 2 with one line where the request was wrong."""
+    """Make the masks; return 0, 1 if an image has none, or 2 after one line if the request is wrong."""
     return guarded(lambda: predicted(parser().parse_args(arguments)))
 
 
 def predicted(asked: argparse.Namespace) -> int:
-    """The exit code of `main`."""
+    """Return the exit code of `main`."""
     try:
         outcome = predict_folder(asked)
     except BrokenPipeError:
@@ -61,7 +61,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     """Make the masks that are missing.
 
     Raises:
-        REFUSALS: the request was wrong, or the disk is full or read-only; one line.
+        REFUSALS: the request is wrong, or the disk is full or read-only; one line.
     """
     check(asked)
     source = loaded(asked.run)
@@ -72,7 +72,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         tell(f"left out, no {words.samples}: {named}")
-    from pipeline.predict.folder import predict_cases  # and so torch, for which no wrong word waits
+    from pipeline.predict.folder import predict_cases  # imports torch: a wrong word is refused before
 
     return predict_cases(cases, source, asked)
 
@@ -97,10 +97,10 @@ def takes_volumes(source: RunRecord | Contract) -> bool:
 
 
 def check(asked: argparse.Namespace) -> None:
-    """What can be told before anything is loaded.
+    """Check what needs no run.
 
     Raises:
-        RequestError: the masks would lie among the run's, or a number is out of range.
+        RequestError: the masks would lie in the run's folder, or a number is out of range.
     """
     if resolved(asked.out).is_relative_to(resolved(asked.run)):
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
@@ -113,10 +113,10 @@ def check(asked: argparse.Namespace) -> None:
 
 
 def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
-    """That what is said of windows is said of those of the run's kind, and that masks don't go among what they are of.
+    """Check the options of windows, which differ between images and volumes, and the folder of the masks.
 
     Raises:
-        RequestError: it is of the other kind's, or of none; or they do.
+        RequestError: an option is for the other kind, or the masks would lie among the images.
     """
     if resolved(asked.out) == resolved(asked.images):
         raise RequestError(f"--out {asked.out}: the folder of the {words.samples}; name another one")
@@ -130,12 +130,12 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
 
 
 def resolved(folder: Path) -> Path:
-    """The folder without links.
+    """Return the folder's real path.
 
     Raises:
-        RequestError: they lead around in a circle.
+        RequestError: its links form a loop.
     """
     real = Path(os.path.realpath(folder))
-    if real.is_symlink():  # the real path of such a link is a link
-        raise RequestError(f"{folder}: its links lead around in a circle")
+    if real.is_symlink():  # the real path of a loop is a link
+        raise RequestError(f"{folder}: its links form a loop")
     return real

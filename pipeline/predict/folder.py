@@ -1,4 +1,4 @@
-"""The masks of one folder: the lock, what is there already, and the start of the loop for what is missing."""
+"""The folder of masks: its lock, the masks that are there already, and the start of the loop for missing ones."""
 
 import argparse
 import fcntl
@@ -23,16 +23,19 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
 LOCK = ".predict.lock"
-OVERLAP_SHARE = 4  # windows overlap by a quarter of their side, unless told otherwise
+OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
 def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argparse.Namespace) -> Outcome:
-    """Make the masks that are missing; errors as of `command.predict_folder`.
+    """Make the missing masks.
 
     Args:
         cases: of the folder of images, or of volumes.
         source: the record of the run, or the contract of the bundle.
         asked: the parsed words of the command line.
+
+    Raises:
+        RequestError, InputError, OSError: as `command.predict_folder`.
     """
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
@@ -41,7 +44,7 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
         if isinstance(source, Contract):
             planned = of_bundle(asked.run, source, wanted)
         else:
-            from pipeline.predict.run_source import of_run  # and so the measuring worker, which no bundle needs
+            from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
 
             planned = of_run(asked.run, source, wanted, Path(scratch))
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
@@ -73,10 +76,9 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
 
 
 def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None:
-    """The sides of the windows that a folder's masks were made by, as its predict.json has them.
+    """Return the sides of the windows in a folder's predict.json; None if its masks were made of anything else.
 
-    None where it says nothing of them, or they were made of anything else than `made_of`: another run's windows are
-    none of this one's. Another window gives another identity, so that no mask is taken for what it isn't by them.
+    A wrong value costs only time: other windows give another digest, and no mask matches it.
     """
     try:
         theirs = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]
@@ -90,7 +92,7 @@ def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None
 
 
 def tell_notes(planned: Planned) -> None:
-    """What a user must know of the stage."""
+    """Print the notes about the stage."""
     for note in planned.notes:
         tell(f"note: {clean(note)}")
 
@@ -115,7 +117,7 @@ def make_all(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
 
 
 def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:
-    """How images become windows of these sides, and what predict.json says of it.
+    """Return how images become windows of these sides, and its entry in predict.json.
 
     Raises:
         RequestError: the stage doesn't take what is asked of it.
@@ -138,10 +140,10 @@ def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """No other process makes masks in the folder meanwhile. One that isn't there is made, and goes if it stays empty.
+    """Hold the folder's lock, and create the folder; remove it again if nothing was written.
 
     Raises:
-        RequestError: one does, or nothing can be written there.
+        RequestError: another process holds the lock, or nothing can be written there.
     """
     was_there = folder.exists()
     try:

@@ -1,8 +1,8 @@
-"""Masks that are put together from the answers of windows: each pixel from one of them, or blended of all over it.
+"""Masks made of the answers of windows: each pixel from one window, or blended from all windows over it.
 
-The blending is nnU-Net's (Isensee et al., Nature Methods 18, 203-211, 2021): of a voxel's logits, one of each window
-over it, the mean is taken, weighted by a Gaussian about the window's centre whose standard deviation is an eighth of
-the window's side; the largest mean is the class. Where the net gives values, the means are the answer.
+The blending is nnU-Net's (Isensee et al., Nature Methods 18, 203-211, 2021). The logits of a voxel are the mean over
+all windows that hold it, weighted by a Gaussian about the window's centre. Its standard deviation is an eighth of the
+window's side. The largest mean is the class; of values, the means are the answer.
 """
 
 import math
@@ -19,24 +19,23 @@ from pipeline.predict.windows import Span
 SIGMA = 1 / 8  # of a window's side
 EIGHT_BITS = 256  # classes
 GIB = 2**30
-BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; of the largest one fp32, too, and int64
+BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 of the largest
 
 
 def class_indices(logits: Tensor, axes: int) -> np.ndarray:
-    """The class of each pixel [batch, height, width] of logits [batch, classes, height, width]; of volumes likewise.
+    """Return the classes [batch, height, width] of logits [batch, classes, height, width]; of volumes likewise.
 
-    uint8 of up to 256 classes, else uint16; of a single channel class 1 is what lies above 0.
+    They are uint8 up to 256 classes, else uint16. A single channel is cut at 0.
 
     Args:
-        logits: of so many axes. Classes already, as a net may give them, [batch, height, width], uint8 or int32, have
-            one less and stay what they are.
-        axes: of logits.
+        logits: logits, or classes, which have one axis less and are kept.
+        axes: number of axes of logits.
     """
     if logits.ndim < axes:
         return logits.cpu().numpy().astype(np.uint8 if logits.dtype == torch.uint8 else np.uint16)
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).to(torch.uint8).cpu().numpy()
-    # Two cores of an EPYC take 29 ns a voxel of 3 classes, 113 by argmax, with the same choice of equals (torch 2.12).
+    # Two cores of an EPYC take 29 ns a voxel of 3 classes, argmax 113, with the same choice among equals (torch 2.12).
     chosen = logits.max(1).indices if logits.is_cpu else logits.argmax(1)
     if logits.shape[1] <= EIGHT_BITS:
         return chosen.to(torch.uint8).cpu().numpy()
@@ -44,12 +43,12 @@ def class_indices(logits: Tensor, axes: int) -> np.ndarray:
 
 
 def decided(answer: Tensor, axes: int, as_values: bool) -> np.ndarray:
-    """What is written of one answer [1, channels, depth, height, width]: its classes, or its values, fp32.
+    """Return what is written of one answer [1, channels, depth, height, width]: its classes, or its values, fp32.
 
     Args:
-        answer: logits, values or classes, of images without a depth.
-        axes: of logits.
-        as_values: whether no classes are made; several values of a voxel come last.
+        answer: logits, values or classes; of images without a depth.
+        axes: number of axes of logits.
+        as_values: return the values, several of a voxel last.
     """
     found: np.ndarray
     if as_values:
@@ -61,11 +60,11 @@ def decided(answer: Tensor, axes: int, as_values: bool) -> np.ndarray:
 
 
 class Seamed:
-    """A mask of which each window gives pixels of its own.
+    """A mask in which each pixel is from one window.
 
     Args:
         sides: of the mask, in pixels.
-        as_values: whether the net's values are wanted, not classes.
+        as_values: keep the network's values instead of classes.
     """
 
     def __init__(self, sides: Sequence[int], as_values: bool) -> None:
@@ -74,29 +73,29 @@ class Seamed:
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: Tensor) -> None:
-        """Take its pixels of a window's logits [1, classes, height, width], or classes; of a volume's with a depth."""
+        """Take the pixels of a window's answer [1, classes, height, width]; of volumes with a depth."""
         part = decided(answer, len(self.sides) + 2, self.as_values)
         if not self.mask.size:
             self.mask = np.zeros((*self.sides, *part.shape[len(self.sides) :]), part.dtype)
         self.mask[tuple(span.place for span in place)] = part[tuple(span.kept for span in place)]
 
     def finished(self) -> np.ndarray:
-        """The mask [height, width], with a depth before of a volume, after the last window."""
+        """Return the mask [height, width], of a volume with a depth before, after the last window."""
         return self.mask
 
 
 class Blended:
-    """A volume's mask by the weighted mean of what all windows over a voxel answer.
+    """A volume's mask by the weighted mean of the answers of all windows over a voxel.
 
-    Windows come in the order of their first side. So the sums reach over the planes of one window alone: what lies
-    before a window that begins further on is complete, and is decided at once.
+    Windows are added in the order of their first side. So the sums span the planes of one window: planes before a
+    window that begins further on are complete, and are decided at once.
 
     Args:
         sides: of the mask, in voxels.
         size: of a window.
         along: the windows along each side.
-        named: the volume, as an error calls it.
-        as_values: whether the means themselves are wanted, not classes.
+        named: the volume, for messages.
+        as_values: keep the means instead of classes.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Blended:
         self.covered = tuple(slice(0, min(part)) for part in zip(sides, size, strict=True))
         self.weights = gaussian(size)[self.covered]
         self.totals = [total_weights(*part) for part in zip(along, size, sides, strict=True)]
-        self.settled = 0  # planes that are decided
+        self.settled = 0  # number of decided planes
         self.sums = torch.zeros(0)
         self.mask = np.zeros(0, np.uint8)
 
@@ -127,7 +126,11 @@ class Blended:
         self.sums[:, :, *here].addcmul_(part, self.weights)
 
     def take_memory(self, classes: int) -> None:
-        """The sums [classes, planes of a window, height, width], and the mask; errors as of `add`."""
+        """Allocate the sums [classes, planes of a window, height, width] and the mask.
+
+        Raises:
+            ImageError: the sums don't fit into memory.
+        """
         kind = np.dtype(np.float32 if self.as_values else np.uint8 if classes <= EIGHT_BITS else np.uint16)
         shape = (*self.sides, classes) if self.as_values and classes > 1 else self.sides
         planes = (self.weights.shape[0], *self.sides[1:])
@@ -143,23 +146,23 @@ class Blended:
         self.mask = np.zeros(shape, kind)
 
     def settle(self, end: int) -> None:
-        """Decide the planes before `end`, and move the sums of those behind it to the front."""
+        """Decide the planes before `end`, and move the other sums to the front."""
         done, planes = end - self.settled, self.sums.shape[1]
         if not done:
             return
         depth, height, width = self.totals
         means = self.sums[:, :done].div_(depth[self.settled : end, None, None]).div_(height[:, None]).div_(width)
         self.mask[self.settled : end] = decided(means[None], len(self.sides) + 2, self.as_values)
-        for at in range(0, planes - done, done):  # piece by piece, so that no second copy is held
+        for at in range(0, planes - done, done):  # in pieces, without a second copy
             piece = self.sums[:, at + done : at + 2 * done]
             self.sums[:, at : at + piece.shape[1]] = piece
         self.sums[:, planes - done :] = 0
         self.settled = end
 
     def finished(self) -> np.ndarray:
-        """The mask [depth, height, width], or the values, several of a voxel last, after the last window.
+        """Return the mask [depth, height, width], or the values, several of a voxel last, after the last window.
 
-        The sums are given back: other volumes of the same call need theirs.
+        The sums are freed: other volumes of the same call need the memory.
         """
         self.settle(self.sides[0])
         self.sums = torch.zeros(0)
@@ -167,7 +170,7 @@ class Blended:
 
 
 def gaussian(size: Sequence[int]) -> Tensor:
-    """The weights [depth, height, width], fp32, of a window's logits: the product of those along its sides."""
+    """Return the weights [depth, height, width], fp32, of a window: the product of those along its sides."""
     weights = torch.ones((), dtype=torch.float64)
     for side in size:
         weights = weights[..., None] * weights_along(side)
@@ -175,13 +178,13 @@ def gaussian(size: Sequence[int]) -> Tensor:
 
 
 def weights_along(side: int) -> Tensor:
-    """The weights [side], fp64, along a window's side: 1 in the middle, which nnU-Net puts at half of it."""
+    """Return the weights [side], fp64, along a window's side: 1 at side // 2, nnU-Net's middle."""
     off = (torch.arange(side, dtype=torch.float64) - side // 2) / (SIGMA * side)
     return torch.exp(-0.5 * off**2)
 
 
 def total_weights(windows: Sequence[Span], size: int, length: int) -> Tensor:
-    """The sum [length], fp32, of the weights of all windows along a side; of a volume it is their product."""
+    """Return the sum [length], fp32, of the weights of all windows along one side."""
     total, weights = torch.zeros(length, dtype=torch.float64), weights_along(size)[:length]
     for span in windows:
         total[span.start : span.start + len(weights)] += weights

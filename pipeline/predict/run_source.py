@@ -24,18 +24,18 @@ CHOOSABLE = ("ok", "inaccurate")  # statuses of stages that can be built
 
 
 def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Planned:
-    """A stage of a run, to be built as the run's worker built it: its options, the run's images, its calibration.
+    """Plan a stage of a run, which is built as the run's worker built it: options, images, calibration.
 
     Args:
         folder: of the run.
         run: its record.
         wanted: the stage, device and batch.
-        scratch: a folder for what building leaves.
+        scratch: a folder for files of the build.
 
     Raises:
         RequestError: there is no such stage.
-        ExportError: the weights are others than the run's.
-        InputError: the device isn't here, or the weights' file is gone.
+        ExportError: the weights differ from the run's.
+        InputError: the device is missing here, or the weights file is gone.
     """
     stage = chosen(run, wanted.stage)
     same_data = not data_has_changed(run)
@@ -55,13 +55,13 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
 
 
 def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
-    """The job's stage, of a run in a folder, ready.
+    """Build the job's stage.
 
     Raises:
-        RequestError: it can't be built here, or its net isn't the one that was measured.
-        InputError: the net, its weights or the run's images are not what they should be.
+        RequestError: it can't be built here, or its network differs from the run's.
+        InputError: the network, its weights or the run's images can't be used.
     """
-    from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
+    from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
 
     layout = next((stage.net_layout for stage in run.stages if stage.name == job.stage.name), None)
     bench = prepare(job, layout)
@@ -82,17 +82,17 @@ def gives(run: RunRecord) -> Gives:
 
 
 def sample_of(run: RunRecord) -> list[int]:
-    """Channels and sides of a window of the run's; without sides where images keep a size of their own."""
+    """Return channels and sides of the run's windows; no sides if images keep their own size."""
     data = run.config.data
     sides = window(data.name, data.size, data.depth)
     return [data.contract.channels, *([] if sides is None else [sides, sides] if isinstance(sides, int) else sides)]
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """The stage of that name, or the winner.
+    """Return the stage of that name, or the winner.
 
     Raises:
-        RequestError: there is none, or it has never answered.
+        RequestError: there is none, or it never answered.
     """
     usable = [stage.name for stage in run.stages if stage.status in CHOOSABLE]
     stage = named_or_winner(run, name)
@@ -108,17 +108,17 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
 
 
 def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list[str]:
-    """What has changed since the run, or must be known of it, a line each.
+    """Return notes about what has changed since the run.
 
     Raises:
-        ExportError: the weights are others.
+        ExportError: the weights have changed.
         CheckpointError: their file is gone.
     """
     notes = []
     check_weights(run)
     if not run.config.model.is_trained:
         answers = "masks" if run.config.task.has_masks else "answers"
-        notes.append(f"the net has random weights: its {answers} mean nothing")
+        notes.append(f"the network has random weights: its {answers} mean nothing")
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
     if run.code_sha256 != code_digest():
@@ -129,11 +129,11 @@ def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list
 
 
 def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) -> Job:
-    """The job by which the run's worker built the stage, on the device and with the batch that are wanted.
+    """Return the job of the run's worker, with the device and the batch that the user chose.
 
     Raises:
-        RequestError: the run ended before it had described its machine.
-        DeviceError: the device isn't here.
+        RequestError: the record doesn't describe its machine.
+        DeviceError: the device is missing here.
     """
     if run.environment is None:
         raise RequestError("the run ended before its first worker had answered; nothing can be built from it")
@@ -151,7 +151,7 @@ def job_of(run: RunRecord, stage: StageRecord, wanted: Wanted, scratch: Path) ->
 
 
 def made_of(run: RunRecord, job: Job) -> dict[str, object]:
-    """What the answers of a run's stage depend on."""
+    """Return all that the answers of a run's stage depend on."""
     spec, model = job.stage, replace(job.model, checkpoint=None)
     return {
         "stage": spec.name,

@@ -1,6 +1,6 @@
-"""Where masks come from: a predictor, what is known of it before it is built, and the predictor of a bundle.
+"""The predictor: what makes masks, how it is planned before it is built, and that of a bundle.
 
-A bundle's predictor is its own load.py: it needs no code of the measuring worker. That of a run is in `run_source`.
+A bundle is loaded by its own load.py, without the measuring worker. The predictor of a run is in `run_source`.
 """
 
 import hashlib
@@ -38,16 +38,16 @@ def product_of(gives: Gives) -> str:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A net that is ready to answer.
+    """A network that is ready to answer.
 
     Attributes:
         name: of the stage.
         run: takes [batch, channels, height, width], fp32, normalised, and gives logits [batch, classes, height, width],
             volumes with a depth before the height; the next call may write over them.
         shape: batch, channels, height and width that it takes, of volumes with a depth before.
-        device: where.
+        device: of the batch.
         contract: how an image becomes its input.
-        kind: the type of the images that it was measured on; None where nobody knows.
+        kind: type of the images that it was measured on; None if unknown.
         images_in: it takes images [batch, height, width, channels], uint8, instead of a normalised batch.
         gives: logits, classes [batch, height, width], or values of volumes, of which no classes are made.
     """
@@ -63,29 +63,29 @@ class Predictor:
 
     @property
     def words(self) -> Words:
-        """What its data are called: images, or volumes."""
+        """Nouns for its data: images or volumes."""
         return words_for(len(self.shape) - 2)
 
     @property
     def product(self) -> str:
-        """What is written of a case."""
+        """Noun for what is written of a case."""
         return product_of(self.gives)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What is known of a predictor before its net is built: enough to see whether masks that are there are its own.
+    """A predictor before its network is built: enough to check which masks are its own.
 
     Attributes:
         name: of the stage.
-        words: for its data.
-        any_size: whether it takes other heights and widths, too.
-        made_of: what its answers depend on, as JSON values.
-        notes: what a user must know of it.
-        build: makes it ready. Raises RequestError where it can't be built, or loaded, here.
+        words: nouns for its data.
+        any_size: it takes any height and width.
+        made_of: all that its answers depend on, as JSON values.
+        notes: for the user.
+        build: builds or loads it; raises RequestError if that fails here.
         gives: logits, classes or values.
-        sides: of its windows; None where only the net that is built tells them.
-        sides_stay: where they are unknown: whether they are those of the masks that it made before.
+        sides: of its windows; None if only the built network has them.
+        sides_stay: unknown sides are those of the masks that it made before.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user chose of a run or a bundle; None takes the run's own.
+    """The user's choices; None takes those of the run or bundle.
 
     Attributes:
         stage: by its name; None takes the winner.
@@ -115,36 +115,35 @@ class Wanted:
 
 
 def identity(made_of: dict[str, object]) -> str:
-    """SHA-256 of JSON values."""
+    """Return the SHA-256 of JSON values."""
     return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
 
 def check_batch(batch: int, sample: Sequence[int], memory: int) -> None:
-    """That a batch fits into so many bytes; the net's own tensors come on top.
+    """Raise if a batch doesn't fit into memory, not counting the network's tensors.
 
     Args:
         batch: windows a call.
         sample: channels and sides of one.
-        memory: of the machine.
+        memory: bytes of the machine.
 
     Raises:
-        RequestError: it doesn't.
+        RequestError: it doesn't fit.
     """
     if (needed := BYTES * batch * (each := math.prod(sample))) > memory:
         most = memory // (BYTES * each)
         raise RequestError(
             f"--batch {batch}: such a batch of windows takes {needed / GIB:.3g} GiB, and this machine has "
-            f"{memory / GIB:.3g}; at most {most} fit, before the net's own tensors"
+            f"{memory / GIB:.3g}; at most {most} fit, without the network's own tensors"
         )
 
 
 def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
-    """The net of a bundle, to be loaded by its own loader, once its files are those that were exported.
+    """Plan the network of a bundle, whose own loader loads it; its files must be those that were exported.
 
     Raises:
         ContractError: the bundle's list of digests can't be read.
-        RequestError: it has no such stage, or wasn't exported for this device or batch; a file isn't what it was;
-            built: this machine can't run it.
+        RequestError: it has no such stage, wasn't exported for this device or batch, or a file has changed.
     """
     check_files(folder)
     device, (batch, *further) = contract.measured.device, contract.batch_shape
@@ -175,7 +174,11 @@ def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
 
 
 def built(folder: Path, contract: Contract, shape: tuple[int, ...]) -> Predictor:
-    """The bundle's net, loaded, for batches of that shape; errors as of `loaded`."""
+    """Load the bundle's network, for batches of that shape.
+
+    Raises:
+        RequestError: as `loaded`.
+    """
     return Predictor(
         name=contract.stage,
         run=loaded(folder, contract.kind),
@@ -196,11 +199,11 @@ def gives(contract: Contract) -> Gives:
 
 
 def notes_of(contract: Contract) -> list[str]:
-    """What a user must know of a bundle's masks, a line each."""
+    """Return notes about a bundle's masks."""
     notes = (
         []
         if contract.masks_judged or not contract.makes_masks
-        else ["the net has random weights: its masks mean nothing"]
+        else ["the network has random weights: its masks mean nothing"]
     )
     if contract.classes_out and contract.takes_volumes:
         notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
@@ -208,22 +211,22 @@ def notes_of(contract: Contract) -> list[str]:
 
 
 def check_files(folder: Path) -> None:
-    """That a bundle's files are those that were exported.
+    """Raise if a bundle's files have changed since the export.
 
     Raises:
-        RequestError: they aren't; the line names them.
+        RequestError: they have; the line names them.
     """
     if changed := changed_files(folder):
         raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
 
 
 def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:
-    """The bundle's net, from what its contract takes to logits or classes.
+    """Load the bundle's network: a function from the input of its contract to logits or classes.
 
     Raises:
-        RequestError: a file isn't the one that was exported, or this machine can't run it.
+        RequestError: a file has changed, or this machine can't run it.
     """
-    check_files(folder)  # again: they may have changed since they were planned with
+    check_files(folder)  # again: they may have changed since the plan
     try:
         run: Callable[[Any], Any] = runpy.run_path(str(folder / "load.py"))["load"]()
     except (ValueError, RuntimeError, ImportError, OSError, KeyError) as error:
