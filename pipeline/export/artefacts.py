@@ -1,4 +1,4 @@
-"""The file that a bundle is about, in each of its forms: as the run kept it, or built again."""
+"""The artefact of a bundle in each form: as the run kept it, or built again."""
 
 import copy
 import inspect
@@ -34,13 +34,13 @@ PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
 
 @dataclass
 class Made:
-    """The artefact in the bundle's folder.
+    """The artefact of a bundle.
 
     Attributes:
         kind: its form.
-        path: within the folder.
+        path: within the bundle.
         loader: options of the loader.
-        notes: how it differs from what was measured.
+        notes: differences from the measured stage.
     """
 
     kind: ExportKind
@@ -54,17 +54,17 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
 
     Args:
         recorded: the stage.
-        dynamic: the axes of which other lengths are to be taken; of ONNX alone.
-        folder: the bundle's.
+        dynamic: axes with variable length; ONNX alone.
+        folder: of the bundle.
 
     Raises:
         ExportError: it has no such form.
-        Skip, StageError: it had to be built again, and can't be.
+        Skip, StageError: it must be built again, and can't be.
     """
     kind = recorded.kind
     if dynamic and not may_export_again(recorded):
         name = recorded.stage.name
-        raise ExportError(f"--dynamic: {name} leaves a net of one shape; --stage onnxruntime takes other lengths")
+        raise ExportError(f"--dynamic: {name} leaves a network of one shape; --stage onnxruntime takes other lengths")
     if dynamic and recorded.ends.flags:
         raise ExportError(f"--dynamic: not together with {' and '.join(recorded.ends.flags)}; leave one out")
     if kind == "onnx":
@@ -81,7 +81,7 @@ def make(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> M
 
 
 def noted(made: Made, recorded: RecordedStage) -> Made:
-    """The artefact, with a note of the ends that were moved into its graph."""
+    """Add a note about the ends in the graph to the artefact, and return it."""
     if recorded.ends.flags:
         moved = {"the normalisation": recorded.ends.images_in, "the choice of classes": recorded.ends.classes_out}
         named = " and ".join(name for name, there in moved.items() if there)
@@ -91,7 +91,7 @@ def noted(made: Made, recorded: RecordedStage) -> Made:
 
 
 def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
-    """That axes are dynamic of a net that takes images alone, and answers with masks.
+    """Raise if axes are to be dynamic and the network doesn't make masks of images.
 
     Raises:
         ExportError: it doesn't.
@@ -99,11 +99,11 @@ def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
     work = recorded.workload
     beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks
     if dynamic and beyond:
-        raise ExportError(f"--dynamic {dynamic[0]}: it is there for nets of images; leave it out")
+        raise ExportError(f"--dynamic {dynamic[0]}: only for networks of images; leave it out")
 
 
 def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -> Made:
-    """The model that the run kept, or one of the same precision with dynamic axes."""
+    """Write the model that the run kept, or one of the same precision with dynamic axes."""
     made = Made("onnx", "model.onnx", session_options(recorded, bool(dynamic)))
     if recorded.ends.flags:
         if not may_export_again(recorded):
@@ -116,13 +116,13 @@ def as_onnx(recorded: RecordedStage, dynamic: Sequence[Dynamic], folder: Path) -
         return made
     axes, batch = [axis for name in dynamic for axis in AXES[name]], recorded.batch
     if "batch" in dynamic and len(batch) == 1:
-        batch = torch.cat([batch, batch])  # an axis of length 1 would be taken for a constant
+        batch = torch.cat([batch, batch])  # torch.export makes an axis of length 1 a constant
     export(recorded.workload.model, recorded.dtype, batch, folder / made.path, axes)
     (given,) = onnx.load(str(folder / made.path), load_external_data=False).graph.input
     fixed = [axis for axis in axes if not given.type.tensor_type.shape.dim[axis].dim_param]
     if fixed:
         names = [name for name in dynamic if set(AXES[name]) & set(fixed)]
-        raise ExportError(f"--dynamic {names[0]}: the net's graph holds for this length alone")
+        raise ExportError(f"--dynamic {names[0]}: the network's graph is for this length alone")
     made.notes.append(f"exported again with a dynamic {' and '.join(dynamic)}; the speed is that of the fixed shape")
     return made
 
@@ -133,7 +133,7 @@ def may_export_again(recorded: RecordedStage) -> bool:
 
 
 def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
-    """The CUDA provider's options as the stage set them; none on a CPU. A CUDA graph has one shape."""
+    """Return the CUDA provider's options as the stage set them; none on a CPU. A CUDA graph has one shape."""
     if recorded.workload.device.type != "cuda":
         return {}
     defaults = {name: part.default for name, part in inspect.signature(onnxruntime.build).parameters.items()}
@@ -144,10 +144,10 @@ def session_options(recorded: RecordedStage, dynamic: bool) -> dict[str, str]:
 
 
 def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
-    """Copy the stage's files whose names begin with `name`, built again where the run keeps them no more.
+    """Copy the stage's files whose names begin with `name`; build them again if the run doesn't have them.
 
     Raises:
-        ExportError: neither has a file `name`.
+        ExportError: there is no file `name`.
     """
     names = [Path(part.path).name for part in recorded.stage.artefacts]
     found = {part: recorded.kept(part) for part in names if part.startswith(name)}
@@ -161,7 +161,7 @@ def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
 
 
 def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
-    """The frozen program of the run, to be optimised as there; written anew where ends are moved into it."""
+    """Write the frozen program of the run, or a new one with ends in it."""
     how = recorded.stage.execution
     loader = {"optimised": str(int(how is None or not how.instead))}
     if recorded.ends.flags:
@@ -174,24 +174,24 @@ def as_torchscript(recorded: RecordedStage, folder: Path) -> Made:
 
 
 def as_program(recorded: RecordedStage, folder: Path) -> Made:
-    """A program of torch.export with its weights, in an archive without a pickle.
+    """Write a program of torch.export with its weights, in an archive without a pickle.
 
     Raises:
-        ExportError: torch.export can't take the net, or it calls what a saved net may not.
+        ExportError: torch.export can't take the network, or it calls an operation that can't be saved.
     """
     try:
         content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
     except ArchiveError as error:
-        raise ExportError(f"this net can't be saved without its source: {error}") from None
-    except Exception as error:  # torch.export raises many kinds, the net's own among them
-        raise ExportError(f"torch.export can't take the net: {first_line(error)}") from error
+        raise ExportError(f"this network can't be saved without its source: {error}") from None
+    except Exception as error:  # torch.export raises any type, the network's own, too
+        raise ExportError(f"torch.export can't take the network: {first_line(error)}") from error
     (folder / PROGRAM).write_bytes(content.getvalue())
     check_alone(folder / PROGRAM, recorded.stage.name)
     return Made("exported", PROGRAM)
 
 
 def check_alone(path: Path, stage: str) -> None:
-    """Check that a saved net calls no library's operation: the process that loads a bundle has torch alone.
+    """Raise if a saved network calls an operation of another library: a bundle's process has torch alone.
 
     Raises:
         ExportError: it does.
@@ -199,11 +199,11 @@ def check_alone(path: Path, stage: str) -> None:
     with ZipFile(path) as archive:
         text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
     if found := next((name for name in LIBRARIES if name.encode() in text), None):
-        raise ExportError(f"--stage {stage}: the net calls {found} of {LIBRARIES[found]}, which no bundle carries")
+        raise ExportError(f"--stage {stage}: the network calls {found} of {LIBRARIES[found]}, which no bundle carries")
 
 
 def eager_form(recorded: RecordedStage) -> nn.Module:
-    """The net as the eager stages run it."""
+    """Return the network as the eager stages run it."""
     target, model = recorded.stage.spec.target.rpartition(".")[2], recorded.workload.model
     if target == "half":
         return half_net(recorded.workload, recorded.dtype, named_modules(recorded.stage.spec.options.get("keep_fp32")))
@@ -211,20 +211,24 @@ def eager_form(recorded: RecordedStage) -> nn.Module:
 
 
 class InChannelsLast(nn.Module):
-    """The net in NHWC; it lays out the user's batch itself."""
+    """The network in NHWC; it converts the layout of the batch itself."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.net = net_laid_out(copy.deepcopy(model))
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] of a batch [batch, channels, height, width], and further inputs."""
+        """Return logits [batch, classes, height, width] of a batch [batch, channels, height, width]."""
         logits: Tensor = self.net(*map(laid_out, (batch, *others)))
         return logits
 
 
 def as_package(recorded: RecordedStage, folder: Path) -> Made:
-    """A package of AOTInductor: the run's own, or the half net compiled ahead of time."""
+    """Write a package of AOTInductor: the run's own, or the half network compiled ahead of time.
+
+    Raises:
+        ExportError: it can't be compiled.
+    """
     stage, on_gpu = recorded.stage, recorded.workload.device.type == "cuda"
     left_by_run = any(Path(artefact.path).name == PACKAGE for artefact in stage.artefacts)
     if left_by_run and not recorded.ends.flags:
@@ -236,16 +240,22 @@ def as_package(recorded: RecordedStage, folder: Path) -> Made:
     try:
         net = recorded.with_ends(half_net(recorded.workload, recorded.dtype))
         build_package(net, [*recorded.given], folder / PACKAGE, not on_gpu, tuned)
-    except Exception as error:  # torch.export and Inductor raise many kinds, the net's own among them
-        raise ExportError(f"no package of this net: {first_line(error)}") from error
-    notes = [f"{stage.name} lives in its process alone: this is the same net, compiled ahead of time by AOTInductor"]
+    except Exception as error:  # torch.export and Inductor raise any type, the network's own, too
+        raise ExportError(f"no package of this network: {first_line(error)}") from error
+    notes = [
+        f"{stage.name} exists in its process alone: this is the same network, compiled ahead of time by AOTInductor"
+    ]
     if (compiler := package_compiler()).passed_over:
         notes.append(f"linked by {compiler.used}, as {compiler.passed_over} would put a C++ library of its own into it")
     return Made("aot_inductor", PACKAGE, notes=notes)
 
 
 def as_own_kernels(recorded: RecordedStage, folder: Path) -> Made:
-    """The rewritten graph, its tiles and the sources of its kernels; a package where the stage chose Inductor."""
+    """Write the rewritten graph, its tiles and its kernels' sources, or a package if the stage chose Inductor.
+
+    Raises:
+        ExportError: the run's files are gone, or ends were asked for.
+    """
     if not any(Path(part.path).name == NET for part in recorded.stage.artefacts):
         return as_package(recorded, folder)
     if recorded.ends.flags:

@@ -12,8 +12,8 @@ from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import write_text
 
 LIMIT_SECONDS = 600
-ERROR = "error: "  # with which a loader that is run by hand begins its line
-# In the place of the project's packages stands nothing, which import takes for "not there".
+ERROR = "error: "  # begins the line of a loader that is run by hand
+# None in sys.modules makes an import of the project's packages fail.
 ALONE = """
 import runpy, sys
 sys.modules |= dict.fromkeys(["unet_ladder", "pipeline", "models", "conf"])
@@ -22,24 +22,24 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-class BundleFails(Exception):  # noqa: N818 - named for what was found
-    """There is no bundle, or its loader gave no answer; the text is the last line that it wrote."""
+class BundleFails(Exception):  # noqa: N818 - a finding, not an error
+    """A bundle that fails its check, or whose loader gives no answer; the text is its last line."""
 
 
 class Said(TypedDict, total=False):
-    """What a bundle's loader prints of its answers, as far as its words ask for it.
+    """The JSON that a bundle's loader prints; its options decide which keys are there.
 
     Attributes:
         shape: of the answer.
         dtype: of the answer.
-        right: whether it is within the tolerance.
-        relative_l2: its distance from the fp32 net's.
-        flipped_share: of the pixels, whose class differs from the fp32 net's.
-        normalisation: relative L2 of the normalised images to those that the run gave its net.
-        same_bits: whether the answer is the exported one, bit for bit.
-        masks_moved: how many pixels differ from the exported mask.
+        right: the answer is within the tolerance.
+        relative_l2: distance from the fp32 network's answer.
+        flipped_share: share of pixels whose class differs from the fp32 network's.
+        normalisation: relative L2 of the normalised images to those of the run.
+        same_bits: the answer equals the exported one, bit for bit.
+        masks_moved: number of pixels that differ from the exported mask.
         milliseconds: of a call.
-        path_milliseconds: of the whole path, from images in the host's memory to their masks there.
+        path_milliseconds: from images in host memory to their masks there.
     """
 
     shape: list[int]
@@ -55,10 +55,10 @@ class Said(TypedDict, total=False):
 
 
 def ask(folder: Path, *words: str) -> Said:
-    """What the loader of a bundle prints for these words of its command line.
+    """Run a bundle's loader with these words, and return what it prints.
 
     Raises:
-        BundleFails: it printed nothing that it should.
+        BundleFails: it printed no JSON.
     """
     command = [sys.executable, "-I", "-B", "-c", ALONE, str(folder / LOADER), *words]
     try:
@@ -73,25 +73,25 @@ def ask(folder: Path, *words: str) -> Said:
 
 
 def last_words(stderr: str) -> str:
-    """What a loader ended with, in a line: its error, which a library may tell over several, or else the last one."""
+    """Return a loader's error in one line, which may have been several, or else its last line."""
     lines = [" ".join(line.split()) for line in stderr.splitlines() if line.strip()]
     begins = [number for number, line in enumerate(lines) if line.startswith(ERROR)]
     return " ".join(lines[begins[-1] if begins else -1 :]).removeprefix(ERROR)
 
 
 SUMS = "SHA256SUMS"
-CODE = {".py", ".pyc", ".so"}  # which a bundle's loader could import in the place of a package
+CODE = {".py", ".pyc", ".so"}  # which a loader could import instead of a package
 
 
 def write_sums(folder: Path) -> None:
-    """SHA-256 of every other file, as sha256sum writes and reads them."""
+    """Write the SHA-256 of every other file, in the format of sha256sum."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
     files = [path for path in files if "__pycache__" not in path.parts]
     write_text("".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files), folder / SUMS)
 
 
 def read_sums(folder: Path) -> str:
-    """The list as it was written.
+    """Read the list of digests.
 
     Raises:
         ContractError: it can't be read, or is no regular file.
@@ -105,12 +105,16 @@ def read_sums(folder: Path) -> str:
 
 
 def bundle_digest(folder: Path) -> str:
-    """SHA-256 of the list, and so of all that was exported; errors as of `read_sums`."""
+    """Return the SHA-256 of the list, and so of all that was exported.
+
+    Raises:
+        ContractError: as `read_sums`.
+    """
     return hashlib.sha256(read_sums(folder).encode()).hexdigest()
 
 
 def changed_files(folder: Path) -> list[str]:
-    """The files that aren't the ones that were exported, are gone, or are code that was added.
+    """Return the files that have changed since the export, are gone, or are added code.
 
     Raises:
         ContractError: the list of digests can't be read.

@@ -1,6 +1,6 @@
-"""The winner of a run, or another stage, as a folder that runs without this project: `python -m pipeline.export`.
+"""Export the winner of a run, or another stage, as a folder that runs without this project.
 
-Exit codes: 0 the bundle is there and has passed its own check, 1 it failed, 2 a bad request.
+Exit codes of `python -m pipeline.export`: 0 the bundle has passed its check, 1 it failed, 2 a wrong request.
 """
 
 import time
@@ -21,12 +21,12 @@ REFUSALS = (ExportError, ContractError, InputError, RequestError, codec.RecordEr
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Export; the bundle's folder on stdout, notes and the one line of an error on stderr."""
+    """Export; print the bundle's folder on stdout, notes and errors on stderr."""
     return guarded(lambda: exported(arguments))
 
 
 def exported(arguments: list[str] | None) -> int:
-    """The exit code of `main`."""
+    """Return the exit code of `main`."""
     asked = asked_by(arguments)
     try:
         contract = bundle(asked)
@@ -43,7 +43,7 @@ def exported(arguments: list[str] | None) -> int:
 
 
 def asked_by(arguments: list[str] | None) -> Asked:
-    """What the words of a command line ask for."""
+    """Parse the command line."""
     parser = Parser(prog="python -m pipeline.export", description="A stage that runs without us.")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the bundle, a new folder")
@@ -59,9 +59,13 @@ def asked_by(arguments: list[str] | None) -> Asked:
 
 
 def bundle(asked: Asked) -> Contract:
-    """Write the bundle; errors as of `recorded` and `export`."""
+    """Write the bundle.
+
+    Raises:
+        REFUSALS, BundleFails: as `recorded` and `export`.
+    """
     run, stage = recorded(asked)
-    from pipeline.export.exporting import export  # and so torch, for which no refused request waits
+    from pipeline.export.exporting import export  # imports torch: a wrong request is refused before
 
     return export(asked, run, stage, steps())
 
@@ -70,10 +74,10 @@ Say = Callable[[str], None]
 
 
 def steps(say: Say = tell, now: Callable[[], float] = time.monotonic) -> Say:
-    """Tells a step, with the minutes and seconds since this was called.
+    """Return a function that prints a step with the time since this call.
 
     Args:
-        say: is given each line.
+        say: takes each line.
         now: gives seconds.
     """
     began = now()

@@ -1,4 +1,4 @@
-"""What a deployed net takes, gives and was measured to do; free of torch."""
+"""The contract of a bundle: what the network takes and gives, and how fast it was measured."""
 
 import json
 from dataclasses import dataclass, field
@@ -30,18 +30,18 @@ Dynamic = Literal["batch", "size"]
 
 
 class ContractError(Exception):
-    """A folder without a contract that this version reads, or a stage that has none; one line."""
+    """A folder without a readable contract, or a stage that can't have one; one line."""
 
 
 @dataclass(frozen=True)
 class TensorRule:
-    """A tensor that the net takes or gives.
+    """A tensor that the network takes or gives.
 
     Attributes:
-        name: within the artefact.
-        shape: of the golden batch: batch, channels or classes, height, width; other where ends were moved.
+        name: in the artefact.
+        shape: of the golden batch: batch, channels or classes, height, width; other with ends in the graph.
         dtype: such as "float32".
-        dynamic: the axes of which other lengths are taken; none but these.
+        dynamic: axes with variable length.
     """
 
     name: str
@@ -52,29 +52,29 @@ class TensorRule:
 
 @dataclass(frozen=True)
 class Measured:
-    """The speed that the run measured, and on what."""
+    """The speed that the run measured, and the machine."""
 
-    ms_per_call: float | None  # of the golden batch's size; None where the record has no samples of the stage
+    ms_per_call: float | None  # of the golden batch's size; None without samples of the stage
     device: str  # "cuda" or "cpu"
     device_name: str
     driver: str | None
     cuda: str | None
-    threads: int | None  # torch's, of a CPU run
+    threads: int | None  # torch's, on a CPU
     packages: dict[str, str] = field(default_factory=dict)  # name to version
 
 
 @dataclass(frozen=True)
 class Judged:
-    """How far the bundle's own answers are from the fp32 net's, over what the run judged the stage on."""
+    """The distance of the bundle's answers from the fp32 network's, over the images that the run judged."""
 
     images: int
-    relative_l2: float | None  # of the logits, or values; None where the graph gives classes
-    flipped_share: float | None  # of the pixels; None of answers that are values
+    relative_l2: float | None  # of logits or values; None if the graph gives classes
+    flipped_share: float | None  # of pixels; None for values
 
 
 @dataclass(frozen=True)
 class GoldenLimits:
-    """How far the answer to the golden batch alone may be from the fp32 net's."""
+    """The allowed distance of the golden batch's answer from the fp32 network's."""
 
     relative_l2: float
     flipped_share: float
@@ -82,34 +82,34 @@ class GoldenLimits:
 
 @dataclass(frozen=True)
 class Contract:
-    """All that a loader, or a program that feeds it, must know.
+    """What a loader, or a program that calls it, must know.
 
     Attributes:
         stage: its name in the run.
-        target: import path of the module that built it.
+        target: import path of the stage's module.
         kind: of the artefact.
-        artefact: its path within the bundle, or within the run's folder; empty where the run keeps none.
+        artefact: its path in the bundle.
         input: the normalised batch, unless `images_in`.
-        others: the net's further inputs, in the order in which it takes them after the first.
-        task: what the answer is.
-        takes_images: whether the first input is made of images, or volumes, by `normalisation`; else it is taken as is.
+        others: the network's further inputs, in order.
+        task: of the network.
+        takes_images: `normalisation` makes the first input from images or volumes; else it is taken as is.
         output: the logits, or values, unless `classes_out`.
         normalisation: how an image becomes the input.
-        tolerance: how far the logits may be from those of the net in fp32, over all that the run judged the stage on.
-        judged: how far they are; None in a bundle of an earlier version.
-        golden: how far those of the golden batch may be, a sample that alone may lie beyond the tolerance; likewise.
+        tolerance: of the stage, over all images that the run judged.
+        judged: the distance over these images; None until the bundle is judged.
+        golden: limits for the golden batch alone, which may exceed the tolerance; None until the bundle is judged.
         masks_judged: False with random weights, whose masks mean nothing.
         measured: milliseconds, and the machine.
         weights_sha256: of the checkpoint; None with random weights.
         command: of the run that measured it.
         rebuild: the command that makes the bundle again.
-        deterministic: another process gave the same bits; None where nobody tried.
-        loader: what the loader needs besides, such as a session's options.
-        images_in: the input is the images as their files hold them, [batch, height, width, channels], uint8.
+        deterministic: another process gave the same bits; None if not tried.
+        loader: options of the loader, such as a session's.
+        images_in: the input is images, [batch, height, width, channels], uint8.
         classes_out: the output is classes, [batch, height, width].
-        classes: of a mask; None of answers that are values.
-        labels: which values of the run's files of labels meant which class; None without such files.
-        notes: for a reader, such as that another form than the one that was measured is in the bundle.
+        classes: number of classes of a mask; None for values.
+        labels: the rules of the run's label files; None without any.
+        notes: for a reader, such as a form that differs from the measured one.
     """
 
     stage: str
@@ -141,17 +141,17 @@ class Contract:
 
     @property
     def golden_limits(self) -> GoldenLimits:
-        """How far the golden batch's answer may be from the fp32 net's; of an earlier version, the tolerance."""
+        """Limits for the golden batch; the tolerance until the bundle is judged."""
         return self.golden or GoldenLimits(self.tolerance.relative_l2, self.tolerance.flipped_share)
 
     @property
     def makes_masks(self) -> bool:
-        """Whether masks of images, or of volumes, are made of it, and of nothing else."""
+        """True if it makes masks of images or volumes, without further inputs."""
         return self.takes_images and not self.others and self.task == "segmentation"
 
     @property
     def is_predicted(self) -> bool:
-        """Whether `predict` writes its answers: masks, or of volumes also the values of a regression."""
+        """True if `predict` writes its answers: masks, or the values of a regression on volumes."""
         of_values = self.task == "regression" and self.takes_volumes and not self.others
         return self.makes_masks or of_values
 
@@ -163,17 +163,17 @@ class Contract:
 
     @property
     def words(self) -> Words:
-        """What its data are called: images, or volumes."""
+        """Nouns for its data: images or volumes."""
         return words_for(len(self.batch_shape) - 2)
 
     @property
     def takes_volumes(self) -> bool:
-        """Whether its images have a depth."""
+        """True if its images have a depth."""
         return self.takes_images and len(self.input.shape) > IMAGE_AXES
 
 
 def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
-    """The speed and the machine of a stage's record.
+    """Return the speed and the machine of a stage's record.
 
     Raises:
         ContractError: the record doesn't describe its machine.
@@ -187,17 +187,17 @@ def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
 
 
 def save_contract(contract: Contract, folder: Path) -> Path:
-    """Write contract.json; its path."""
+    """Write contract.json, and return its path."""
     path = folder / FILE
     write_json(codec.to_json(contract), path)
     return path
 
 
 def load_contract(folder: Path) -> Contract:
-    """The contract of a bundle.
+    """Load the contract of a bundle.
 
     Raises:
-        ContractError: there is none, it is of another format, or a value isn't what a contract holds.
+        ContractError: there is none, it has another format, or a value is invalid.
     """
     path = folder / FILE
     if path.exists() and not path.is_file():
@@ -214,22 +214,22 @@ def load_contract(folder: Path) -> Contract:
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether pipeline.export wrote the folder."""
+    """Return whether pipeline.export wrote the folder."""
     return (folder / FILE).is_file()
 
 
 def predicted_contract(folder: Path) -> Contract:
-    """The contract of a bundle whose net makes masks, or values of volumes.
+    """Load the contract of a bundle whose network makes masks, or values of volumes.
 
     Raises:
         ContractError: it can't be read.
-        RequestError: the net takes or gives something else.
+        RequestError: the network takes or gives something else.
     """
     contract = load_contract(folder)
     if not contract.is_predicted:
         takes = ", ".join(f"{rule.name} {rule.shape}" for rule in (contract.input, *contract.others))
         raise RequestError(
-            f"{folder}: predict makes masks of images and volumes; this net takes {takes}, task={contract.task}: "
+            f"{folder}: predict makes masks of images and volumes; this network takes {takes}, task={contract.task}: "
             "call its load.py"
         )
     return contract

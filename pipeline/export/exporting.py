@@ -1,4 +1,4 @@
-"""A stage of a run as a folder that runs without this project, checked before it takes its name."""
+"""The export of a stage: a folder that runs without this project, checked before it takes its name."""
 
 import shutil
 import tempfile
@@ -25,21 +25,21 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
 from pipeline.stages.common.onnx_models import OUTPUT
 
-ANSWER = "answer.bin"  # gone before the bundle is done
+ANSWER = "answer.bin"  # removed before the bundle is done
 
 
 def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
-    """Write the bundle, and have a fresh process check it before it takes its name; what fails leaves no folder.
+    """Write the bundle and have a fresh process check it before it takes its name; a failure leaves no folder.
 
     Args:
-        asked: of the command.
+        asked: the request.
         run: the run's record.
         stage: of the run.
-        step: is told what it is at.
+        step: is told each step.
 
     Raises:
         ExportError, ContractError, InputError, RecordError, OSError: the request can't be carried out.
-        BundleFails: the stage had to be built again and can't be here, or the bundle doesn't answer as it did.
+        BundleFails: the stage can't be built again here, or the bundle's answers are wrong.
     """
     weights = check_weights(run)
     try:
@@ -50,7 +50,7 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
     try:
         folder = scratch / "bundle"
         folder.mkdir()
-        step(f"opening {stage.name} of {asked.run}: its net and its {run.words.samples}")
+        step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
         recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
         check_ends(recorded)
         contract = written(recorded, asked, weights, folder, step)
@@ -67,29 +67,35 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
 
 
 def check_ends(recorded: RecordedStage) -> None:
-    """That the ends can be moved, and the bundle that has them be checked.
+    """Raise if the ends can't be moved into the graph, or such a bundle can't be checked.
 
     Raises:
         ExportError: they can't; the line names the flag.
     """
     ends, images, config = recorded.ends, recorded.images, recorded.run.config
     if ends.flags and recorded.workload.others:
-        raise ExportError(f"{ends.flags[0]}: it is there for nets of images alone; leave it out")
+        raise ExportError(f"{ends.flags[0]}: only for networks of images; leave it out")
     if ends.images_in and (images is None or images.dtype != np.uint8):
         raise ExportError(
             f"--uint8-in: the run's inputs are {'tensors' if images is None else images.dtype}; leave it out"
         )
     if ends.classes_out and not config.task.has_masks:
-        raise ExportError(f"--classes-out: the net answers with no classes: task={config.task.name}; leave it out")
+        raise ExportError(f"--classes-out: the network answers with no classes: task={config.task.name}; leave it out")
     if ends.classes_out and not config.model.is_trained:
-        raise ExportError("--classes-out: the net has random weights, so nothing could check its classes; leave it out")
+        raise ExportError(
+            "--classes-out: the network has random weights, so its classes can't be checked; leave it out"
+        )
 
 
 def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: Path, step: Say) -> Contract:
-    """The bundle in a folder, checked; errors as of `export`."""
+    """Write the bundle into a folder, check it, and return its contract.
+
+    Raises:
+        ExportError, BundleFails: as `export`.
+    """
     check_dynamic(recorded, asked.dynamic)
     golden = references(recorded, asked.dynamic)
-    step(f"writing the bundle's net, as {recorded.kind}")
+    step(f"writing the bundle's network as {recorded.kind}")
     made = make(recorded, asked.dynamic, folder)
     contract = contract_of(recorded, made, asked, weights, golden["reference"])
     files.write_loader(made.kind, folder)
@@ -99,12 +105,12 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
     step("asking the bundle for an answer, in a process without this program")
     answer = ask(folder, "--answer", str(folder.parent / ANSWER))
     if answer["shape"] != contract.output.shape:
-        raise BundleFails(f"an answer of shape {answer['shape']}, the net's is {contract.output.shape}")
+        raise BundleFails(f"an answer of shape {answer['shape']}, the network's is {contract.output.shape}")
     logits = np.fromfile(folder.parent / ANSWER, np.float64).reshape(answer["shape"]).astype(np.float32)
     contract = replace(
         contract,
         output=replace(contract.output, dtype=answer["dtype"]),
-        judged=judged(recorded, folder, folder.parent, ask, step),  # of the files that its digests name
+        judged=judged(recorded, folder, folder.parent, ask, step),  # reads the files that the digests name
         golden=golden_limits(
             torch.from_numpy(logits), golden["reference"].cpu(), contract.tolerance, recorded.run.config.task
         ),
@@ -121,15 +127,15 @@ def written(recorded: RecordedStage, asked: Asked, weights: str | None, folder: 
 
 
 def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str, Tensor]:
-    """What the artefact takes, and the fp32 net's logits, [batch, classes, height, width].
+    """Return the artefact's input and the fp32 network's logits, [batch, classes, height, width].
 
-    With dynamic axes there is a second batch, of other lengths.
+    With dynamic axes there is a second batch of other lengths.
 
     Raises:
-        ExportError: the net itself takes no such batch.
+        ExportError: the network doesn't take that batch.
     """
     allow_tf32(False)
-    batches = {"": recorded.batch}  # what the fp32 net takes
+    batches = {"": recorded.batch}  # input of the fp32 network
     if dynamic:
         other = torch.cat([recorded.batch, recorded.batch[:1]]) if "batch" in dynamic else recorded.batch
         if "size" in dynamic:
@@ -145,13 +151,13 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
             if not name:
                 raise
             shape, axes = "×".join(map(str, batch.shape)), " and ".join(dynamic)
-            raise ExportError(f"--dynamic {axes}: the net takes no {shape}: {typed_line(error)}") from error
+            raise ExportError(f"--dynamic {axes}: the network takes no {shape}: {typed_line(error)}") from error
     further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
     return found | {"batch": recorded.given[0]} | further
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:
-    """The contract of an artefact; `reference` are the fp32 net's logits [batch, classes, height, width]."""
+    """Return the contract of an artefact; `reference` holds the fp32 logits [batch, classes, height, width]."""
     run, stage, ends = recorded.run, recorded.stage, recorded.ends
     answer = classes(reference) if ends.classes_out else reference
     data, has_masks = run.config.data, run.config.task.has_masks
@@ -182,12 +188,12 @@ def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str 
 
 
 def described(part: Tensor) -> tuple[list[int], str]:
-    """The shape and the type of a tensor of any shape, as a contract has them."""
+    """Return shape and type of a tensor of any shape for a contract."""
     return list(part.shape), str(part.dtype).removeprefix("torch.")
 
 
 def wrong(found: Said, contract: Contract) -> str:
-    """Why the check of a bundle failed, in a line."""
+    """Return why the check of a bundle failed, in one line."""
     allowed = contract.golden_limits
     said = [f"its answers are {found['relative_l2']:.2g} off (relative L2; {allowed.relative_l2:g} allowed)"]
     if contract.task == "segmentation":

@@ -1,4 +1,4 @@
-"""What stands in a bundle around its artefact: loader, golden answers, requirements, README, digests."""
+"""The files of a bundle beside its artefact: loader, golden answers, requirements, README, digests, kernels."""
 
 import shutil
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ and `python -m pipeline.predict . {files}/ --out {answers}/` cuts {files} of oth
 
 
 def write_loader(kind: ExportKind, folder: Path) -> None:
-    """Copy load.py for this form, what it needs, and what checks the golden answers."""
+    """Copy load.py for this form, the files that it needs, and the check of the golden answers."""
     library = "onnx" if kind == "onnx" else "torch"
     shutil.copyfile(CARRIED / f"load_{library}.py", folder / LOADER)
     shutil.copyfile(CARRIED / f"support_{library}.py", folder / SUPPORT)
@@ -55,22 +55,22 @@ def write_loader(kind: ExportKind, folder: Path) -> None:
 
 
 def write_golden(tensors: Mapping[str, Tensor], images: np.ndarray | None, folder: Path) -> None:
-    """Keep a batch and its answers.
+    """Write a batch and its answers.
 
     Args:
-        tensors: "batch" as the artefact takes it, "reference", the fp32 net's logits [batch, classes, height, width],
-            and, once it is known, "logits", the artefact's own answer.
-        images: of the batch before normalisation, [batch, height, width, channels]; None of what is taken as it is.
-        folder: the bundle's.
+        tensors: "batch", the artefact's input; "reference", the fp32 network's logits [batch, classes, height, width];
+            and, once known, "logits", the artefact's own answer.
+        images: the batch before normalisation, [batch, height, width, channels]; None for tensors.
+        folder: of the bundle.
     """
     parts = {name: part.detach().cpu().contiguous() for name, part in tensors.items()}
     if images is not None:
         parts["images"] = torch.from_numpy(np.array(images, order="C"))
-    (folder / GOLDEN).write_bytes(save(parts))  # save_file makes a file that its user alone may read
+    (folder / GOLDEN).write_bytes(save(parts))  # save_file makes a file that only its user may read
 
 
 def write_requirements(kind: ExportKind, folder: Path) -> None:
-    """Names and versions of the packages that the loader imports, without a build's suffix such as +cu130."""
+    """Write names and versions of the packages that the loader imports, without suffixes such as +cu130."""
     lines = []
     for name in PACKAGES[kind]:
         try:
@@ -81,7 +81,7 @@ def write_requirements(kind: ExportKind, folder: Path) -> None:
 
 
 def write_readme(contract: Contract, folder: Path) -> None:
-    """Ten lines for whoever finds the folder."""
+    """Write a README of ten lines."""
     took, rule = contract.measured, contract.input
     known = took.ms_per_call is not None
     speed = f"The run measured {took.ms_per_call:.4g} ms a batch there." if known else "The run measured no speed."
@@ -101,13 +101,13 @@ def write_readme(contract: Contract, folder: Path) -> None:
 
 
 def windows_of(contract: Contract) -> str:
-    """What `predict` does for the bundle, in a clause; empty where it writes none of its answers."""
+    """Return what `predict` does with the bundle, in a clause; empty if it doesn't write its answers."""
     answers = "masks" if contract.makes_masks else "answers"
     return WINDOWS.format(files=contract.words.samples, answers=answers) if contract.is_predicted else ""
 
 
 def how_to_use(contract: Contract) -> str:
-    """The line that calls the net."""
+    """Return the line that calls the network."""
     names = [contract.input.name, *(rule.name for rule in contract.others)]
     if contract.makes_masks:
         batch, channels, *sides = contract.batch_shape
@@ -120,7 +120,7 @@ def how_to_use(contract: Contract) -> str:
 
 
 def write_contract(contract: Contract, folder: Path) -> None:
-    """The contract, what is said of it, and digests of it all."""
+    """Write the contract, the README and the digests."""
     save_contract(contract, folder)
     write_readme(contract, folder)
     write_sums(folder)

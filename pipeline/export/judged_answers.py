@@ -1,4 +1,4 @@
-"""Whether a bundle's net is right by the run's rule: its own answers to all that the run judged the stage on."""
+"""The judgement of a bundle: its own answers to all images that the run judged, by the run's rule."""
 
 import shutil
 import time
@@ -24,25 +24,25 @@ from pipeline.records.samples import Accuracy
 from pipeline.stages.api import Workload, silent
 from pipeline.worker.workload import given_away, judged_images
 
-CHUNK, CHUNK_SECONDS = 16, 120.0  # batches that one process answers, and seconds of the fp32 net that they stand for
-MARGIN = 1.25  # by which another machine may be further off on one batch: it rounds other pixels over a threshold
+CHUNK, CHUNK_SECONDS = 16, 120.0  # batches for one process, and seconds that the fp32 network may need for them
+MARGIN = 1.25  # for another machine, which rounds other pixels of a batch over a threshold
 
 Asker = Callable[..., Said]  # such as `bundle.ask`
 
 
 def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, step: Say = silent) -> Judged:
-    """How far the bundle in a folder is from the fp32 net over the run's evaluation images, which its rule lets pass.
+    """Measure the bundle's distance from the fp32 network over the run's evaluation images, by the run's rule.
 
     Args:
         recorded: the stage.
-        folder: the bundle's.
+        folder: of the bundle.
         scratch: for batches and answers, a few at a time.
-        ask: its loader.
-        step: is told what it is at.
+        ask: runs its loader.
+        step: is told each step.
 
     Raises:
-        BundleFails: it gives no answer, or one that the run would have called inaccurate; its reason.
-        pipeline.errors.InputError: the run's images or labels aren't there any more.
+        BundleFails: it gives no answer, or an inaccurate one.
+        InputError: the run's images or labels are gone.
     """
     run = recorded.run
     work = recorded.workload
@@ -52,7 +52,7 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     images = judged_images(work, sizes, left_out)
     labels = None if work.labels is None else torch.from_numpy(work.labels[images])
     labels = labels if work.targets is None else work.targets[images]
-    step(f"judging it: the fp32 net's answers to {work.words.counted(len(images))}")
+    step(f"judging it: the fp32 network's answers to {work.words.counted(len(images))}")
     began = time.monotonic()
     expected = [reference(work, number)[: sizes[number]] for number in numbers]
     chunk = chunk_of((time.monotonic() - began) / max(1, len(numbers)))
@@ -69,14 +69,14 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
 
 
 def batch_sizes(work: Workload) -> list[int]:
-    """How many images of each evaluation batch count: all but in the last."""
+    """Return the number of images in each evaluation batch; only the last may have fewer."""
     size = work.shape[0]
     total = max(work.judged, work.verified * size)
     return [min(size, total - start) for start in range(0, total, size)]
 
 
 def calibrated_on(recorded: RecordedStage, work: Workload, sizes: list[int]) -> tuple[int, ...]:
-    """The evaluation batches that the run didn't judge the stage on, as it had chosen its scales by them."""
+    """Return the evaluation batches on which the stage was calibrated, and so wasn't judged."""
     accuracy, size = recorded.stage.accuracy, work.shape[0]
     if recorded.stage.calibration is None or accuracy is None:
         return ()
@@ -86,7 +86,7 @@ def calibrated_on(recorded: RecordedStage, work: Workload, sizes: list[int]) -> 
 
 
 def inputs_of(work: Workload, number: int) -> list[Tensor]:
-    """What the fp32 net takes of an evaluation batch, on the device."""
+    """Return the fp32 network's inputs of an evaluation batch, on the device."""
     if work.images is not None:
         return [to_batch(images_of(work, number), work.contract).to(work.device)]
     size = work.shape[0]
@@ -96,7 +96,7 @@ def inputs_of(work: Workload, number: int) -> list[Tensor]:
 
 
 def images_of(work: Workload, number: int) -> np.ndarray:
-    """The images [batch, height, width, channels] of an evaluation batch; the last is filled up with the first."""
+    """Return the images [batch, height, width, channels] of an evaluation batch; the last is filled up."""
     assert work.images is not None
     size = work.shape[0]
     found = work.images[number * size : (number + 1) * size]
@@ -104,14 +104,14 @@ def images_of(work: Workload, number: int) -> np.ndarray:
 
 
 def reference(work: Workload, number: int) -> Tensor:
-    """The fp32 net's answer [batch, …] to an evaluation batch, on the CPU."""
+    """Return the fp32 network's answer [batch, …] to an evaluation batch, on the CPU."""
     with torch.inference_mode(), without_tf32():
         answer: Tensor = work.model(*inputs_of(work, number))
     return answer.float().cpu()
 
 
 def chunk_of(seconds: float) -> int:
-    """How many batches one process answers, where the fp32 net takes so long for one: it has minutes for them all."""
+    """Return how many batches one process answers, by the fp32 network's time for one."""
     return max(1, min(CHUNK, int(CHUNK_SECONDS / max(seconds, 1e-6))))
 
 
@@ -124,7 +124,7 @@ def answers(
     ask: Asker,
     step: Say,
 ) -> Iterator[Tensor]:
-    """The bundle's own answer [batch, …] to each evaluation batch, in order, from a process without us a chunk."""
+    """Yield the bundle's answer [batch, …] to each evaluation batch, from a process without this project a chunk."""
     batches = scratch / "batches"
     for numbers in chunks:
         step(f"judging it: its own answers to batches {numbers[0] + 1} to {numbers[-1] + 1} of {chunks[-1][-1] + 1}")
@@ -143,7 +143,7 @@ def answers(
 
 
 def as_logits(answer: Tensor, expected: Tensor) -> Tensor:
-    """Logits of which the classes [batch, height, width] are those of an answer that holds classes; others as they are.
+    """Return an answer of classes [batch, height, width] as logits with these classes; other answers unchanged.
 
     Args:
         answer: the bundle's.
@@ -157,17 +157,17 @@ def as_logits(answer: Tensor, expected: Tensor) -> Tensor:
 
 
 def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
-    """That the run's own rule lets such an answer pass.
+    """Raise if the run's rule refuses this accuracy.
 
     Raises:
-        BundleFails: it doesn't; its reason, and what the stage itself had in the run.
+        BundleFails: it does; its reason.
     """
     run, stage = recorded.run, recorded.stage
     allowed, words = stage.spec.tolerance, recorded.workload.words
     if recorded.ends.classes_out:
         allowed = replace(allowed, relative_l2=float("inf"))
     status, reason = judge(accuracy, allowed, run.config.model.is_trained, words)
-    limits = replace(run.config.accuracy, max_final_error=None)  # its loop isn't run again
+    limits = replace(run.config.accuracy, max_final_error=None)  # the loop isn't run again
     if status == "ok":
         reason = limits.missed(accuracy, words) if run.config.model.is_trained else ""
     if reason:
@@ -175,13 +175,13 @@ def check(recorded: RecordedStage, accuracy: Accuracy) -> None:
 
 
 def golden_limits(answer: Tensor, expected: Tensor, tolerance: Tolerance, task: Task) -> GoldenLimits:
-    """How far the golden batch's answer may be from the fp32 net's: a sample, it may lie beyond the limit for them all.
+    """Return the limits for the golden batch, which may exceed the tolerance for all images.
 
     Args:
-        answer: the bundle's, [batch, …], which the run's rule lets pass.
-        expected: the fp32 net's.
-        tolerance: of the stage, for all images that are judged.
-        task: what the answers are.
+        answer: the bundle's, [batch, …], which the run's rule accepts.
+        expected: the fp32 network's.
+        tolerance: of the stage, for all judged images.
+        task: of the network.
     """
     found = compare([as_logits(answer, expected)], [expected], None, task)
     off = 0.0 if answer.ndim != expected.ndim else found.relative_l2

@@ -1,4 +1,4 @@
-"""A stage of a finished run, made ready again from its record: the net with the weights that were measured, a batch."""
+"""A stage of a finished run, prepared again from its record, and the check that it is what was measured."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -16,12 +16,10 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.request import Ends, ExportError
-from pipeline.inputs.datasets import middle_plane
 from pipeline.inputs.input_contract import InputContract
 from pipeline.records.content_digest import data_digest, file_digest
 from pipeline.records.request import REFERENCE_FIRST, ExportKind
 from pipeline.records.run_record import Artefact, RunRecord, StageRecord
-from pipeline.report.gallery import mask_of
 from pipeline.stages.api import Workload
 
 if TYPE_CHECKING:
@@ -30,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class RecordedStage:
-    """A stage, and what it ran on.
+    """A stage with its network and images.
 
     Attributes:
         folder: the run's.
         run, stage: of the record.
-        bench: the net and the images, as the run's worker had them.
-        notes: what a reader of the bundle must know.
-        ends: of the path to a mask, that are to lie in the artefact's graph.
+        bench: the network and the images, as the run's worker had them.
+        notes: for a reader of the bundle.
+        ends: to be moved into the artefact's graph.
     """
 
     folder: Path
@@ -54,19 +52,19 @@ class RecordedStage:
 
     @property
     def given(self) -> list[Tensor]:
-        """What the artefact takes: the batch, or its images [batch, height, width, channels]; then the others."""
+        """The artefact's inputs: the batch, or its images [batch, height, width, channels]; then the others."""
         first, *others = self.inputs
         if self.ends.images_in and self.images is not None:
             first = torch.from_numpy(np.array(self.images)).to(self.workload.device)
         return [first, *others]
 
     def with_ends(self, net: nn.Module) -> nn.Module:
-        """A net from the golden batch to logits, with the ends that are to lie in the graph."""
+        """Return the network with the ends that are to be in its graph."""
         return with_ends(net, self.workload.contract, self.ends, self.workload.device)
 
     @property
     def kind(self) -> ExportKind:
-        """The form in which it leaves the project."""
+        """Form of the artefact."""
         assert self.stage.spec.exports  # `request.chosen` refuses a stage without one
         return self.stage.spec.exports
 
@@ -77,25 +75,25 @@ class RecordedStage:
 
     @property
     def inputs(self) -> Batch:
-        """The golden batch with the net's further inputs."""
+        """The golden batch with the network's further inputs."""
         return self.workload.inputs[0]
 
     @property
     def images(self) -> np.ndarray | None:
-        """The same before normalisation, [batch, height, width, channels]; None of tensors, which are taken as is."""
+        """The golden batch before normalisation, [batch, height, width, channels]; None for tensors."""
         images = self.workload.images
         return None if images is None else images[: self.workload.shape[0]]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights as the stage ran them; fp32 where the record doesn't say."""
+        """Type of the weights as the stage ran them; fp32 if the record has none."""
         return next((dtype for dtype, name in SHORT.items() if name == self.stage.precision), torch.float32)
 
     def kept(self, name: str) -> Path | None:
-        """A file that the run keeps of the stage, unchanged since; None where there is none.
+        """Return a file that the run keeps of the stage; None if there is none.
 
         Raises:
-            ExportError: it isn't the one that was recorded.
+            ExportError: it has changed since it was recorded.
         """
         found = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
         return None if found is None else self._unchanged(found)
@@ -111,7 +109,7 @@ class RecordedStage:
         return path
 
     def built_again(self) -> list[Path]:
-        """The stage's files, by building it as the run did.
+        """Build the stage as the run did, and return its files.
 
         Raises:
             Skip, StageError: it can't be built here.
@@ -124,36 +122,36 @@ class RecordedStage:
 
 
 def check_weights(run: RunRecord) -> str | None:
-    """Check that the checkpoint is the one that was measured; its digest, None with random weights.
+    """Check that the checkpoint hasn't changed, and return its digest; None with random weights.
 
     Raises:
-        ExportError: it was changed since.
+        ExportError: it has changed.
     """
     checkpoint, measured = run.config.model.weights, run.reference and run.reference.weights_sha256
     if not checkpoint:
         return None
     if (found := digest(checkpoint)) != measured:
-        said = f"{found[:12]}… where the run measured {(measured or 'nobody knows which')[:12]}…"
-        raise ExportError(f"model.checkpoint={checkpoint}: other weights than were measured ({said})")
+        said = f"{found[:12]}… where the run had {(measured or 'unknown')[:12]}…"
+        raise ExportError(f"model.checkpoint={checkpoint}: the weights have changed since the run ({said})")
     return measured
 
 
 def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> RecordedStage:
-    """The stage with its net and its first batch, on the device of the run.
+    """Prepare the stage with its network and images, on the device of the run.
 
     Args:
         folder: the run's.
         run: its record.
         stage: one of it.
-        scratch: a folder for what is built.
+        scratch: a folder for files of the build.
 
     Raises:
-        ExportError: this machine has no such device, or the net or its images are not there any more.
+        ExportError: the device is missing here, or the network or its images are gone.
     """
     kind = run.environment.device if run.environment else "cpu"
     if kind == "cuda" and not torch.cuda.is_available():
         raise ExportError("the run was measured on a CUDA GPU and torch sees none here; export where there is one")
-    from pipeline.worker.run_stage import prepare  # and so compilers, which masks that are there need not wait for
+    from pipeline.worker.run_stage import prepare  # imports compilers, which finished masks need not wait for
 
     config = run.config
     try:
@@ -165,25 +163,25 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     except InputError as error:
         raise ExportError(str(error)) from None
     mean = "masks mean" if config.task.has_masks else "answers mean"
-    notes = [] if config.model.is_trained else [f"the net has random weights: its {mean} nothing"]
+    notes = [] if config.model.is_trained else [f"the network has random weights: its {mean} nothing"]
     return RecordedStage(folder, run, stage, bench, notes)
 
 
-EIGHT_BITS = 256  # classes, or values of a channel
+EIGHT_BITS = 256  # number of classes, or of values of a channel
 
 
 def with_ends(net: nn.Module, contract: InputContract, ends: Ends, device: torch.device) -> nn.Module:
-    """The net with these ends, on a device; itself without any."""
+    """Return the network with these ends, on a device; the network itself without any."""
     return WithEnds(net, contract, ends).eval().to(device) if ends.flags else net
 
 
 class WithEnds(nn.Module):
-    """A net with ends of its path in its graph; what they compute is fp32, whatever the net is in.
+    """A network with normalisation or choice of classes in its graph, computed in fp32.
 
     Args:
         net: from a normalised batch [batch, channels, height, width] to logits.
-        contract: how an image becomes that batch.
-        ends: those to be moved.
+        contract: the normalisation.
+        ends: to be moved.
     """
 
     mean: Tensor
@@ -202,12 +200,12 @@ class WithEnds(nn.Module):
             self.register_buffer(name, values, persistent=True)
 
     def forward(self, given: Tensor) -> Tensor:
-        """Logits, or classes [batch, height, width], of a batch or of uint8 images [batch, height, width, channels]."""
+        """Return logits, or classes [batch, height, width], of a batch or images [batch, height, width, channels]."""
         answer: Tensor = self.net(self.normalised(given) if self.ends.images_in else given)
         return classes(answer) if self.ends.classes_out else answer
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Images [batch, height, width, channels], uint8, as `to_batch` makes them; of volumes a depth before."""
+        """Return images [batch, height, width, channels], uint8, normalised as by `to_batch`."""
         planes = images.movedim(-1, 1).to(torch.float32) / self.scale
         space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
         if self.clips:
@@ -221,41 +219,36 @@ class WithEnds(nn.Module):
 
 
 def classes(logits: Tensor) -> Tensor:
-    """[batch, height, width]: the largest logit's class, of a single channel whether it is above 0.
+    """Return the classes [batch, height, width] of logits; a single channel is cut at 0.
 
-    uint8 of up to 256 classes, else int32.
+    They are uint8 up to 256 classes, else int32.
     """
     kind = torch.uint8 if logits.shape[1] <= EIGHT_BITS else torch.int32
     return (logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0).to(kind)
 
 
-MOST_MOVED = 0.02  # share of an image's pixels: four times what the widest tolerance of conf/stage lets a stage move
-MOST_OFF = 0.01  # of the spread of its answer, beyond twice the net's own noise: another device's sums lie below
-LEAST_SPREAD = 0.1  # of the values
+MOST_OFF = 0.01  # of the answer's spread, beyond twice the network's own noise: another device's sums lie below
+LEAST_SPREAD = 0.1  # share of the values' size
 
 
 def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> None:
-    """That the net answers the run's first sample as it did in the run, which has kept some values of that answer.
-
-    A mask alone may hide another net: where both find one class, as random weights nearly do, it is the same. Of an
-    older run it is all that there is. Where neither is there, nothing is checked.
+    """Raise unless the network answers the run's first sample as it did in the run, which kept some of the values.
 
     Args:
         folder: of the run.
         run: its record.
         net: in fp32, as the record makes it.
-        batch: the run's first, on the net's device.
+        batch: the run's first, on the network's device.
 
     Raises:
-        ModelError: the net can't answer it.
-        RequestError: it answers otherwise.
+        ModelError: the network can't answer it.
+        RequestError: the answer differs.
     """
-    from pipeline.worker.answer_checks import Net, called  # and so what only a net that is built needs
+    from pipeline.worker.answer_checks import Net, called  # imported late: finished masks need no network
     from pipeline.worker.reference import load_first
 
     first = load_first(folder / REFERENCE_FIRST)
-    picture = mask_of(folder, "reference", 0) if run.config.task.has_masks else None
-    if first is None and picture is None:
+    if first is None:
         return
     name = run.config.model.target or run.config.model.file
     with without_tf32():
@@ -264,55 +257,32 @@ def check_net(folder: Path, run: RunRecord, net: nn.Module, batch: Batch) -> Non
         raise RequestError(f"{name}: it gave a tensor in the run, and now {type(answer).__name__}")
     known = run.reference
     noise = known.repeat_relative_l2 + known.batch_relative_l2 if known else 0.0
-    other = (
-        other_values(first, answer, MOST_OFF + 2 * noise)
-        if first is not None
-        else other_mask(np.asarray(picture), answer)
-    )
-    if other:
+    off = distance(first, answer)
+    if off > MOST_OFF + 2 * noise:
         raise RequestError(
-            f"{name}: it gives {other} than in the run: the net's code, its options or the images' normalisation are "
-            f"others than were measured; measure again: {run.command}"
+            f"{name}: its answer to the run's first sample has changed ({off:.2g} of its spread): the network's code, "
+            f"its options or the images' normalisation differ from the run; measure again: {run.command}"
         )
 
 
-def other_values(kept: torch.Tensor, answer: torch.Tensor, allowed: float) -> str:
-    """What is another than it was, in a clause; empty where the first sample's answer is what it was.
+def distance(kept: torch.Tensor, answer: torch.Tensor) -> float:
+    """Return how far an answer [batch, …] is from values [channels, values] that the run kept of its first sample.
 
-    Args:
-        kept: some values of it, from the run.
-        answer: the net's to the first batch now, [batch, …].
-        allowed: distance, of the spread of the kept.
+    The unit is their spread about each channel's mean, or a tenth of their size if that is more: of a class that is
+    the largest everywhere, relative L2 would be small whatever the image.
     """
     from pipeline.worker.reference import some_values
 
     found = some_values(answer[0])
-    off = apart(found, kept) if found.shape == kept.shape else math.inf
-    return "" if off <= allowed else f"the run's first sample another answer ({off:.2g} of its spread apart)"
-
-
-def apart(found: torch.Tensor, kept: torch.Tensor) -> float:
-    """How far values [channels, values] lie from those kept, by the spread of these about each channel's mean.
-
-    A class that outdoes all others everywhere is far from 0: relative L2 would be small whatever the image. Where
-    there is little spread, a tenth of the values' own size counts in its place.
-    """
+    if found.shape != kept.shape:
+        return math.inf
     spread = (kept - kept.mean(1, keepdim=True)).norm()
     scale = float(torch.maximum(spread, LEAST_SPREAD * kept.norm()))
     off = float((found - kept).norm())
     return 0.0 if off == 0 else off / scale if scale else math.inf
 
 
-def other_mask(kept: np.ndarray, answer: torch.Tensor) -> str:
-    """Likewise, by the mask [height, width] that the run has drawn of the first image."""
-    from pipeline.worker.reference import PALETTE
-
-    found = middle_plane(classes(answer)[0].cpu().numpy(), axes=2) % len(PALETTE)
-    moved = 1.0 if found.shape != kept.shape else float(np.mean(found != kept))
-    return "" if moved <= MOST_MOVED else f"{100 * moved:.3g} % of the run's first image another class"
-
-
 def data_has_changed(run: RunRecord) -> bool:
-    """Whether the run's own images or labels are others by now."""
+    """Return whether the run's own images or labels have changed."""
     data = run.config.data
     return bool(run.data_sha256) and run.data_sha256 != data_digest([data.path, data.labels])

@@ -1,4 +1,4 @@
-"""What is asked of `python -m pipeline.export`, and whether the run can give it; free of torch."""
+"""The request of an export, and the stage of a run that it names, without torch."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ from pipeline.records.run_record import RunRecord, StageRecord
 
 
 class ExportError(Exception):
-    """What stands in the way of a bundle; one line."""
+    """A request that can't become a bundle; one line."""
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Which ends of the path from an image to its mask lie in the graph.
+    """The ends of the path from an image to its mask that are in the graph.
 
     Attributes:
-        images_in: it takes images as their files hold them, uint8, and normalises them.
-        classes_out: it gives the class of every pixel.
+        images_in: the graph takes uint8 images and normalises them.
+        classes_out: the graph gives the class of every pixel.
     """
 
     images_in: bool = False
@@ -31,20 +31,20 @@ class Ends:
 
     @property
     def flags(self) -> list[str]:
-        """The words of the command line that ask for them."""
+        """The flags that ask for them."""
         return ["--uint8-in"] * self.images_in + ["--classes-out"] * self.classes_out
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed.
+    """The request.
 
     Attributes:
         run: the run's folder.
-        to: the bundle's, which must not be there.
+        to: folder of the bundle, which must not exist.
         stage: its name; None for the run's winner.
-        dynamic: the axes of which other lengths are to be taken.
-        ends: of the path from an image to its mask, that are to lie in the graph.
+        dynamic: axes with variable length.
+        ends: to be moved into the graph.
     """
 
     run: Path
@@ -54,29 +54,29 @@ class Asked:
     ends: Ends = field(default_factory=Ends)
 
     def command(self, stage: str) -> str:
-        """The command that makes the bundle again."""
+        """Return the command that makes the bundle again."""
         dynamic = [word for name in self.dynamic for word in ("--dynamic", name)]
         words = ["--stage", stage, *dynamic, *self.ends.flags, "--to", str(self.to)]
         return shlex.join(["python", "-m", "pipeline.export", str(self.run), *words])
 
 
 def recorded(asked: Asked) -> tuple[RunRecord, StageRecord]:
-    """The run, and the stage of it that is to leave it.
+    """Load the run, and return it with the stage to export.
 
     Raises:
-        ExportError, RecordError, RequestError: the record tells that it can't, or the bundle is there already.
+        ExportError, RecordError, RequestError: the record or the stage can't be used, or the bundle exists.
     """
     run = codec.load(asked.run)
     if asked.to.exists():
-        raise ExportError(f"--to {asked.to}: is there already; name a new folder")
+        raise ExportError(f"--to {asked.to}: exists; name a new folder")
     return run, chosen(run, asked.stage)
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:
-    """The stage of that name, or the run's winner.
+    """Return the stage of that name, or the run's winner.
 
     Raises:
-        ExportError: there is none, it wasn't right, or it has no form outside this project.
+        ExportError: there is none, it wasn't accurate, or it can't be exported.
     """
     stage = named_or_winner(run, name)
     able = [part.name for part in run.stages if part.spec.exports and part.status == "ok"]
@@ -89,37 +89,35 @@ def chosen(run: RunRecord, name: str | None) -> StageRecord:
         raise ExportError(f"--stage {name}: {stage.status}: {stage.reason or stage.failure or 'no reason'}")
     check_options(stage)
     if not stage.spec.exports:
-        raise ExportError(
-            f"--stage {name}: {stage.spec.target} has no form outside this project; {nearest(name, able)}"
-        )
+        raise ExportError(f"--stage {name}: {stage.spec.target} can't be exported; {nearest(name, able)}")
     return stage
 
 
 def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
-    """The stage of that name, or without one the run's winner; None where there is none."""
+    """Return the stage of that name, or the run's winner without a name; None if there is none."""
     if name is None:
         name = winner_of(run)
     return next((stage for stage in run.stages if stage.name == name), None)
 
 
 def no_winner(usable: list[str]) -> str:
-    """What is said of a run that names none: the stages that can be named in its place."""
+    """Return the message for a run without a winner: the stages that can be named."""
     others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
     return f"the run names no winner{others}"
 
 
 def check_options(stage: StageRecord) -> None:
-    """That the stage's recorded options are such as its `build` takes.
+    """Raise if the stage's `build` doesn't take its recorded options.
 
     Raises:
-        RequestError: one isn't; the line names it.
+        RequestError: it doesn't; the line names the option.
     """
     spec = stage.spec
     stage_options.check_options(spec.options, stage_options.signature_of(spec.target), spec.name, spec.target)
 
 
 def check_task(run: RunRecord) -> None:
-    """That the run's net makes masks of images or volumes, or values of volumes.
+    """Raise unless the run's network makes masks of images or volumes, or values of volumes.
 
     Raises:
         RequestError: it takes or gives something else.
@@ -128,11 +126,11 @@ def check_task(run: RunRecord) -> None:
     of_values = config.task.name == "regression" and config.data.name == VOLUME
     if not config.task.has_masks and not of_values:
         raise RequestError(
-            f"predict makes masks, and this run's net answers with none: task={config.task.name}; "
+            f"predict makes masks, and this run's network answers with none: task={config.task.name}; "
             f"values are written of task=regression with data={VOLUME}"
         )
     if config.data.name == TENSORS:
         raise RequestError(
-            f"predict makes masks of images and volumes, and this run's net takes data={TENSORS}; "
+            f"predict makes masks of images and volumes, and this run's network takes data={TENSORS}; "
             "python -m pipeline.export makes a bundle of it"
         )

@@ -1,6 +1,6 @@
-"""Whether a bundle is here what it was where it was measured: `python -m pipeline.verify BUNDLE`.
+"""Compare a bundle on this machine with the machine where it was measured: `python -m pipeline.verify BUNDLE`.
 
-Exit codes: 0 all is as asked, 1 something isn't, 2 a bad request.
+Exit codes: 0 everything agrees, 1 something differs, 2 a wrong request.
 """
 
 import argparse
@@ -23,20 +23,20 @@ from pipeline.stats.intervals import CROWDED
 
 DIFFERS = 1
 SECONDS = 3.0  # of timing
-MARGIN_PERCENT = 25.0  # by which a call may take longer: clocks, neighbours, and another clock's own reading
-AHEAD_OF_TIME = ("aot_inductor", "own_kernels")  # forms that hold for one kind of GPU
+MARGIN_PERCENT = 25.0  # by which a call may take longer: clock rates and other programs differ
+AHEAD_OF_TIME = ("aot_inductor", "own_kernels")  # forms that are compiled for one kind of GPU
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that was asked for.
+    """One line of the comparison.
 
     Attributes:
-        what: it is.
-        asked, found: in words.
-        same: whether that will do.
-        why: what follows where it won't.
-        passing: whether that may be otherwise when other programs rest.
+        what: is compared.
+        asked, found: as text.
+        same: they agree.
+        why: the likely cause if they don't.
+        passing: the cause is other programs, and may pass.
     """
 
     what: str
@@ -47,7 +47,7 @@ class Line:
     passing: bool = False
 
     def text(self) -> str:
-        """As it is printed."""
+        """Return the line as it is printed."""
         if self.same:
             return f"ok       {self.what}: {self.found}"
         return f"differs  {self.what}: asked {self.asked}, found {self.found}{': ' + self.why if self.why else ''}"
@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is here."""
+    """This machine."""
 
     name: str
     driver: str | None
@@ -63,7 +63,7 @@ class Machine:
 
 
 def here(contract: Contract) -> Machine:
-    """The device of the contract's kind, its driver, and the versions of what the loader needs."""
+    """Return this machine's device of the contract's kind, its driver, and the versions of the loader's packages."""
     packages = {}
     for name in PACKAGES[contract.kind]:
         try:
@@ -76,7 +76,7 @@ def here(contract: Contract) -> Machine:
 
 
 def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
-    """GPU or processor, driver and versions."""
+    """Yield the lines for GPU or processor, driver and versions."""
     asked = contract.measured
     bound = "its code was compiled for that one" if contract.kind in AHEAD_OF_TIME else "its speed is another's"
     yield Line("device", asked.device_name, machine.name, asked.device_name == machine.name, bound)
@@ -91,7 +91,7 @@ def machine_lines(contract: Contract, machine: Machine) -> Iterator[Line]:
 
 
 def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
-    """The golden answers: within the tolerance, and bit for bit where that was so when it was exported."""
+    """Yield the lines for the golden answers, and for the masks if they were deterministic at the export."""
     allowed = contract.golden_limits
     said, asked = f"{found['relative_l2']:.2g} off fp32", f"at most {allowed.relative_l2:g} off fp32"
     points = contract.words.points
@@ -108,13 +108,13 @@ def answer_lines(contract: Contract, found: Said) -> Iterator[Line]:
 
 
 def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line | None:
-    """A call's time against what the run measured; None where it measured none.
+    """Return the line for the time of a call; None if the run measured none.
 
     Args:
         contract: of the bundle.
-        found: what the loader said.
+        found: the loader's output.
         margin: percent by which it may take longer.
-        use: of the processors while the loader ran; nothing where nobody counted.
+        use: of the processors while the loader ran.
     """
     asked = contract.measured.ms_per_call
     if asked is None:
@@ -129,7 +129,7 @@ def speed_line(contract: Contract, found: Said, margin: float, use: Use) -> Line
 
 
 def cause(contract: Contract, use: Use) -> tuple[str, bool]:
-    """What a call that takes longer is likely due to, and whether that is other programs on the processors."""
+    """Return the likely cause of a longer call, and whether it is other programs on the processors."""
     threads = contract.measured.threads
     share = None if threads is None else taken_share(use, threads)
     if share is None:
@@ -143,13 +143,13 @@ def cause(contract: Contract, use: Use) -> tuple[str, bool]:
 def verify(
     folder: Path, margin: float, machine: Machine | None = None, loader: Callable[..., Said] | None = None
 ) -> list[Line]:
-    """Every line, as far as it goes: a bundle whose files were changed isn't loaded.
+    """Return all lines; a bundle with changed files isn't loaded.
 
     Args:
-        folder: the bundle.
+        folder: of the bundle.
         margin: percent by which a call may take longer.
-        machine: what is here; found out without.
-        loader: asks the bundle's loader, in a fresh process without.
+        machine: this machine; None: it is looked up.
+        loader: runs the bundle's loader; None: in a fresh process.
 
     Raises:
         ContractError: it is no bundle.
@@ -172,23 +172,30 @@ def verify(
 
 
 def percent(word: str) -> float:
-    """A number of 0 or more, and finite; argparse tells of another."""
+    """Parse a finite number ≥ 0.
+
+    Raises:
+        ArgumentTypeError: it isn't one.
+    """
     if not 0 <= (found := float(word)) < math.inf:
         raise argparse.ArgumentTypeError(f"{word}: expected a number ≥ 0")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print a line for each thing that was asked for; where one differs, the command that makes the bundle anew.
+    """Print the comparison; if a line differs, also print the command that makes the bundle again.
 
-    Where a busy machine alone may be why, that which asks again.
+    If other programs alone may be the cause, print the command that verifies again.
     """
     return guarded(lambda: verified(arguments))
 
 
 def verified(arguments: list[str] | None) -> int:
-    """The exit code of `main`."""
-    parser = Parser(prog="python -m pipeline.verify", description="Is it here what it was there?")
+    """Return the exit code of `main`."""
+    parser = Parser(
+        prog="python -m pipeline.verify",
+        description="Compare a bundle on this machine with the machine where it was measured.",
+    )
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a folder that pipeline.export wrote")
     parser.add_argument(
         "--margin", type=percent, default=MARGIN_PERCENT, metavar="PERCENT", help="a call may take longer"

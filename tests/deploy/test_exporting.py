@@ -107,7 +107,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
     [
         (["--stage", "egaer"], "no stage of this run; did you mean 'eager'"),
         (["--stage", "half"], "inaccurate: logits differ"),
-        (["--stage", "xla"], "has no form outside this project; choose one of: eager"),
+        (["--stage", "xla"], "can't be exported; choose one of: eager"),
         (["--stage", "eager", "--dynamic", "batch"], "--stage onnxruntime takes other lengths"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_folder_that_is_there_is_left_alone(small: Said, tmp_path: Path, capsy
     run = run_folder(tmp_path / "run", [stage("eager")])
     (tmp_path / "out").mkdir()
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
-    assert "is there already" in refused(capsys)
+    assert "exists; name a new folder" in refused(capsys)
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -146,7 +146,7 @@ def test_other_weights_than_were_measured_are_refused(
     run = run_folder(tmp_path / "run", [stage("eager")])
     save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
-    assert "other weights than were measured" in refused(capsys)
+    assert "the weights have changed since the run" in refused(capsys)
     assert not (tmp_path / "out").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_net_that_takes_no_other_batch_is_told(
     run = run_folder(tmp_path / "run", [stage("onnxruntime")])
     words = (run, "--stage", "onnxruntime", "--dynamic", "batch", "--to", tmp_path / "out")
     assert asked(*words) == REFUSED
-    assert f"--dynamic batch: the net takes no 3×3×{SIDE}×{SIDE}: RuntimeError: shape '" in refused(capsys)
+    assert f"--dynamic batch: the network takes no 3×3×{SIDE}×{SIDE}: RuntimeError: shape '" in refused(capsys)
 
 
 def test_a_loader_s_error_of_several_lines_is_told_whole(tmp_path: Path) -> None:

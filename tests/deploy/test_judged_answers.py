@@ -115,8 +115,8 @@ def test_what_is_at_hand_is_told_a_line_a_step(tmp_path: Path, capsys: pytest.Ca
     assert said.out == f"{tmp_path / 'out'}\n"
     told = [line for line in said.err.splitlines() if line.startswith("[0:")]
     assert [line.partition("] ")[2] for line in told] == [
-        f"opening eager of {run}: its net and its images",
-        "writing the bundle's net, as exported",
+        f"opening eager of {run}: its network and its images",
+        "writing the bundle's network as exported",
         "asking the bundle for an answer, in a process without this program",
         "asking it once more, for the golden batch",
     ]
@@ -133,7 +133,7 @@ def test_each_chunk_of_batches_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     ask = answering(run, flipped({}))
     judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask, told.append)
     assert told == [
-        f"judging it: the fp32 net's answers to {IMAGES} images",
+        f"judging it: the fp32 network's answers to {IMAGES} images",
         "judging it: its own answers to batches 1 to 2 of 5",
         "judging it: its own answers to batches 3 to 4 of 5",
         "judging it: its own answers to batches 5 to 5 of 5",

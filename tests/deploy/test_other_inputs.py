@@ -103,7 +103,7 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
     assert len(lines) == 1
     assert "pixel" not in lines[0].text()
     with pytest.raises(
-        RequestError, match=r"masks of images and volumes; this net takes sample \[2, 4, 8, 8\], timestep"
+        RequestError, match=r"masks of images and volumes; this network takes sample \[2, 4, 8, 8\], timestep"
     ):
         predicted_contract(bundle)
 
@@ -209,17 +209,17 @@ def test_a_bundle_of_volumes(no_process: dict[str, Any], tmp_path: Path) -> None
 def test_a_dynamic_axis_is_for_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = of_tensors(tmp_path / "run", target=onnxruntime.__name__)
     assert export_command.main([str(run), "--stage", "eager", "--to", str(tmp_path / "b"), "--dynamic", "batch"]) == 2
-    assert "--dynamic batch: it is there for nets of images; leave it out" in capsys.readouterr().err
+    assert "--dynamic batch: only for networks of images; leave it out" in capsys.readouterr().err
 
 
 def test_predict_makes_masks_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Told before the folder is looked at, in which there may be none."""
     folder = of_tensors(tmp_path / "run")
     assert predict_command.main([str(folder), str(tmp_path), "--out", str(tmp_path / "masks")]) == 2
-    assert "this run's net answers with none: task=diffusion" in capsys.readouterr().err
+    assert "this run's network answers with none: task=diffusion" in capsys.readouterr().err
     run = codec.load(folder)
-    with pytest.raises(RequestError, match="this run's net answers with none: task=diffusion"):
+    with pytest.raises(RequestError, match="this run's network answers with none: task=diffusion"):
         check_task(run)
     masks = replace(run, config=replace(run.config, task=Task()))
-    with pytest.raises(RequestError, match=r"net takes data=tensors; python -m pipeline\.export"):
+    with pytest.raises(RequestError, match=r"network takes data=tensors; python -m pipeline\.export"):
         check_task(masks)

@@ -157,7 +157,7 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsy
     assert "same.jpg, same.png would share the mask same.png" in refused()
     (images / "same.jpg").unlink()
     weights(tmp_path, seed=1)
-    assert "other weights than were measured" in refused()
+    assert "the weights have changed since the run" in refused()
 
 
 def test_two_at_once_are_refused(run: Path, images: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_weights_and_golden_answers_can_be_read_by_others(tmp_path: Path) -> Non
 def test_a_folder_whose_links_lead_around_is_refused(tmp_path: Path) -> None:
     """Python's own error is none of the system's."""
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(RequestError, match="loop: its links lead around in a circle"):
+    with pytest.raises(RequestError, match="loop: its links form a loop"):
         resolved(tmp_path / "loop")
 
 
