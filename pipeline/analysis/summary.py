@@ -1,12 +1,12 @@
 """A run as every renderer needs it: each stage with its figures, and what follows from all of them."""
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.analysis.objectives import FIGURE_OF, Choice, choice_of, figure, order_under
 from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, change_overs
-from pipeline.analysis.recommendations.command import retyped
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
 from pipeline.records.goals import Goal
@@ -18,6 +18,8 @@ from pipeline.stats.warnings import run_warnings
 
 THOROUGH = Plan()  # its defaults are conf/measure/thorough.yaml's
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
+OWN_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")  # of Hydra's, each with a word behind it or a "="
 TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
 
 
@@ -179,3 +181,38 @@ def to_be_least(summary: RunSummary) -> float:
     if not value:
         return math.inf
     return 1 / value if name == "throughput" else value
+
+
+def retyped(command: str, *overrides: str) -> str:
+    """Return the user's command with these overrides instead of those of the same key.
+
+    The folder of that run is left out, as it is taken; that of the user's own configuration stays. A new stage replaces
+    the old one with its options; the other lists of a sweep stay lists.
+    """
+    try:
+        typed = shlex.split(command)[3:]
+    except ValueError:
+        typed = []
+    keys = [_key(override) for override in overrides]
+    after_flag = [False, *(word in CONFIG_FLAGS for word in typed)]
+    of_config = [
+        word
+        for word, is_value in zip(typed, after_flag, strict=False)
+        if is_value or word.partition("=")[0] in CONFIG_FLAGS
+    ]
+    kept = [
+        word
+        for word in typed
+        if word not in of_config and ("=" in word or word.startswith("~")) and not _replaced(_key(word), keys)
+    ]
+    sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
+    return shlex.join(["python", "-m", "pipeline", *sweep, *of_config, *kept, *overrides])
+
+
+def _key(override: str) -> str:
+    """Return what an override sets, adds or removes; of `+stage@stage.rungs.xla=xla` the place, `stage.rungs.xla`."""
+    return override.split("=", 1)[0].lstrip("+~").rpartition("@")[2]
+
+
+def _replaced(key: str, keys: list[str]) -> bool:
+    return key in keys or key in OWN_FOLDERS or ("stage" in keys and key.startswith("stage."))

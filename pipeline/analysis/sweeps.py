@@ -39,13 +39,11 @@ class Job:
 
     Attributes:
         folder: its own.
-        run: its record; None where it left none that can be read.
         summary: of its record.
         reason: why there is no summary.
     """
 
     folder: Path
-    run: RunRecord | None
     summary: RunSummary | None
     reason: str
 
@@ -68,15 +66,15 @@ def read_jobs(folder: Path, revise: Callable[[RunRecord], RunRecord] = lambda ru
 
 def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
     if not (path / codec.FILE).exists():
-        return Job(path, None, None, codec.refusal_in(path) or "it left no record")
+        return Job(path, None, codec.refusal_in(path) or "it left no record")
     try:
         run = revise(codec.load(path))
     except codec.RecordError as error:
-        return Job(path, None, None, str(error).replace(str(path.parent), "."))
+        return Job(path, None, str(error).replace(str(path.parent), "."))
     try:
-        return Job(path, run, summarize(run), "")
+        return Job(path, summarize(run), "")
     except Exception as error:  # noqa: BLE001 - the other jobs have their report, whatever a record holds
-        return Job(path, None, None, f"its record can't be summarized ({typed_line(error)})")
+        return Job(path, None, f"its record can't be summarized ({typed_line(error)})")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""The bytes that a stage moves: by the GPU's own counters where they were read, else as counted from its operators."""
+"""Bytes that a stage moves: through device memory, counted in several ways, and between host and device."""
 
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from pipeline.records.diagnostics import BytesSource, CountedBytes, KernelClass
 from pipeline.records.run_record import StageRecord
+from pipeline.stats.intervals import seconds_per_call
 
 # The counts that a record holds, and lower bounds: each layer's input and output once; those of the layers with FLOPs.
 Source = BytesSource | Literal["layers", "computing layers"]
@@ -23,7 +25,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the counters saw beside what the operators' inputs and outputs add up to, in bytes per call."""
+    """Bytes by the counters beside the sum of the operators' inputs and outputs, per call."""
 
     counted: int
     expected: int
@@ -53,13 +55,30 @@ class KernelFigures:
     bandwidth_share: float | None  # of the measured copy
 
 
+@dataclass(frozen=True)
+class Move:
+    """A layout of the path from the host's memory and back.
+
+    Attributes:
+        name: the last part that was moved.
+        seconds: of a call, the median of its samples.
+        bought: how many times as fast as the layout before it; None of the first.
+        bytes_moved: up and down, of a call.
+    """
+
+    name: str
+    seconds: float
+    bought: float | None
+    bytes_moved: int
+
+
 def counted(stage: StageRecord) -> CountedBytes | None:
-    """What the counters saw of one call."""
+    """Return the counters' readings of one call."""
     return stage.diagnostics.counted if stage.diagnostics else None
 
 
 def moved(stage: StageRecord) -> Moved:
-    """Bytes through device memory in one call: by the counters, else by the operators."""
+    """Return the bytes through device memory in one call: by the counters, else by the operators."""
     if seen := counted(stage):
         return Moved(seen.moved_bytes, BY_COUNTERS)
     fusion = stage.diagnostics.fusion if stage.diagnostics else None
@@ -69,7 +88,7 @@ def moved(stage: StageRecord) -> Moved:
 
 
 def agreement(stage: StageRecord) -> Agreement | None:
-    """The counted bytes against the expected ones; None where either is unknown."""
+    """Return the counted bytes against the expected ones; None where either is unknown."""
     seen, fusion = counted(stage), stage.diagnostics.fusion if stage.diagnostics else None
     if seen is None or fusion is None or not fusion.bytes_per_call:
         return None
@@ -77,7 +96,7 @@ def agreement(stage: StageRecord) -> Agreement | None:
 
 
 def kernels_of(stage: StageRecord, bytes_per_second: float | None) -> list[KernelFigures]:
-    """The kernels of a stage, in the profile's order.
+    """Return the kernels of a stage, in the profile's order.
 
     Args:
         stage: the profiled stage.
@@ -88,8 +107,26 @@ def kernels_of(stage: StageRecord, bytes_per_second: float | None) -> list[Kerne
     found = []
     for row in rows:
         seconds, through = row.seconds_per_call, seen.by_kernel.get(row.name) if seen else None
+        reached = None
+        if through is not None and seconds and bytes_per_second:
+            reached = through / seconds / bytes_per_second
         share = seconds / total if total else None
-        known = through is not None and seconds and bytes_per_second
-        reached = through / seconds / bytes_per_second if through is not None and known and bytes_per_second else None
         found.append(KernelFigures(row.name, row.kind, seconds, share, row.launches_per_call, through, reached))
     return found
+
+
+def moves(stage: StageRecord) -> list[Move]:
+    """Return the layouts of a stage's path in their order; none where none was measured."""
+    found: list[Move] = []
+    for path in stage.host_path:
+        seconds = median(path.seconds_per_call)
+        bought = found[-1].seconds / seconds if found else None
+        found.append(Move(path.move, seconds, bought, path.bytes_in + path.bytes_out))
+    return found
+
+
+def net_share(stage: StageRecord, seconds: float) -> float | None:
+    """Return the network's own time as a share of a call's, at most 1; None where either is unknown."""
+    if not stage.pairs or not seconds:
+        return None
+    return min(1.0, seconds_per_call(stage.pairs).value / seconds)

@@ -47,7 +47,7 @@ from pipeline.records.disk import elsewhere
 from pipeline.records.masking import masked, referred_to, values_to_hide
 from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
-from pipeline.report.drawn_files import DRAWN
+from pipeline.report import DRAWN
 from pipeline.report.formatting import visible
 from pipeline.report.run_text import inputs_at
 from pipeline.report.terminal import first_screen

@@ -15,7 +15,7 @@ from pipeline.lessons.rows import Rows, Unit, amount, has_interval, shown, value
 from pipeline.records.run_record import Environment
 from pipeline.report import formatting
 from pipeline.report.charts import bars as bar_charts
-from pipeline.report.charts import curves
+from pipeline.report.charts import plots
 from pipeline.report.html import environment
 from pipeline.report.markdown import escape
 from pipeline.report.markdown import table as markdown_table
@@ -173,7 +173,7 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
         series: dict[str, list[tuple[float, float]]] = {}
         for row, found in taken:
             series.setdefault(formatting.clean(row.series), []).append((row.at or 0.0, found.value * scale))
-        return Markup(curves.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
+        return Markup(plots.lines(series, {}, (lesson.title, lesson.axis, name)))  # noqa: S704 - escaped by matplotlib
     best = best_of([(row.against or row.name, found.value) for row, found in taken], lesson.unit)
     bars = [
         (formatting.clean(row.name), whiskers(found, scale, has_interval(row)),

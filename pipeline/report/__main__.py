@@ -2,7 +2,7 @@
 
 import sys
 
-from pipeline.report.redraw_command import main
+from pipeline.report.write import main
 
 if __name__ == "__main__":
     sys.exit(main())

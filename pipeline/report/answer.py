@@ -1,20 +1,25 @@
 """The answer: one sentence that a person would say, the few numbers behind it, and the stages to choose from.
 
-The page, Markdown and the terminal open with the same words. Plain text throughout.
+The page, Markdown and the terminal open with the same words, beside what was asked for. Plain text throughout.
 """
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from pipeline.analysis.choices import choices
+from pipeline.analysis.objectives import FIGURE_OF, Check, equal_within
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.records.run_record import EAGER
+from pipeline.errors import plural
+from pipeline.records.data_words import Words
+from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accuracy_figure, psnr
+from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.records.samples import Accuracy
-from pipeline.report import objective_text
 from pipeline.report.formatting import (
     NOTHING,
     clean,
     gibibytes,
+    interval,
     listed,
     milliseconds,
     remedy,
@@ -22,45 +27,88 @@ from pipeline.report.formatting import (
     seconds,
     share,
     significant,
+    size,
     spoken,
     times,
     times_as_fast,
+    two,
 )
-from pipeline.report.sections import task_text
-from pipeline.report.sections.ladder_section import MARKS, mean_dice
-from pipeline.report.tables import Cell, Column, Table, figure, table_of
+from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
+from pipeline.report.sections.ladder import MARKS, mean_dice
+from pipeline.report.tables import Cell, Column, Table, number, table_of
 
-NOT_JUDGED = "masks not judged (random weights)"
-NOBODY_SAYS = "masks not judged (no checkpoint: model.trained=true where the net loads its own weights)"
+NOT_JUDGED = "masks not judged (no trained weights)"
+DRIFTED = 0.1  # of the baseline's time, from which on it isn't what the winner's ratio is to
+# Differences by which no person would choose.
+TIME_SHARE = 0.05
+MEMORY_SHARE = 0.10
+ERROR = 1e-4  # of all pixels, or of the answers' size
+SETUP_FACTOR, SETUP_SECONDS = 1.5, 2.0  # both
+
+NAMED = 4  # stages that are named for missing a bound; the CSV has all
+TITLES: dict[Objective, str] = {
+    "throughput": "throughput",
+    "latency": "latency of single calls",
+    "memory": "memory",
+    "energy": "energy {one}",
+    "cost": "cost of a million {samples}",
+}
+BETTER: dict[Objective, str] = {
+    "throughput": "is faster",
+    "latency": "answers a single call sooner",
+    "memory": "takes less memory",
+    "energy": "takes less energy",
+    "cost": "costs less",
+}
+BASES: dict[Objective, str] = {
+    "latency": "the median of single calls",
+    "memory": "one reading of the process",
+    "energy": "one reading of the energy counter",
+}
+UNITS: dict[FigureName, str] = {
+    "throughput": " {samples}/s",
+    "energy": " J {one}",
+    "cost": " for a million {samples}",
+}
+LOST = {  # by limit: of what, from which loss on it is given in figures, and how
+    "max_dice_drop": ("points of Dice lost", 0.01, "{:.3g}"),
+    "max_psnr_drop": ("dB of PSNR lost", 0.01, "{:.3g}"),
+    "max_final_error": ("off in the final latents", 1e-6, "{:.2g}"),
+}
+KEPT = {
+    "min_dice": "the worst class has a Dice of {{:.4g}}",
+    "min_agreement": "{{:.6g}} of the {points} keep their class",
+    "min_psnr": "a PSNR of {{:.4g}} dB",
+}
 
 
 def resolved(summary: RunSummary) -> bool:
-    """Whether the run names a stage to use in the baseline's place: a faster one, or what else was asked for."""
-    winner = summary.winner
+    """Return whether the run names a stage instead of the baseline: a faster one, or what else was asked for."""
+    winner, choice = summary.winner, summary.choice
     if winner is None or winner.name == summary.baseline:
         return False
-    choice = summary.choice
     instead = choice is not None and (not choice.by_speed or summary.baseline not in choice.held)
     return winner.compared.outcome == "faster" or instead
 
 
 def speed_is_told(summary: RunSummary) -> bool:
-    """Whether the winner's ratio to the baseline is resolved, and so said; that of the least memory may not be."""
+    """Return whether the winner's ratio to the baseline is resolved, and so said; that of the least memory may not."""
     return resolved(summary) and summary.winner is not None and summary.winner.compared.outcome != "not resolved"
 
 
 def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
-    """The ranked stages that a person doesn't run anyway."""
+    """Return the ranked stages other than the baseline and eager."""
     return [stage for stage in summary.ranked if stage.name not in (summary.baseline, EAGER)]
 
 
 def headline(summary: RunSummary) -> str:
-    """Such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
-    return objective_text.no_winner(summary) or f"{_headline(summary)}{objective_text.kept(summary)}"
+    """Return such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
+    return no_winner(summary) or f"{_headline(summary)}{kept(summary)}"
 
 
 def _headline(summary: RunSummary) -> str:
-    winner = summary.winner
+    winner, config = summary.winner, summary.run.config
+    base = spoken(summary.baseline)
     if not summary.stages:
         return "Nothing is measured yet: no stage is on record"
     if summary.ranking.unresolved:
@@ -70,60 +118,45 @@ def _headline(summary: RunSummary) -> str:
     if not beside_the_baselines(summary):
         return f"Only the baseline was measured: {_only(summary)}"
     if winner is None or not resolved(summary):
-        return f"Stay with {spoken(summary.baseline)}: nothing measured here {objective_text.better(summary)}"
-    config = summary.run.config
+        return f"Stay with {base}: nothing measured here {BETTER[config.goal.objective]}"
+    pace = f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
+    if winner.compared.outcome == "not resolved":  # of a winner by something else
+        pace = f"whether it is faster than {base} isn't resolved"
     apart = ", " if config.model.is_trained and config.task.has_masks else "; "
-    named = f"{spoken(winner.name)}{objective_text.best_by(summary)}"
-    return f"Use {named}: {_pace_told(summary, winner)}{apart}{_rightness(summary, winner)}"
-
-
-def _pace_told(summary: RunSummary, winner: StageSummary) -> str:
-    """Such as "4.8 × as fast as autocast"; of a winner by something else its speed may not be resolved."""
-    base = spoken(summary.baseline)
-    if winner.compared.outcome == "not resolved":
-        return f"whether it is faster than {base} isn't resolved"
-    return f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
+    return f"Use {spoken(winner.name)}{best_by(summary)}: {pace}{apart}{_rightness(summary, winner)}"
 
 
 def _only(summary: RunSummary) -> str:
     pace = summary.ranked[0].pace if summary.ranked else None
-    name = spoken(summary.ranked[0].name if summary.ranked else summary.run.baseline)
+    name = spoken(summary.ranked[0].name if summary.ranked else summary.baseline)
     return f"{name}, {seconds(pace)} for {summary.run.words.counted(summary.run.batch_size)}" if pace else name
 
 
 def _rightness(summary: RunSummary, stage: StageSummary) -> str:
-    accuracy, task = stage.stage.accuracy, summary.run.config.task
+    accuracy, task, words = stage.stage.accuracy, summary.run.config.task, summary.run.words
     if not summary.run.config.model.is_trained and task.has_masks:
-        return not_judged(summary)
+        return NOT_JUDGED
     if accuracy is None:
         return "its answer was not checked"
     if not task.has_masks:
-        return task_text.said_in_brief(accuracy, task)
-    words = summary.run.words
-    told = f"{share(accuracy.flipped_share)} of {words.points} change"
-    return told if accuracy.flipped_share else f"no {words.point} changes"
-
-
-def not_judged(summary: RunSummary) -> str:
-    """Why masks aren't judged: random weights, or a net that may bring weights of its own, of which nobody says so."""
-    model = summary.run.config.model
-    ours = not model.target or model.target.startswith("models.")
-    return NOT_JUDGED if ours or model.trained is False else NOBODY_SAYS
+        return said_in_brief(accuracy, task)
+    changed = f"{share(accuracy.flipped_share)} of {words.points} change"
+    return changed if accuracy.flipped_share else f"no {words.point} changes"
 
 
 def paragraph(summary: RunSummary) -> list[str]:
-    """What the numbers leave out, in sentences: ties, host to host, set-up; or what to do where nothing is resolved."""
+    """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
     if winner is None or not resolved(summary):
-        return [*_unresolved(summary), *objective_text.how_chosen(summary), *_since(summary)]
-    lines = objective_text.how_chosen(summary)
-    if summary.ranking.ties and objective_text.told_by_intervals(summary):
+        return [*_unresolved(summary), *how_chosen(summary), *_since(summary)]
+    lines = how_chosen(summary)
+    if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "is" if len(summary.ranking.ties) == 1 else "are"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
     subject = spoken(winner.name)
     if winner.host_ratio and summary.on_gpu:  # a CPU copies nothing
-        told = f"{significant(winner.host_ratio)} × as fast as {spoken(summary.baseline)}"
-        lines.append(f"From host memory and back {subject} is {told}.")
+        ratio = f"{significant(winner.host_ratio)} × as fast as {spoken(summary.baseline)}"
+        lines.append(f"From host memory and back {subject} is {ratio}.")
         subject = "It"
     if winner.setup_seconds is not None:
         lines.append(f"{subject} is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
@@ -131,19 +164,18 @@ def paragraph(summary: RunSummary) -> list[str]:
 
 
 def _since(summary: RunSummary) -> list[str]:
-    """What changed since the run before this one that asked the same."""
+    """Return what changed since the run before this one that asked the same."""
     since = summary.since
     if since is None or not since.measured:
         return []
-    told = {"slower or broken": since.regressed, "faster or right again": since.improved}
-    parts = [f"{outcome}: {listed([spoken(name) for name in names])}" for outcome, names in told.items() if names]
+    changed = {"slower or broken": since.regressed, "faster or right again": since.improved}
+    parts = [f"{outcome}: {listed([spoken(name) for name in stages])}" for outcome, stages in changed.items() if stages]
     nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed isn't resolved"
-    said = "; ".join(parts) or nothing
-    return [f"Since the run before it ({clean(since.folder)}), {said}."]
+    return [f"Since the run before it ({clean(since.folder)}), {'; '.join(parts) or nothing}."]
 
 
 def paid(summary: RunSummary, stage: StageSummary) -> str:
-    """After how many samples the set-up has paid for itself; empty where there is nothing to say."""
+    """Return after how many samples the set-up has paid for itself; empty where that is unknown or never."""
     after, name, words = stage.break_even, spoken(summary.baseline), summary.run.words
     if stage.name == summary.baseline or after is None:
         return ""
@@ -163,82 +195,306 @@ def _unresolved(summary: RunSummary) -> list[str]:
 
 
 def longer(summary: RunSummary) -> str:
-    """The command that would resolve the run; empty where it is resolved."""
+    """Return the command that would resolve the run; empty where it is resolved."""
     return summary.measure_again if summary.ranking.unresolved else ""
 
 
+@dataclass(frozen=True)
+class Number:
+    """A large number with what it is."""
+
+    value: str
+    label: str
+    note: str = ""
+
+
+def numbers(summary: RunSummary) -> list[Number]:
+    """Return three or four large numbers: how much faster, how long, how right, how much memory."""
+    winner = summary.winner
+    if winner is None or winner.pace is None:
+        return []
+    base = summary.stage(summary.baseline)
+    peak = base.peak_bytes if base and base is not winner else None
+    load = ", at full load" if winner.sustained_seconds else ""
+    count = summary.run.words.counted(summary.run.batch_size)
+    every = [
+        _speed(summary, winner) if speed_is_told(summary) else None,
+        Number(seconds(winner.pace), f"for {count}{load}", _baselines_pace(spoken(summary.baseline), base, winner)),
+        _accuracy(summary, winner),
+        Number(
+            size(winner.peak_bytes),
+            "of the device's memory" if summary.on_gpu else "of memory",
+            f"{spoken(summary.baseline)} takes {size(peak)}" if peak else "",
+        ),
+    ]
+    return [shown for shown in every if shown and shown.value != NOTHING]
+
+
+def _baselines_pace(name: str, base: StageSummary | None, winner: StageSummary) -> str:
+    """Return the baseline's time; where it is no stage of its own, or drifted, its time beside the winner."""
+    if base is winner or winner.ratio is None:
+        return ""
+    if base is None or base.pace is None:
+        return f"{name} took {seconds((winner.pace or 0.0) * winner.ratio.value)} beside it"
+    interleaved = winner.seconds if winner.sustained_seconds is None else None
+    beside = interleaved.value * winner.ratio.value if interleaved else base.pace
+    if abs(beside / base.pace - 1) < DRIFTED:
+        return f"{name} takes {seconds(base.pace)}"
+    return f"{name} took {seconds(beside)} beside it, and {seconds(base.pace)} at another time"
+
+
+def _speed(summary: RunSummary, stage: StageSummary) -> Number | None:
+    ratio, eager = stage.ratio, stage.eager_ratio
+    if ratio is None:
+        return None
+    notes = [f"95 % interval {interval(ratio)}"] if ratio.bounded and ratio.blocks else []
+    notes += [f"{significant(eager.value)} × eager fp32"] if eager and summary.baseline != EAGER else []
+    return Number(times_as_fast(ratio, 3), f"as fast as {spoken(summary.baseline)}", "; ".join(notes))
+
+
+def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
+    if found is None:
+        return None
+    words, task = summary.run.words, summary.run.config.task
+    count = f"on {words.counted(found.images)}, against fp32"
+    error, most = two(found.relative_l2), two(limit.relative_l2)
+    if task.has_masks and not summary.run.config.model.is_trained:
+        return Number(error, f"relative L2 of the logits (limit {most})", NOT_JUDGED)
+    if task.has_masks:
+        label = f"of {words.points} change (limit {share(limit.flipped_share)})"
+        return Number(share(found.flipped_share), label, count)
+    if task.name == "regression":
+        return Number(f"{decibels(psnr(found))} dB", f"PSNR; relative L2 {error} (limit {most})", count)
+    if found.final_error is None:
+        return Number(error, f"relative L2 (limit {most})", count)
+    label = f"relative L2 of the final latents; of one step {error} (limit {most})"
+    return Number(two(found.final_error), label, count)
+
+
+def choices(summary: RunSummary) -> list[StageSummary]:
+    """Return the Pareto-optimal stages, fastest first; the winner and its ties are always among them."""
+    order = [stage for name in summary.ranking.order if (stage := summary.stage(name)) and stage.ranked]
+    return [
+        stage
+        for place, stage in enumerate(order)
+        if stage.place or not any(dominates(faster, stage) for faster in order[:place])
+    ]
+
+
+def dominates(faster: StageSummary, slower: StageSummary) -> bool:
+    """Return whether the faster one is not noticeably worse in time, error, memory and set-up."""
+
+    def worse(one: float | None, other: float | None, noticeably: Callable[[float, float], bool]) -> bool:
+        return one is not None and other is not None and noticeably(one, other)
+
+    return not (
+        worse(faster.pace, slower.pace, lambda a, b: a > b * (1 + TIME_SHARE))
+        or worse(error_of(faster), error_of(slower), lambda a, b: a > b + ERROR)
+        or worse(faster.peak_bytes, slower.peak_bytes, lambda a, b: a > b * (1 + MEMORY_SHARE))
+        or worse(faster.setup_seconds, slower.setup_seconds, lambda a, b: a > max(b * SETUP_FACTOR, b + SETUP_SECONDS))
+    )
+
+
+def error_of(stage: StageSummary) -> float | None:
+    """Return the share of pixels that change their class; of a network without masks the relative L2."""
+    accuracy = stage.stage.accuracy
+    if accuracy is None:
+        return None
+    return accuracy.relative_l2 if accuracy.flipped_share is None else accuracy.flipped_share
+
+
 def chosen(summary: RunSummary) -> list[StageSummary]:
-    """The stages to choose from, and the baseline that they are compared with."""
+    """Return the stages to choose from, and the baseline that they are compared with."""
     shown, base = choices(summary), summary.stage(summary.baseline)
     return [*shown, base] if base and base.ranked and base not in shown else shown
 
 
 def choice_table(summary: RunSummary) -> Table:
-    """What each of them costs and gives; a column that none fills is left out, and all of it where none is resolved."""
+    """Return what each of them costs and gives; no column that none fills, and nothing where none is resolved."""
     if summary.ranking.unresolved:
-        return Table([], [])
+        return Table()
     return table_of(choice_columns(summary), chosen(summary)).without_empty_columns
 
 
 def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
-    """Time, ratios, pixels, memory and set-up."""
-    base, shown, words = summary.baseline, chosen(summary), summary.run.words
-    at_full_load = any(stage.sustained_seconds for stage in shown)
-    batch, scored = summary.run.config.data.batch_size, all(mean_dice(stage) is not None for stage in shown)
+    """Return time, ratios, accuracy, memory and set-up."""
+    base, shown, words, task = summary.baseline, chosen(summary), summary.run.words, summary.run.config.task
+    batch = summary.run.config.data.batch_size
+
+    def name(stage: StageSummary) -> Cell:
+        own, said = clean(stage.name), spoken(stage.name)
+        return Cell(f"{MARKS.get(stage.place, '')}{own}{f' ({said})' if said != own else ''}", own)
+
+    def ratio(stage: StageSummary) -> Cell:
+        if stage.name == base:
+            return Cell("1 ×", 1.0)
+        if stage.ratio and stage.compared.outcome == "not resolved":
+            return Cell("not resolved", stage.ratio.value)
+        return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
+
+    def host_ratio(stage: StageSummary) -> float | None:
+        return stage.host_ratio if summary.on_gpu else None
+
+    def flipped(stage: StageSummary) -> float | None:
+        return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
+
+    pace = "ms at full load" if any(stage.sustained_seconds for stage in shown) else "ms"
+    outside = "the same for single calls from pinned host memory and back"
     columns: list[Column[StageSummary]] = [
-        Column("stage", help="▸ the winner, = a tie with it", cell=_name, kind="text"),
-        Column(
-            "ms at full load" if at_full_load else "ms",
-            help=f"per call of {batch} {words.samples}, called back to back",
-            cell=figure(lambda stage: stage.pace, milliseconds),
+        Column("stage", name, "▸ the winner, = a tie with it", "text"),
+        number(
+            pace, lambda stage: stage.pace, milliseconds, f"per call of {batch} {words.samples}, called back to back"
         ),
-        Column(f"× {spoken(base)}", help=f"times as fast as {spoken(base)}", cell=lambda stage: _ratio(stage, base)),
-        Column(
-            "× host to host",
-            help="the same for single calls from pinned host memory and back",
-            cell=figure(
-                lambda stage: stage.host_ratio if summary.on_gpu else None, lambda value: f"{significant(value)} ×"
-            ),
-        ),
+        Column(f"× {spoken(base)}", ratio, f"times as fast as {spoken(base)}"),
+        number("× host to host", host_ratio, lambda value: f"{significant(value)} ×", outside),
+        *(number(each.title, each.of, each.text, each.help) for each in OF_TASK[task.name]),
     ]
-    task = summary.run.config.task
-    for wanted in task_text.OF_TASK[task.name]:
-        shown_as = figure(of_accuracy(wanted.read), wanted.text)
-        columns.append(Column(wanted.title, help=wanted.help, cell=shown_as))
     if summary.run.config.model.is_trained and task.has_masks:
         differs = f"share of {words.points} whose class differs from the fp32 net's"
-        columns.append(Column(f"{words.points} that change", help=differs, cell=figure(_flipped, share)))
-        columns += [Column("Dice", help="mean over the classes, against the labels", cell=_dice)] if scored else []
+        columns.append(number(f"{words.points} that change", flipped, share, differs))
+        if all(mean_dice(stage) is not None for stage in shown):
+            columns.append(number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"))
     memory = "of the device, the whole process" if summary.on_gpu else "of the process, at its peak"
     return [
         *columns,
-        Column("memory GiB", help=memory, cell=figure(lambda stage: stage.peak_bytes, gibibytes)),
-        Column("set-up", help="build and first call", cell=figure(lambda stage: stage.setup_seconds, seconds)),
+        number("memory GiB", lambda stage: stage.peak_bytes, gibibytes, memory),
+        number("set-up", lambda stage: stage.setup_seconds, seconds, "build and first call"),
     ]
 
 
-def of_accuracy(read: Callable[[Accuracy], float | None]) -> Callable[[StageSummary], float | None]:
-    """Reads a figure of a stage's comparison; None where it wasn't compared."""
-    return lambda stage: read(stage.stage.accuracy) if stage.stage.accuracy else None
+def objective_title(summary: RunSummary) -> str:
+    """Return what the winner was to have the least of, or the most."""
+    return summary.run.words.put_into(TITLES[summary.run.config.goal.objective])
 
 
-def _name(stage: StageSummary) -> Cell:
-    name, said = clean(stage.name), spoken(stage.name)
-    return Cell(f"{MARKS.get(stage.place, '')}{name}{f' ({said})' if said != name else ''}", name)
+def figure_text(name: FigureName, value: float | None, words: Words) -> str:
+    """Return a figure with its unit."""
+    if value is None:
+        return "not known"
+    if name == "memory":
+        return size(value)
+    if name in UNITS:
+        return f"{significant(value)}{words.put_into(UNITS[name])}"
+    return seconds(value)
 
 
-def _ratio(stage: StageSummary, base: str) -> Cell:
-    if stage.name == base:
-        return Cell("1 ×", 1.0)
-    if stage.ratio and stage.compared.outcome == "not resolved":
-        return Cell("not resolved", stage.ratio.value)
-    return Cell(times(stage.ratio), stage.ratio.value) if stage.ratio else Cell(NOTHING)
+def asked(limits: AccuracyLimits) -> str:
+    """Return such as "max_dice_drop=0.5, min_agreement=0.999"; empty where no limit is set."""
+    return ", ".join(f"{name}={value:g}" for name, value in limits.asked.items())
 
 
-def _flipped(stage: StageSummary) -> float | None:
-    return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
+def limits(asked_for: AccuracyLimits, stage: StageRecord) -> str:
+    """Return a stage's figures beside the limits that were asked for; empty where none was, or none was compared."""
+    found = stage.accuracy
+    if found is None:
+        return ""
+    each = ((name, limit, accuracy_figure(name, found)) for name, limit in asked_for.asked.items())
+    return "; ".join(f"{name}={limit:g}: {'not known' if own is None else f'{own:.6g}'}" for name, limit, own in each)
 
 
-def _dice(stage: StageSummary) -> Cell:
-    mean = mean_dice(stage)
-    return Cell(f"{mean:.4f}" if mean is not None else NOTHING, mean)
+def checked(check: Check, words: Words) -> str:
+    """Return such as "p99<20ms (23.1 ms)"."""
+    return f"{clean(check.constraint.text)} ({figure_text(check.constraint.figure, check.value, words)})"
+
+
+def missed(summary: RunSummary, stage: str) -> str:
+    """Return the bounds that a stage doesn't keep, with its figures; empty where it keeps all, or isn't ranked."""
+    checks = summary.choice.missed(stage) if summary.choice else []
+    return ", ".join(checked(check, summary.run.words) for check in checks)
+
+
+def value_of(summary: RunSummary, stage: str) -> float | None:
+    """Return a stage's figure that the objective is about."""
+    return summary.choice.values.get(stage) if summary.choice else None
+
+
+def no_winner(summary: RunSummary) -> str:
+    """Return the headline where stages were right, or ranked, and none is what was asked for; empty otherwise."""
+    if inaccurate := _none_is_accurate(summary):
+        return inaccurate
+    choice = summary.choice
+    if choice is None or choice.held or not summary.ranked:
+        return ""
+    if all(value is None for value in choice.values.values()):
+        return f"No winner: {objective_title(summary)} was not measured of any stage"
+    bounds = listed([clean(each.text) for each in choice.goal.subject_to])
+    if choice.nearest is None:
+        unknown = {check.constraint.figure for own in choice.checks.values() for check in own if check.value is None}
+        figures = sorted(unknown) or [FIGURE_OF[choice.goal.objective]]
+        return f"No stage is known to keep {bounds}: {listed([*figures])} was not measured"
+    return f"No stage keeps {bounds}: the nearest is {spoken(choice.nearest)}, {missed(summary, choice.nearest)}"
+
+
+def _none_is_accurate(summary: RunSummary) -> str:
+    """Return the headline where the limits of accuracy leave nothing but the baselines, with the nearest stage."""
+    limits, refused = summary.run.config.accuracy, [stage for stage in summary.stages if by_limit(stage.stage)]
+    if not refused or beside_the_baselines(summary):
+        return ""
+    nearest = min(refused, key=lambda stage: limits.excess(stage.stage.accuracy) if stage.stage.accuracy else math.inf)
+    return f"No stage keeps {asked(limits)}: the nearest is {spoken(nearest.name)}, {clean(nearest.stage.reason)}"
+
+
+def by_limit(stage: StageRecord) -> bool:
+    """Return whether nothing but a limit on the answer keeps it from being ranked."""
+    return stage.failure == "accuracy limit"
+
+
+def best_by(summary: RunSummary) -> str:
+    """Return what the headline adds to the winner's name where it isn't chosen by throughput."""
+    choice, winner = summary.choice, summary.winner
+    if choice is None or winner is None or choice.goal.objective == "throughput":
+        return ""
+    value = figure_text(FIGURE_OF[choice.goal.objective], choice.values[winner.name], summary.run.words)
+    alone = ", of this stage alone" if sum(each is not None for each in choice.values.values()) == 1 else ""
+    return f" for the least {objective_title(summary)} ({value}{alone})"
+
+
+def kept(summary: RunSummary) -> str:
+    """Return what the headline adds of the bounds and limits that the winner keeps."""
+    if summary.winner is None:
+        return ""
+    bounds = [clean(each.text) for each in summary.choice.goal.subject_to] if summary.choice else []
+    said = [f"keeps {', '.join(bounds)}"] if bounds else []
+    found, asked_for = summary.winner.stage.accuracy, summary.run.config.accuracy.asked
+    if found and summary.winner.name != summary.baseline:
+        said += [_limit_kept(name, limit, found, summary.run.words) for name, limit in asked_for.items()]
+    return "".join(f"; {each}" for each in said)
+
+
+def _limit_kept(name: str, limit: float, found: Accuracy, words: Words) -> str:
+    """Return such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
+    value = accuracy_figure(name, found)
+    if value is None:
+        return f"{name}={limit:g} not known"
+    if name.startswith("max"):
+        unit, least, form = LOST[name]
+        lost = f"less than {least:g}" if value < least <= limit else form.format(value)
+        return f"{lost} {unit} ({limit:g} allowed)"
+    return f"{words.put_into(KEPT[name]).format(value)} (at least {limit:g} asked for)"
+
+
+def how_chosen(summary: RunSummary) -> list[str]:
+    """Return how the winner was chosen, its ties where no interval tells them, and which stages were left out."""
+    choice, winner, words = summary.choice, summary.winner, summary.run.words
+    refused = sum(by_limit(stage.stage) for stage in summary.stages)
+    limits = asked(summary.run.config.accuracy)
+    lines = [f"{plural(refused, 'stage')} missed what was asked of the answer ({limits})."] if refused else []
+    if choice is None:
+        return lines
+    if winner is not None and not choice.by_speed:
+        others = [spoken(name) for name in summary.ranking.ties]
+        equal = f"; so near are {listed(others)}" if others else ""
+        near = f"stages within {share(equal_within(choice.goal, summary.ranking))} of the best count as its equals"
+        lines.append(f"Chosen by {BASES[choice.goal.objective]}, which has no interval: {near}{equal}.")
+    if winner is not None and choice.checks[winner.name]:
+        held = [checked(each, words) for each in choice.checks[winner.name]]
+        lines.append(f"{spoken(winner.name)} keeps {listed(held)}.")
+    out = [f"{spoken(name)} misses {bounds}" for name in choice.checks if (bounds := missed(summary, name))]
+    if out:
+        more = f"; {len(out) - NAMED} more in results.csv" if len(out) > NAMED else ""
+        lines.append(f"Left out: {'; '.join(out[:NAMED])}{more}.")
+    unknown = [spoken(name) for name, value in choice.values.items() if value is None]
+    if unknown and winner is not None:
+        lines.append(f"Not measured, and so not chosen: {objective_title(summary)} of {listed(unknown[:NAMED])}.")
+    return lines

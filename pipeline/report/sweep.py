@@ -1,28 +1,62 @@
-"""One report of all jobs of a sweep: what each gave, and how speed and latency go with batch and size."""
+"""One report of all jobs of a sweep: each job's figures, speed and latency over batch and size, the cost of a size."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweeps import KNEE_SHARE, Axis, Curve, Job, Lead, Measure, Rate, curves, lead_of
+from pipeline.analysis.sweeps import (
+    KNEE_SHARE,
+    LEAST_COLD_SECONDS,
+    Axis,
+    Curve,
+    Job,
+    Lead,
+    Line,
+    Measure,
+    Padding,
+    Point,
+    Rate,
+    Search,
+    curves,
+    lead_of,
+    lines,
+    paddings,
+    usable,
+    worth_padding,
+)
 from pipeline.errors import per_cent, plural
-from pipeline.records.data_words import Words, words_for_all
+from pipeline.records.data_words import IMAGES, Words, words_for_all
+from pipeline.records.diagnostics import Searcher
 from pipeline.report import csv_table
-from pipeline.report.charts.curves import lines as lines_chart
-from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import NOTHING, clean, listed, remedy, significant, spoken
+from pipeline.report.charts.plots import lines as lines_chart
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    listed,
+    milliseconds,
+    remedy,
+    seconds,
+    significant,
+    spoken,
+)
 from pipeline.report.html import environment
-from pipeline.report.markdown import escape, table
+from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine
-from pipeline.report.sections.ladder_section import Headings, row_of, shown_in, stage_columns
-from pipeline.report.sections.size_sweep_section import SizeSection, section
-from pipeline.report.tables import Cell, Column, Table, figure, heading_of, names
+from pipeline.report.sections.ladder import Headings, row_of, shown_in, stage_columns
+from pipeline.report.tables import Cell, Column, Figure, Section, Table, drawn, heading_of, names, number, table_of
 
 AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "{points} a side"))
 MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
 MOST_CONTENDERS = 6  # named of the stages that can't be told apart
 LONGER = "Measure longer, or on an idle machine"
+SIZES_NOTE = (
+    "Cold is build and first call, in a process of its own for every size. What a process pays only once is counted "
+    "for each size, so the savings are upper bounds. The effect of padding on the mask near {one}'s border isn't "
+    "measured."
+)
+ASKED: dict[Searcher, str] = {"cuDNN": "cuDNN times its own", "Inductor": "Inductor times its own"}
 
 
 @dataclass(frozen=True)
@@ -30,84 +64,89 @@ class Entry:
     """One stage of one job, or a job without any."""
 
     job: Job
-    summary: RunSummary | None = None
     stage: StageSummary | None = None
+
+    @property
+    def summary(self) -> RunSummary | None:
+        """The summary of the job."""
+        return self.job.summary
+
+
+def summaries(jobs: Sequence[Job]) -> list[RunSummary]:
+    """Return the summaries of the jobs that have one."""
+    return [job.summary for job in jobs if job.summary]
 
 
 def words_of(jobs: Sequence[Job]) -> Words:
-    """The words for the data of all jobs."""
-    return words_for_all(job.summary.run.words for job in jobs if job.summary)
+    """Return the words for the data of all jobs."""
+    return words_for_all(summary.run.words for summary in summaries(jobs))
 
 
 def job_columns(words: Words) -> list[Column[Entry]]:
-    """What a sweep knows of a line besides the stage's figures."""
+    """Return what a sweep knows of a line besides the stage's figures."""
+
+    def batch(entry: Entry) -> int | None:
+        return entry.summary.run.config.data.batch_size if entry.summary else None
+
+    def size(entry: Entry) -> Cell:
+        if entry.summary is None:
+            return Cell(NOTHING)
+        side = entry.summary.run.config.data.size
+        return Cell(str(side or "own"), side)
+
     return [
         names("job", lambda entry: entry.job.name, "folder"),
-        Column("status", cell=_status, kind="text"),
-        Column("batch", help=f"{words.samples} per call", cell=figure(_batch, str)),
-        Column("size", help=f"{words.points} a side", cell=_size),
+        Column("status", _status, kind="text"),
+        number("batch", batch, str, f"{words.samples} per call"),
+        Column("size", size, f"{words.points} a side"),
     ]
 
 
-def summary_table(jobs: Sequence[Job]) -> Table:
-    """Every stage of every job: the sweep's columns, and those of the ladder."""
-    tasks = {job.summary.run.config.task.name for job in jobs if job.summary}
-    words = words_of(jobs)
-    named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
-    own, shown = job_columns(words), shown_in("sweep", stage_columns(named))
-    headings = [*map(heading_of, own), *map(heading_of, shown)]
-    done = [Entry(job, job.summary, stage) for job in jobs if job.summary for stage in job.summary.stages]
-    missing = [Entry(job) for job in jobs if job.summary is None]
-    rows = []
-    for entry in (*done, *missing):
-        figures = row_of(shown, entry.stage) if entry.stage else [Cell(NOTHING)] * len(shown)
-        rows.append([*(column.cell(entry) for column in own), *figures])
-    return Table(headings, rows)
-
-
 def _status(entry: Entry) -> Cell:
-    if entry.summary is None or entry.stage is None:
+    stage = entry.stage
+    if entry.summary is None or stage is None:
         return Cell(clean(entry.job.reason), tone="bad")
-    stage, unfinished = entry.stage, "" if entry.summary.run.finished else " (unfinished run)"
+    unfinished = "" if entry.summary.run.finished else " (unfinished run)"
     reason = f": {clean(stage.stage.reason)}" if stage.status != "ok" and stage.stage.reason else ""
     return Cell(f"{stage.status}{unfinished}{reason}", stage.status, "" if stage.status == "ok" else "bad")
 
 
-def _batch(entry: Entry) -> int | None:
-    return entry.summary.run.config.data.batch_size if entry.summary else None
-
-
-def _size(entry: Entry) -> Cell:
-    if entry.summary is None:
-        return Cell(NOTHING)
-    size = entry.summary.run.config.data.size
-    return Cell(str(size or "own"), size)
+def summary_table(jobs: Sequence[Job]) -> Table:
+    """Return every stage of every job: the sweep's columns, and those of the ladder."""
+    tasks = {summary.run.config.task.name for summary in summaries(jobs)}
+    words = words_of(jobs)
+    named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
+    own, shown = job_columns(words), shown_in("sweep", stage_columns(named))
+    done = [Entry(job, stage) for job in jobs if job.summary for stage in job.summary.stages]
+    rows = []
+    for entry in (*done, *(Entry(job) for job in jobs if job.summary is None)):
+        figures = row_of(shown, entry.stage) if entry.stage else [Cell(NOTHING)] * len(shown)
+        rows.append([*(column.cell(entry) for column in own), *figures])
+    return Table([*map(heading_of, own), *map(heading_of, shown)], rows)
 
 
 def curve_name(curve: Curve, axis: Axis) -> str:
-    """The stage with the value of the other axis."""
-    other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
-    return f"{clean(curve.stage)}{other}"
+    """Return the stage with the value of the other axis."""
+    return clean(curve.stage) + (f" at {curve.other}" if axis == "batch" else f", batch {curve.other}")
 
 
 def knees(found: list[Curve], words: Words) -> list[str]:
-    """For every curve of throughput over batch: the least batch that gives 90 % of the most, where that is resolved."""
-    lines = []
+    """Return for every curve of throughput over batch the least batch that gives 90 % of the most, where resolved."""
+    said = []
     for curve in found:
         (batch, rate), name = curve.knee, curve_name(curve, "batch")
         most = max(y.value for _, y in curve.points)
         if curve.knee_is_resolved:
             best = f"{significant(most)} {words.samples}/s"
-            lines.append(f"{name}: batch {batch:g} gives {per_cent(rate.value / most)} of its best, {best} (ringed).")
+            said.append(f"{name}: batch {batch:g} gives {per_cent(rate.value / most)} of its best, {best} (ringed).")
         else:
-            lines.append(
-                f"{name}: from which batch on it gives {per_cent(KNEE_SHARE)} of its best isn't resolved. {LONGER}."
-            )
-    return lines
+            unknown = f"from which batch on it gives {per_cent(KNEE_SHARE)} of its best isn't resolved"
+            said.append(f"{name}: {unknown}. {LONGER}.")
+    return said
 
 
 def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
-    """Throughput and latency over batch and over size, where the sweep varied them."""
+    """Draw throughput and latency over batch and over size, where the sweep varied them."""
     figures, words = [], words_of(jobs)
     for axis, x_named in AXES:
         for measure, y_named in MEASURES:
@@ -126,67 +165,162 @@ def sweep_figures(jobs: Sequence[Job]) -> list[Figure]:
 
 
 def opening(jobs: Sequence[Job]) -> list[str]:
-    """What the sweep shows, in sentences."""
+    """Return what the sweep shows, in sentences."""
     missing = [job for job in jobs if job.summary is None]
-    lines = [f"{plural(len(jobs), 'job')}, {len(jobs) - len(missing)} with a record."]
-    lines += [f"Job {job.name} has no report: {clean(job.reason)}" for job in missing]
-    devices = sorted({clean(machine(job.summary.run).device) for job in jobs if job.summary})
+    said = [f"{plural(len(jobs), 'job')}, {len(jobs) - len(missing)} with a record."]
+    said += [f"Job {job.name} has no report: {clean(job.reason)}" for job in missing]
+    devices = sorted({clean(machine(summary.run).device) for summary in summaries(jobs)})
     if devices:
         apart = " They are different machines: compare no times." if len(devices) > 1 else ""
-        lines.append(f"On {listed(devices)}.{apart}")
+        said.append(f"On {listed(devices)}.{apart}")
     lead = lead_of(jobs)
-    return lines if lead is None or len(devices) > 1 else [*lines, most_per_second(lead, words_of(jobs))]
+    return said if lead is None or len(devices) > 1 else [*said, most_per_second(lead, words_of(jobs))]
 
 
 def most_per_second(lead: Lead, words: Words) -> str:
-    """Who gives the most samples per second; where that isn't resolved, who can't be told apart and what to do."""
+    """Return which stage gives the most samples per second, or which can't be told apart, and what to do."""
     if lead.resolved:
         return f"Most {words.samples} per second: {_placed(lead.first)}, {significant(lead.first.found.value)}."
     rates = [lead.first, *sorted(lead.contenders, key=lambda rate: -rate.found.value)]
     shown = [f"{_placed(rate)} ({significant(rate.found.value)})" for rate in rates[:MOST_CONTENDERS]]
     shown += [f"{len(rates) - MOST_CONTENDERS} more"] if len(rates) > MOST_CONTENDERS else []
-    remedied = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
-    who = (
-        f"{listed(shown)} can't be told apart" if lead.contenders else f"{shown[0]} is the highest, and not shown to be"
-    )
-    unnamed = f"Which gives the most {words.samples} per second isn't resolved: {who}."
-    return f"{unnamed} {remedied}: {clean(lead.measure_again)}"
+    longer = f"{remedy(lead.cause)} To measure longer" if lead.cause else LONGER
+    which = f"{listed(shown)} can't be told apart"
+    if not lead.contenders:
+        which = f"{shown[0]} is the highest, and not shown to be"
+    unnamed = f"Which gives the most {words.samples} per second isn't resolved: {which}."
+    return f"{unnamed} {longer}: {clean(lead.measure_again)}"
 
 
 def _placed(rate: Rate) -> str:
     return f"{spoken(rate.stage)} at batch {rate.batch} (job {rate.job})"
 
 
-def sizes(jobs: Sequence[Job]) -> SizeSection | None:
-    """What each size costs, where the sweep varied it."""
-    return section([job.summary for job in jobs if job.summary], words_of(jobs))
+SizeEntry = tuple[str, Point]  # a line's name and one of its points
+
+
+def sizes(runs: list[RunSummary], words: Words = IMAGES) -> Section | None:
+    """Return what each size costs, and for how many calls padding pays; None where no stage met two sizes."""
+    found = lines(runs)
+    if not found:
+        return None
+    entries = [(label(line), point) for line in found for point in line.points]
+    sentences = [text for line in found for text in padding_texts(line)]
+    shown = table_of(size_columns(words), entries)
+    return Section("sizes", "Sizes", note=words.put_into(SIZES_NOTE), sentences=sentences, table=shown)
+
+
+def size_columns(words: Words) -> list[Column[SizeEntry]]:
+    """Return the columns of one stage at one size."""
+
+    def warm(entry: SizeEntry) -> float | None:
+        return entry[1].warm.value if entry[1].warm else None
+
+    def each(entry: SizeEntry) -> float | None:
+        return entry[1].warm.value / entry[1].batch if entry[1].warm else None
+
+    def status(entry: SizeEntry) -> Cell:
+        point = entry[1]
+        unsteady = "" if point.steady else ", unsteady"
+        return Cell(f"{point.status}{unsteady}", point.status, "" if point.status == "ok" else "bad")
+
+    return [
+        names("stage", lambda entry: entry[0]),
+        number("size", lambda entry: entry[1].size, str, f"{words.points} a side"),
+        number("batch", lambda entry: entry[1].batch, str, f"{words.samples} per call"),
+        number("cold s", lambda entry: entry[1].cold_seconds, significant, "build and first call"),
+        number("warm ms", warm, milliseconds, "per call"),
+        number(f"warm ms/{words.sample}", each, milliseconds),
+        number("recompiles", lambda entry: entry[1].recompiles, str, "by Dynamo"),
+        names("searches", lambda entry: searches_text(entry[1].searches), "for the fastest algorithm"),
+        Column("status", status, kind="text"),
+    ]
+
+
+def label(line: Line) -> str:
+    """Return the stage's name, with what sets it apart from others of the same name."""
+    return clean(", ".join([line.name, *(f"{key} {value}" for key, value in line.apart)]))
+
+
+def searches_text(searches: Sequence[Search]) -> str:
+    """Return each count such as "cuDNN: 14 problems", and a search without a count in words."""
+    return clean(", ".join(_search(each) for each in searches)) or "none on record"
+
+
+def _search(search: Search) -> str:
+    counted = search.counted
+    if counted is None:
+        if search.candidates is not None:
+            return f"{search.candidates} candidates timed"
+        return f"cuDNN, {search.method}" if search.method else ASKED.get(search.searcher, search.searcher)
+    who = f"{counted.searcher}{f', {counted.method}' if counted.method else ''}"
+    unit = counted.unit.removesuffix("s") if counted.count == 1 else counted.unit
+    return f"{who}: {counted.count:,} {unit}{' timed' if counted.unit == 'candidates' else ''}"
+
+
+def padding_texts(line: Line) -> list[str]:
+    """Return a sentence for each size and the next larger one, and one for all sizes padded to the largest."""
+    points, name = usable(line), label(line)
+    if len(points) < 2:
+        return [f"{name}: fewer than two sizes were measured, so nothing is known of padding."]
+    if not worth_padding(points):
+        return [f"{name}: no gain from padding, as no size takes {seconds(LEAST_COLD_SECONDS)} to set up."]
+    said = []
+    for found in paddings(points):
+        padded = f"all {len(found.small) + 1} sizes" if len(found.small) > 1 else str(found.small[0].size)
+        said.append(f"{name}: padding {padded} to {found.bucket.size} {effect(found)}")
+    return said
+
+
+def effect(found: Padding) -> str:
+    """Return such as "saves 41 s of set-up and costs 1.9 ms per call: it pays for fewer than 21,600 calls."."""
+    if found.outcome == "gains nothing":
+        return f"gains nothing: {seconds(found.saved_seconds)} of set-up is all that it saves."
+    rough = listed([str(size) for size in found.unsettled])
+    unsettled = f" This is a rough figure: times had not settled at {rough}." if rough else ""
+    saves = f"saves {seconds(found.saved_seconds)} of set-up and"
+    mean = " on average, if all sizes come equally often" if len(found.small) > 1 else ""
+    each = f"{seconds(abs(found.extra.value))} per call{mean}"
+    if found.outcome == "faster":
+        return f"{saves} {each}: it pays.{unsettled}"
+    count = significant(found.calls) if found.calls > 100 else f"{math.ceil(found.calls)}"
+    pays = f"it pays for fewer than {count} calls"
+    if found.outcome == "costs":
+        return f"{saves} costs {each}: {pays}.{unsettled}"
+    most = f"at most {seconds(found.extra.high)} per call{mean}"
+    return f"{saves} costs {most}: {pays}, and whether it costs anything is not resolved.{unsettled}"
 
 
 def sweep_page(jobs: Sequence[Job]) -> str:
-    """The sweep's report as one HTML file."""
+    """Return the sweep's report as one HTML file."""
+    template = environment().get_template("sweep.html.j2")
     reports = [job.name for job in jobs if job.summary]
-    return environment().get_template("sweep.html.j2").render(
-        opening=opening(jobs), figures=sweep_figures(jobs), sizes=sizes(jobs), jobs=summary_table(jobs), reports=reports
-    )  # fmt: skip
+    figures, shown = sweep_figures(jobs), summary_table(jobs)
+    return template.render(
+        opening=opening(jobs),
+        figures=figures,
+        sizes=sizes(summaries(jobs), words_of(jobs)),
+        jobs=shown,
+        reports=reports,
+    )
 
 
 def sweep_markdown(jobs: Sequence[Job]) -> str:
-    """The sweep's report as Markdown."""
-    lines = ["# A sweep", "", *(f"- {escape(line)}" for line in opening(jobs)), ""]
-    if found := sizes(jobs):
-        lines += ["## Sizes", "", escape(found.note), "", *(f"- {escape(text)}" for text in found.sentences), ""]
-        lines += [*table(found.table), "", "## All jobs", ""]
-    return "\n".join([*lines, *table(summary_table(jobs)), ""])
+    """Return the sweep's report as Markdown."""
+    said = ["# A sweep", "", *bullets(opening(jobs)), ""]
+    found = sizes(summaries(jobs), words_of(jobs))
+    if found:
+        said += ["## Sizes", "", escape(found.note), "", *bullets(found.sentences), ""]
+        said += [*table(found.table), "", "## All jobs", ""]
+    return "\n".join([*said, *table(summary_table(jobs)), ""])
 
 
 def sweep_csv(jobs: Sequence[Job]) -> str:
-    """The tables of all jobs, one below the other, each line with its job and the size of its images."""
+    """Return the tables of all jobs, one below the other, each line with its job and the size of its images."""
     rows: list[list[object]] = []
     for job in jobs:
-        if job.summary is None:
-            continue
-        if not rows:
-            rows.append(["job", "size", *csv_table.header(job.summary)])
-        size = job.summary.run.config.data.size
-        rows += [[job.name, size, *line] for line in csv_table.lines(job.summary)]
+        if job.summary:
+            rows = rows or [["job", "size", *csv_table.header(job.summary)]]
+            size = job.summary.run.config.data.size
+            rows += [[job.name, size, *line] for line in csv_table.lines(job.summary)]
     return csv_table.written(rows)

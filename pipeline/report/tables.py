@@ -1,20 +1,25 @@
-"""Tables as lists of columns: one list serves the terminal, HTML, Markdown, CSV and a sweep.
+"""Tables, charts and sections as data: every renderer shows the same.
 
-A column knows its title, its unit, what it means, and how to make its cell of an item, so that adding one is one line:
+A column knows its title, its unit, its meaning, and how to make its cell of an item, so that adding one is one line:
 
-    Column("J/image", cell=figure(lambda stage: stage.joules_per_image, significant), csv="joules_per_image")
+    number("J/image", lambda stage: stage.joules_per_image, significant, csv="joules_per_image")
+
+A section of the report is its sentences, charts and tables under one title. HTML folds it, Markdown lists it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
+
+from markupsafe import Markup
 
 from pipeline.report.formatting import NOTHING
 
 Item = TypeVar("Item")
+Value = float | str | bool | None
 Kind = Literal["text", "number"]  # text is read and set to the left, numbers are compared and set to the right
 View = Literal["report", "terminal", "sweep"]
-IN_REPORT: frozenset[View] = frozenset({"report"})
+REPORT: frozenset[View] = frozenset({"report"})
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Cell:
     """A value as it is shown, and as it sorts."""
 
     text: str
-    value: float | str | bool | None = None  # in SI units; None sorts last
+    value: Value = None  # in SI units; None sorts last
     tone: str = ""  # "good", "bad", "quiet" or none
 
 
@@ -31,34 +36,27 @@ class Column(Generic[Item]):
     """One column of a table of items.
 
     Attributes:
-        title: what stands above it.
-        unit: of the numbers shown, after the title.
-        help: what it means, for who hovers over the title.
+        title: what stands above it, with the unit of the numbers shown.
         cell: makes the cell of an item.
+        help: its meaning, for a reader who hovers over the title.
         kind: whether it is read or compared.
+        csv: the name in results.csv, with the SI unit; CSV writes the cell's value, not its text.
         views: where it is shown; CSV shows it where `csv` names it.
         short: the title on a terminal, where the title itself is too wide.
-        csv: the name in results.csv, with the SI unit; CSV writes the cell's value, not its text.
     """
 
     title: str
-    unit: str = ""
+    cell: Callable[[Item], Cell]
     help: str = ""
-    cell: Callable[[Item], Cell] = lambda _: Cell(NOTHING)
     kind: Kind = "number"
-    views: frozenset[View] = IN_REPORT
-    short: str | None = None
     csv: str = ""
-
-    @property
-    def heading(self) -> str:
-        """Title and unit."""
-        return f"{self.title} {self.unit}".strip()
+    views: frozenset[View] = REPORT
+    short: str | None = None
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What a renderer needs of a column once its cells are made."""
+    """A column once its cells are made."""
 
     title: str
     help: str = ""
@@ -69,8 +67,8 @@ class Heading:
 class Table:
     """Headings, and rows of as many cells."""
 
-    headings: list[Heading]
-    rows: list[list[Cell]]
+    headings: list[Heading] = field(default_factory=list)
+    rows: list[list[Cell]] = field(default_factory=list)
 
     @property
     def titles(self) -> list[str]:
@@ -79,41 +77,47 @@ class Table:
 
     @property
     def without_empty_columns(self) -> "Table":
-        """The table without the columns that no row fills; headings and cells go together."""
-        kept = [at for at in range(len(self.headings)) if any(row[at].text not in ("", NOTHING) for row in self.rows)]
-        return Table([self.headings[at] for at in kept], [[row[at] for at in kept] for row in self.rows])
+        """The table without the columns that no row fills."""
+        return self.only(
+            [any(row[at].text not in ("", NOTHING) for row in self.rows) for at in range(len(self.titles))]
+        )
+
+    def without(self, titles: Sequence[str]) -> "Table":
+        """Return the table without the columns of those titles."""
+        return self.only([title not in titles for title in self.titles])
+
+    def only(self, kept: Sequence[bool]) -> "Table":
+        """Return the table with the kept columns; headings and cells go together."""
+        places = [at for at, keep in enumerate(kept) if keep]
+        return Table([self.headings[at] for at in places], [[row[at] for at in places] for row in self.rows])
 
 
 def heading_of(column: Column[Item]) -> Heading:
-    """What a renderer needs of the column."""
-    return Heading(column.heading, column.help, column.kind)
+    """Return what a renderer needs of the column."""
+    return Heading(column.title, column.help, column.kind)
 
 
 def table_of(columns: Sequence[Column[Item]], items: Iterable[Item]) -> Table:
-    """The items as rows."""
-    return Table(
-        [heading_of(column) for column in columns], [[column.cell(item) for column in columns] for item in items]
-    )
+    """Return the items as rows."""
+    rows = [[column.cell(item) for column in columns] for item in items]
+    return Table([heading_of(column) for column in columns], rows)
 
 
-def figure(read: Callable[[Item], float | None], show: Callable[[float], str]) -> Callable[[Item], Cell]:
-    """Cells of a number that may be unknown: shown by `show`, sorted by itself."""
+def number(
+    title: str,
+    read: Callable[[Item], float | None],
+    show: Callable[[float], str],
+    help: str = "",  # noqa: A002 - as the attribute
+    csv: str = "",
+    views: frozenset[View] = REPORT,
+) -> Column[Item]:
+    """Return a column of numbers that may be unknown: each is shown by `show` and sorted by itself."""
 
     def cell(item: Item) -> Cell:
         value = read(item)
         return Cell(NOTHING) if value is None else Cell(show(value), value)
 
-    return cell
-
-
-def text(read: Callable[[Item], str]) -> Callable[[Item], Cell]:
-    """Cells of text that sorts by itself."""
-
-    def cell(item: Item) -> Cell:
-        value = read(item)
-        return Cell(value, None if value == NOTHING else value)
-
-    return cell
+    return Column(title, cell, help, "number", csv, views)
 
 
 def names(
@@ -122,10 +126,54 @@ def names(
     help: str = "",  # noqa: A002 - as the attribute
     csv: str = "",
 ) -> Column[Item]:
-    """A column of text."""
-    return Column(title, help=help, cell=text(read), kind="text", csv=csv)
+    """Return a column of text that sorts by itself."""
+
+    def cell(item: Item) -> Cell:
+        value = read(item)
+        return Cell(value, None if value == NOTHING else value)
+
+    return Column(title, cell, help, "text", csv)
 
 
 def unsorted(cells: list[Cell]) -> list[Cell]:
-    """The cells of a row that is not ranked: its numbers sort last."""
+    """Return the cells of a row that is not ranked: its numbers sort last."""
     return [cell if isinstance(cell.value, str) else replace(cell, value=None) for cell in cells]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of the report with the table that says the same."""
+
+    title: str
+    svg: Markup  # drawn by `pipeline.report.charts`, whose text is escaped
+    note: str = ""
+    table: Table | None = None
+
+
+def drawn(title: str, svg: str, note: str = "", table: Table | None = None) -> Figure:
+    """Return a figure of a chart whose text is escaped."""
+    return Figure(title, Markup(svg), note, table)  # noqa: S704 - escaped by the chart
+
+
+@dataclass(frozen=True)
+class Section:
+    """A folded part of the report, in the order of its fields."""
+
+    anchor: str
+    title: str
+    gist: str = ""  # in a sentence, beside the title while the part is folded
+    note: str = ""  # what the figures are
+    sentences: list[str] = field(default_factory=list)
+    charts: list[Figure] = field(default_factory=list)
+    table: Table = field(default_factory=Table)
+    after: list[Figure] = field(default_factory=list)  # below the table
+    pairs: list[Figure] = field(default_factory=list)  # of half the page's width, side by side
+    others: list[Figure] = field(default_factory=list)  # the same, of less weight: in a box that scrolls
+    table_in_markdown: bool = False
+    gist_in_markdown: bool = False  # where it isn't one of the sentences
+
+    @property
+    def empty(self) -> bool:
+        """Whether the record holds nothing of it."""
+        figures = [*self.charts, *self.after, *self.pairs, *self.others]
+        return not (self.sentences or figures or self.table.rows)

@@ -9,9 +9,9 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report import answer, large_numbers, run_text
+from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, interval, listed, prose, seconds, times
-from pipeline.report.sections.ladder_section import StageColumn, headings_of, shown_in, stage_columns
+from pipeline.report.sections.ladder import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
 from pipeline.stats.intervals import seconds_per_call, steady_ratio
@@ -31,61 +31,55 @@ class Whole:
         self.table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As rich asks a renderable for its parts."""
+        """Yield the parts that rich asks for."""
         yield from console.render(self.table, options.update(width=WIDTH - 1))
 
 
 def first_screen(summary: RunSummary) -> RenderableType:
-    """The answer in a few lines, what to beware of, and the ladder."""
+    """Return the answer in a few lines, the winner's warnings, and the ladder."""
     where = run_text.machine(summary.run)
-    parts: list[RenderableType] = [
-        Text(""),
-        Text(f"{clean(where.device)}: {clean(where.shape)}, {clean(where.preset)}"),
-    ]
+    parts: list[RenderableType] = [Text(""), Text(clean(f"{where.device}: {where.shape}, {where.preset}"))]
     if note := run_text.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
-    parts += [
-        _indented(line)
-        for line in (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), *_use(summary))
-        if line
-    ]
-    parts += [Text(""), *_warnings(summary), Whole(ladder(summary))]
-    return Group(*parts, *_unwell(summary))
+    said = (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), _use(summary))
+    parts += [Padding(Text(clean(line)), (0, 0, 0, 2)) for line in said if line]
+    return Group(*parts, Text(""), *_warnings(summary), Whole(ladder(summary)), *_unwell(summary))
 
 
 def _unwell(summary: RunSummary) -> list[RenderableType]:
-    """Who can't be ranked, and why; of many the failures with their reasons, and the names of the skipped."""
-    if len(every := run_text.unwell(summary)) <= MOST_UNWELL:
-        return [_shortened(line) for line in every]
-    faults = run_text.faults(summary)
-    lines: list[RenderableType] = [_shortened(line) for line in faults[:MOST_UNWELL]]
-    if len(faults) > MOST_UNWELL:
+    """Return which stages can't be ranked, and why; of many the failures with reasons, and the skipped by name."""
+    faults, every = run_text.faults(summary), run_text.unwell(summary)
+    many = len(every) > MOST_UNWELL
+    shown = faults[:MOST_UNWELL] if many else every
+    lines: list[RenderableType] = [Text(clean(line), no_wrap=True, overflow="ellipsis") for line in shown]
+    if many and len(faults) > MOST_UNWELL:
         lines.append(Text(f"and {len(faults) - MOST_UNWELL} more that can't be ranked, in the report"))
     absent = [clean(stage.name) for stage in summary.stages if stage.status == "skipped"]
-    return [*lines, *([Text(f"skipped: {listed(absent)}; the report says why")] if absent else [])]
+    if many and absent:
+        lines.append(Text(f"skipped: {listed(absent)}; the report says why"))
+    return lines
 
 
 def numbers(summary: RunSummary) -> list[str]:
-    """The large numbers, each with its comparison, in a line or two."""
-    found = [
-        f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}"
-        for number in large_numbers.numbers(summary)
+    """Return the large numbers, each with its comparison, in a line or two."""
+    lines = [
+        f"{number.value} {number.label}{f'; {number.note}' if number.note else ''}."
+        for number in answer.numbers(summary)
     ]
-    return [f"{line}." for line in (found[1:] if answer.speed_is_told(summary) else found)]
+    return lines[1:] if answer.speed_is_told(summary) else lines
 
 
-def _use(summary: RunSummary) -> list[str]:
-    """Where the winner's file is, or that the report has the lines."""
+def _use(summary: RunSummary) -> str:
+    """Return where the winner's file is, or that the report has the lines."""
     if not answer.resolved(summary) or summary.winner is None:
-        return []
+        return ""
     path = usage(summary, summary.winner).path
-    lead = f"To use it: {path}, and the lines in the report." if path else "To use it: the lines in the report."
-    return [f"{lead} To check it: check.py."]
+    return f"To use it: {f'{path}, and ' if path else ''}the lines in the report. To check it: check.py."
 
 
 def outcome_line(run: RunRecord, stage: StageRecord) -> str:
-    """The outcome of a stage as one line of progress; `run` is what is on record so far."""
+    """Return the outcome of a stage as one line of progress; `run` is what is on record so far."""
     name, reason = stage.name, clean(stage.reason)
     if not stage.usable:
         return f"{name}: {stage.status}{': ' + reason if reason else ''}"
@@ -98,44 +92,35 @@ def outcome_line(run: RunRecord, stage: StageRecord) -> str:
 
 
 def ladder(summary: RunSummary) -> Table:
-    """The rungs in order; where they are many without those that were skipped, which are named below."""
+    """Return the rungs in order; where they are many without those that were skipped, which are named below."""
     columns = shown_in("terminal", stage_columns(headings_of(summary)))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), width=WIDTH - 1)
     for column in columns:
-        title = column.heading if column.short is None else column.short
+        title = column.title if column.short is None else column.short
         if column.kind == "text":
             table.add_column(title, overflow="fold", min_width=15 if title else None)
         else:
             table.add_column(title, justify="right", no_wrap=True)
     many = len(summary.stages) > MOST_ROWS
-    for stage in (stage for stage in summary.stages if not (many and stage.status == "skipped")):
-        table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
+    for stage in summary.stages:
+        if not (many and stage.status == "skipped"):
+            table.add_row(*(_text(stage, column, column.cell(stage)) for column in columns))
     return table
 
 
 def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
-    if column.kind == "text":
-        lead = "" if stage.place or column.csv != "stage" else "  "  # where the others have their mark
-        bold = "bold" if stage.place == "winner" and column.csv == "stage" else ""
-        return Text(lead + cell.text.replace("\u00a0", " "), style=COLOURS.get(cell.tone, bold))
-    return Text(cell.text.removesuffix(" ×"))
+    if column.kind == "number":
+        return Text(cell.text.removesuffix(" ×"))
+    lead = "" if stage.place or column.csv != "stage" else "  "  # where the others have their mark
+    bold = "bold" if stage.place == "winner" and column.csv == "stage" else ""
+    return Text(lead + cell.text.replace("\u00a0", " "), style=COLOURS.get(cell.tone, bold))
 
 
 def _warnings(summary: RunSummary) -> list[RenderableType]:
-    """The winner's own; how many others there are."""
-    own = summary.winner.warnings if summary.winner else []
-    lines: list[RenderableType] = [
-        Text(clean(f"! {warning.code}: {prose(warning.text)}"), style="yellow") for warning in own[:MOST_WARNINGS]
-    ]
-    others = len(run_text.all_warnings(summary)) - len(own[:MOST_WARNINGS])
+    """Return the winner's own warnings, and how many others there are."""
+    own = summary.winner.warnings[:MOST_WARNINGS] if summary.winner else []
+    lines = [clean(f"! {warning.code}: {prose(warning.text)}") for warning in own]
+    others = len(run_text.all_warnings(summary)) - len(own)
     if others > 0:
-        lines.append(Text(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report", style="yellow"))
-    return [*lines, Text("")] if lines else []
-
-
-def _shortened(line: str) -> Text:
-    return Text(clean(line), no_wrap=True, overflow="ellipsis")
-
-
-def _indented(text: str) -> Padding:
-    return Padding(Text(clean(text)), (0, 0, 0, 2))
+        lines.append(f"! {plural(others, 'warning')}{' more' if own else ''}, in the report")
+    return [*(Text(line, style="yellow") for line in lines), Text("")] if lines else []

@@ -1,21 +1,47 @@
-"""The one place that writes reports to disk."""
+"""Draw reports to disk, at the end of a run or again: `python -m pipeline.report RUN [key=value]`.
+
+RUN is the folder of a run or of a sweep; several are drawn one after another. Keys that may be set anew:
+report.gpu_hour_price and its kind, objective, subject_to, accuracy.max_dice_drop and its kind.
+"""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
-from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweeps import Job
+import yaml
+
+from pipeline.analysis.run_comparison import since
+from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.sweeps import Job, job_folders, read_jobs
+from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
+from pipeline.config.conversion import converted
+from pipeline.config.goal_request import read_accuracy, read_goal
+from pipeline.config.request_error import RequestError, nearest
+from pipeline.records import codec
+from pipeline.records.data_words import Words
 from pipeline.records.disk import write_text
+from pipeline.records.goals import OF_TASK, AccuracyLimits, Goal
+from pipeline.records.request import ReportTargets
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report import PAGE, TABLE, TEXT
+from pipeline.report.answer import headline
 from pipeline.report.csv_table import csv_text
-from pipeline.report.drawn_files import PAGE, TABLE, TEXT
+from pipeline.report.formatting import clean, visible
 from pipeline.report.gallery import gallery
 from pipeline.report.html import page
 from pipeline.report.markdown import markdown
 from pipeline.report.sweep import sweep_csv, sweep_markdown, sweep_page
 
+ACCURACY_KEYS = tuple(f"accuracy.{name}" for names in OF_TASK.values() for name in names)
+REPORT_KEYS = tuple(f"report.{each.name}" for each in fields(ReportTargets))
+KEYS = (*REPORT_KEYS, "objective", "subject_to", *ACCURACY_KEYS)
+NOT_TIMED = "so it was not measured in this run, and keeps the limits that are asked for now; run it again with them"
+
 
 def write_report(summary: RunSummary, folder: Path) -> Path:
-    """Draw report.html, report.md and results.csv of a run into its folder; the path of the first."""
+    """Draw report.html, report.md and results.csv of a run into its folder; return the path of the first."""
     html = page(summary, gallery(summary, folder), lambda path: (folder / path).is_file())
     return _write(folder, html, markdown(summary), csv_text(summary))
 
@@ -28,6 +54,151 @@ def write_sweep_report(jobs: Sequence[Job], folder: Path) -> Path:
 def _write(folder: Path, html: str, text: str, table: str) -> Path:
     write_text(text, folder / TEXT)
     write_text(table, folder / TABLE)
-    path = folder / PAGE
-    write_text(html, path)
+    write_text(html, folder / PAGE)
+    return folder / PAGE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The settings that were typed, without their group's name."""
+
+    report: dict[str, Any] = field(default_factory=dict)
+    goal: dict[str, Any] = field(default_factory=dict)
+    accuracy: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, run: RunRecord) -> RunRecord:
+        """Return the run with these settings; nothing is measured, and the record on disk stays as it is.
+
+        Raises:
+            RequestError: what this run can't tell, such as a drop of Dice without labels.
+        """
+        config = run.config
+        report = replace(config.report, **self.report)
+        goal = _goal(config.goal, self.goal, report.gpu_hour_price)
+        run = replace(run, config=replace(config, report=report, goal=goal))
+        if not self.accuracy:
+            return run
+        judged = [stage.accuracy for stage in run.stages if stage.accuracy]
+        labelled = any(found.dice or found.truth_psnr is not None for found in judged)
+        limits = {**codec.to_json(config.accuracy), **self.accuracy}
+        return rejudged(run, read_accuracy(limits, labelled, config.model.is_trained, config.task.name))
+
+
+def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
+    """Return the run as if these limits had been asked for, as far as the measurements tell.
+
+    A stage that misses one is inaccurate. One that only an earlier limit had refused is right again if it keeps
+    these and was measured. Refusals by the stages' own tolerances stay.
+    """
+    config = replace(run.config, accuracy=limits)
+    return replace(run, config=config, stages=[_rejudged(stage, limits, run.words) for stage in run.stages])
+
+
+def _rejudged(stage: StageRecord, limits: AccuracyLimits, words: Words) -> StageRecord:
+    by_limit = stage.failure == "accuracy limit"
+    if stage.accuracy is None or not (stage.status == "ok" or by_limit):
+        return stage
+    if missed := limits.missed(stage.accuracy, words):
+        return replace(stage, status="inaccurate", failure="accuracy limit", reason=missed)
+    if not by_limit:
+        return stage
+    if not stage.pairs:
+        return replace(stage, reason=f"{stage.reason}, {NOT_TIMED}")
+    return replace(stage, status="ok", failure=None, reason="")
+
+
+def _goal(own: Goal, asked: dict[str, Any], price: float | None) -> Goal:
+    """Return the run's own goal with the parts that were typed."""
+    given = {"objective": own.objective, "subject_to": [each.text for each in own.subject_to], **asked}
+    return read_goal(given["objective"], given["subject_to"], price) if asked else own
+
+
+def split(arguments: Sequence[str]) -> tuple[list[Path], Asked]:
+    """Return the folders, and the settings.
+
+    Raises:
+        RequestError: a key that isn't among them, or a value that can't be.
+    """
+    overrides = [word for word in arguments if "=" in word and not Path(word).exists()]
+    asked = Asked()
+    for word in overrides:
+        key, _, text = word.partition("=")
+        if key not in KEYS:
+            raise RequestError(f"{key}: not a key of the report; {nearest(key, KEYS)}")
+        group, _, name = key.rpartition(".")
+        getattr(asked, group or "goal")[name] = _value(key, text)
+    converted(asked.report, ReportTargets, "report")
+    _goal(Goal(), {key: value for key, value in asked.goal.items() if value != "cost"}, price=0.0)
+    return [Path(word) for word in arguments if word not in overrides], asked
+
+
+def _value(key: str, text: str) -> object:
+    """Return the value as Hydra would read it: null, a number, a list of texts, or a text.
+
+    Raises:
+        RequestError: it is none of these.
+    """
+    with suppress(ValueError):
+        return float(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise RequestError(f'{key}={text}: not a value; lists look like ["p99<20ms"]') from None
+    return text if value is None and text not in ("null", "~") else value
+
+
+def draw(folder: Path, asked: Asked) -> Path:
+    """Draw the report of what the folder holds: a run, or a sweep's jobs.
+
+    Args:
+        folder: of a run or a sweep.
+        asked: instead of what the run was asked with; the record stays as it is.
+
+    Raises:
+        RecordError: neither is there, or the record can't be read.
+        RequestError: the run can't tell what is asked.
+    """
+    if not (folder / codec.FILE).exists() and job_folders(folder):
+        jobs = read_jobs(folder, asked.of)
+        for job in jobs:
+            if job.summary:  # the sweep's report says which job has no record, and why
+                write_report(job.summary, job.folder)
+        return write_sweep_report(jobs, folder)
+    run = asked.of(codec.load(folder))
+    try:
+        summary = replace(summarize(run), since=since(run, folder))
+        path = write_report(summary, folder)
+        tell(f"{visible(folder)}: {clean(headline(summary))}")
+    except OSError:
+        raise
+    except Exception as error:
+        raise codec.RecordError(f"{folder}: its record can't be drawn: {unforeseen(error)}") from error
     return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the path of every report drawn, and to stderr its answer; 2 with one line where a request is wrong."""
+    return guarded(lambda: _main(arguments))
+
+
+def _main(arguments: list[str] | None) -> int:
+    parser = Parser(prog="python -m pipeline.report", description=__doc__)
+    parser.add_argument("run", nargs="+", help="the folder of a run or a sweep, or key=value for all of them")
+    parser.keys = KEYS
+    folders: list[Path] = []
+    try:
+        folders, asked = split(parser.parse_args(arguments).run)
+        if not folders:
+            raise RequestError("name the folder of a run or a sweep, such as outputs/DATE/TIME")
+        for folder in folders:
+            show(f"{visible(draw(folder, asked))}\n")
+    except BrokenPipeError:
+        raise
+    except (RequestError, codec.RecordError) as error:
+        tell(f"error: {clean(error)}")
+        return REFUSED
+    except OSError as error:
+        where = error.filename2 or error.filename or ", ".join(map(str, folders))
+        tell(f"error: {clean(where)}: {error.strerror or type(error).__name__}")
+        return REFUSED
+    return 0

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.recommendations import rules
-from pipeline.analysis.recommendations.recommendation import Recommendation
+from pipeline.analysis import recommendations as rules
+from pipeline.analysis.recommendations import Recommendation
 from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records.samples import HostPath
 from tests.report import made_up_run as made_up

@@ -25,7 +25,7 @@ from pipeline.records.diagnostics import (
     LayerWork,
 )
 from pipeline.records.run_record import Execution, RunRecord
-from pipeline.report.sections.bottleneck_section import in_short, sentence
+from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized
 from tests.report import made_up_run as made_up
 

@@ -8,12 +8,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.analysis.recommendations.budget_rules import lower_the_budget, spend_the_budget
-from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis.recommendations import lower_the_budget, recommendations, spend_the_budget
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import AccuracyLimits, Tolerance
 from pipeline.records.samples import Calibration, ImageSet
-from pipeline.report.sections.recommendation_section import worded
+from pipeline.report.sections.recommendation import worded
 from tests.made_up_request import changed as adjusted
 from tests.report import made_up_run as made_up
 

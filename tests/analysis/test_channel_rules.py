@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.recommendations.bound_rules import first_channels
-from pipeline.analysis.recommendations.channel_rules import even_the_channels
+from pipeline.analysis.recommendations import even_the_channels, first_channels
 from pipeline.records.run_record import Precision, RunRecord
-from pipeline.report.sections.recommendation_section import RecommendationText, worded
+from pipeline.report.sections.recommendation import RecommendationText, worded
 from tests.report import made_up_run as made_up
 
 # in and out of the made-up net's convolutions, of base 64

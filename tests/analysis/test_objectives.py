@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from pipeline.analysis.objectives import equal_within
-from pipeline.analysis.rejudged import rejudged
 from pipeline.analysis.run_comparison import compare, differences
 from pipeline.analysis.summary import RunSummary, summarize, to_be_least
 from pipeline.config.goal_request import read_goal
@@ -16,8 +15,9 @@ from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import RunRecord
 from pipeline.report import answer, csv_table, markdown
-from pipeline.report import redraw_command as redraw
-from pipeline.report.large_numbers import numbers
+from pipeline.report import write as redraw
+from pipeline.report.answer import numbers
+from pipeline.report.write import rejudged
 from tests.report import made_up_run as made_up
 
 # compile 10.8 × eager, onnxruntime 10.75 ×; compile takes least memory, its 1.1 GB beside 512 MiB of the process
@@ -197,7 +197,7 @@ def test_a_finished_run_is_asked_again(
         "objective=memroy": "did you mean 'memory'?",
         'subject_to=["p98<20ms"]': "no figure 'p98'",
         "accuracy.max_dice_drp=0.5": "did you mean 'accuracy.max_dice_drop'?",
-        "accuracy.max_dice_drop=abc": "expected a number",
+        "accuracy.max_dice_drop=abc": "expected float",
         "subject_to=[": "not a value",
     }.items():
         capsys.readouterr()

@@ -4,17 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.analysis.cost import costs
 from pipeline.analysis.payback import Line, best_at, break_even, change_overs
-from pipeline.analysis.summary import summarize
+from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.plan import Plan
-from pipeline.report.sections.cost_section import cost_text
+from pipeline.report.sections.cost import columns, cost_text
+from pipeline.report.tables import Cell, table_of
 from tests.fake_machine import pair_of, run_record, stage_record, steady_pair, wide_pair
 from tests.made_up_request import asked
 from tests.report import made_up_run as made_up
 
 BASELINE = Line("eager", 1.0, 0.002)
 NOBODY: frozenset[str] = frozenset()
+
+
+def cost_rows(found: RunSummary) -> list[list[Cell]]:
+    """Stage, images a second, hours and so on, of each ranked stage."""
+    return table_of(columns(found), found.ranked).rows
 
 
 @pytest.mark.parametrize(
@@ -79,8 +84,7 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
     assert (found.winner, found.change_overs, found.doubt) == (None, [], "not resolved")
     assert (found.best_for_few, found.best_for_service) == (None, None)
     assert found.measure_again == "python -m pipeline measure=thorough"
-    (cost,) = costs(found)
-    assert (cost.hours, cost.doubt) == (None, "not resolved")
+    assert [row[2].text for row in cost_rows(found)] == ["–"]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +106,8 @@ def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
     assert found.ranking.winner == "half"
     assert (found.change_overs, found.doubt) == ([], "baseline drifted")
     assert (found.stages[0].break_even, found.stages[0].break_even_doubt) == (None, "baseline drifted")
-    assert [(cost.hours, cost.doubt) for cost in costs(found)] == [(None, "baseline drifted")]
-    assert costs(summarize(steady))[0].hours is not None
+    assert [row[2].text for row in cost_rows(found)] == ["–"]
+    assert cost_rows(summarize(steady))[0][2].value is not None
 
 
 def test_a_slower_stage_is_not_best_for_a_service_because_the_baseline_was_none_of_its_own() -> None:

@@ -11,15 +11,13 @@ from typing import Any, get_args
 import pytest
 from hydra import compose, initialize_config_dir
 
-from pipeline.analysis.recommendations import bound_rules as on_bounds
-from pipeline.analysis.recommendations import rules
-from pipeline.analysis.recommendations.channel_rules import even_the_channels
-from pipeline.analysis.recommendations.recommendation import Code, Recommendation
-from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis import recommendations as on_bounds
+from pipeline.analysis import recommendations as rules
+from pipeline.analysis.recommendations import Code, Recommendation, even_the_channels, recommendations
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
-from pipeline.report.sections.recommendation_section import FORMATS, TEXTS, recommendation_texts, worded
+from pipeline.report.sections.recommendation import FORMATS, TEXTS, recommendation_texts, worded
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.analysis.attribution import remaining, steps
-from pipeline.analysis.host_time import class_sums
 from pipeline.records import codec
+from pipeline.report.sections.host import class_sums
 from tests.report import made_up_run as made_up
 
 RUN = codec.load(Path(__file__).parents[2] / "docs" / "h200" / "classic")

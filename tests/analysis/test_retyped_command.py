@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.analysis.recommendations.command import retyped
+from pipeline.analysis.summary import retyped
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pipeline.records.diagnostics import Diagnostics, SearchAsked, SearchCount
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.records.samples import WarmUp
-from pipeline.report.sections.size_sweep_section import label, padding_texts, searches_text, section
+from pipeline.report.sweep import label, padding_texts, searches_text
+from pipeline.report.sweep import sizes as section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
 from tests.made_up_request import changed

@@ -8,11 +8,10 @@ import pytest
 
 from pipeline.analysis import run_comparison, stage_summary, sweeps
 from pipeline.analysis.summary import summarize
+from pipeline.compare import main as compare
 from pipeline.records import codec
 from pipeline.records.run_record import AUTOCAST, EAGER, RunRecord
-from pipeline.report.comparison import main as compare
-from pipeline.report.redraw_command import main
-from pipeline.report.write import write_report
+from pipeline.report.write import main, write_report
 from pipeline.stats import intervals
 from tests.report import made_up_run as made_up
 

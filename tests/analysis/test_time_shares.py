@@ -11,7 +11,7 @@ from pipeline.records.diagnostics import (
     LayerWork,
 )
 from pipeline.records.run_record import RunRecord
-from pipeline.report.sections.bottleneck_section import in_short, sentence
+from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, ROOFLINE, net, summarized
 
 

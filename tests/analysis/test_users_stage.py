@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.recommendations import bound_rules, rules
-from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis import recommendations as rules
+from pipeline.analysis.recommendations import recommendations
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import INDUCTOR, Execution, RunRecord
@@ -58,7 +58,7 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
 @pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
 def test_a_users_stage_is_told_to_fuse_only_if_it_does_not(fuses: bool, told: bool) -> None:
     """Whatever a compiler of its own is called."""
-    assert (bound_rules.lower_the_bytes(*called_mine(bytes_bound("fp16"), fuses=fuses)) is not None) == told
+    assert (rules.lower_the_bytes(*called_mine(bytes_bound("fp16"), fuses=fuses)) is not None) == told
 
 
 @pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
@@ -68,7 +68,7 @@ def test_a_users_stage_is_sent_to_another_layout_only_if_no_compiler_lays_it_out
 
 @pytest.mark.parametrize(("own_kernels", "told"), [(3, False), (0, True)])
 def test_a_users_stage_is_sent_to_own_kernels_only_if_it_has_none(own_kernels: int, told: bool) -> None:
-    found = bound_rules.mind_the_first_layer(*called_mine(half_wins(), own_kernels=own_kernels))
+    found = rules.mind_the_first_layer(*called_mine(half_wins(), own_kernels=own_kernels))
     assert (found is not None) == told
 
 

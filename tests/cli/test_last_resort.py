@@ -17,6 +17,7 @@ import pytest
 from hydra.errors import HydraException
 
 from models import train
+from pipeline import compare as comparison
 from pipeline.analysis.summary import RunSummary
 from pipeline.cli import app
 from pipeline.cli.progress import Progress, SteadyConsole
@@ -27,8 +28,7 @@ from pipeline.records import codec
 from pipeline.records.disk import elsewhere
 from pipeline.records.request import DataSpec, RunConfig
 from pipeline.records.run_record import RunRecord
-from pipeline.report import comparison
-from pipeline.report import redraw_command as report
+from pipeline.report import write as report
 from pipeline.report.write import write_report
 from tests import terminal_signals
 from tests.cli.conftest import ROOT, Ask
@@ -180,8 +180,8 @@ def test_who_ends_a_run_at_once_is_told_how_to_go_on(
 
 
 ENTRIES: dict[str, tuple[Any, str, Callable[[Path], list[str]]]] = {
-    "report": (report, "pipeline.report.redraw_command.draw", lambda folder: [str(folder)]),
-    "compare": (comparison, "pipeline.report.comparison.compare", lambda folder: [str(folder), str(folder)]),
+    "report": (report, "pipeline.report.write.draw", lambda folder: [str(folder)]),
+    "compare": (comparison, "pipeline.compare.compare", lambda folder: [str(folder), str(folder)]),
     "lessons": (lessons, "pipeline.lessons.session.run", lambda folder: ["--out", str(folder)]),
 }
 

@@ -37,7 +37,7 @@ from pipeline.inputs.datasets import folder_images
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.inputs.volume_files import read_volume, voxels
 from pipeline.records import codec
-from pipeline.report import redraw_command as redraw
+from pipeline.report import write as redraw
 from tests.fuzz.mutations import spoilt_bytes, spoilt_json, spoilt_text
 from tests.report import made_up_run as made_up
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pipeline.analysis.summary import RunSummary, summarize
 from pipeline.records.run_record import Artefact, Execution, StageRecord
 from pipeline.report import html, markdown
-from pipeline.report.sections import bits_section
+from pipeline.report.sections import bits
 from pipeline.stats.intervals import Ratio
 from tests.report import made_up_run as made_up
 from tests.report.test_html import Reader
@@ -28,7 +28,7 @@ FOUND = with_int8()
 
 def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
     """With error, Dice, time and bytes; of the files those that hold weights."""
-    shown = bits_section.table(FOUND)
+    shown = bits.table(FOUND)
     assert [row[0].text for row in shown.rows] == ["eager", "half", "int8"]
     int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
     every = [layer.name for layer in made_up.layers() if layer.flops]
@@ -41,7 +41,7 @@ def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
 
 
 def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> None:
-    first, second = bits_section.sentences(FOUND)
+    first, second = bits.sentences(FOUND)
     assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
     assert "the fastest with more is half, 11." in first
     assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 net 0.9800)")
@@ -50,15 +50,15 @@ def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> No
 def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
     """Its milliseconds may be of a slower moment than another's."""
     late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
-    assert "the fastest with more is half, " in bits_section.sentences(replace(FOUND, stages=late))[0]
+    assert "the fastest with more is half, " in bits.sentences(replace(FOUND, stages=late))[0]
     busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))
-    (said,) = bits_section.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
+    (said,) = bits.sentences(replace(FOUND, ranking=replace(FOUND.ranking, unresolved=busy)))
     assert said.startswith("0.040 % of int8's pixels change class.")
 
 
 def test_a_run_without_such_a_stage_has_no_such_part() -> None:
-    assert bits_section.table(made_up.summary(made_up.run())).rows == []
-    assert bits_section.sentences(made_up.summary(made_up.run())) == []
+    assert bits.table(made_up.summary(made_up.run())).rows == []
+    assert bits.sentences(made_up.summary(made_up.run())) == []
     assert "<summary>Fewer bits</summary>" not in made_up.as_markdown(made_up.run())
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline.report.charts.curves import log_ticks
+from pipeline.report.charts.plots import log_ticks
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,17 @@ from pipeline.records.run_record import Execution, StageRecord
 from pipeline.records.samples import HostPath
 from pipeline.report import csv_table
 from pipeline.report.sections import (
-    attribution_section,
-    bits_section,
-    bottleneck_section,
-    capacity_section,
-    cost_section,
-    fusion_section,
-    host_path_section,
-    host_time_section,
-    layout_section,
-    memory_section,
+    bits,
+    bottleneck,
+    cost,
+    fusion,
+    host,
+    layout,
+    memory,
+    way,
 )
-from pipeline.report.sections.ladder_section import headings_of, stage_columns
-from pipeline.report.tables import Table
+from pipeline.report.sections.ladder import headings_of, stage_columns
+from pipeline.report.tables import Table, table_of
 from tests.report import made_up_run as made_up
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results-csv.md"
@@ -71,7 +69,7 @@ HOST = ("wall", "GPU", "idle", "launches", "framework", "interpreter", "waiting"
 # of each table what its columns but the first are in results.csv; empty for what docs/results-csv.md computes
 TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, str]]]] = {
     "bottleneck": (
-        bottleneck_section.table,
+        bottleneck.table,
         [
             ("bottleneck", "bottleneck"),
             ("near arithmetic", "near_arithmetic_share"),
@@ -84,15 +82,15 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "classes": (
-        lambda summary: drawn.table if (drawn := attribution_section.classes_figure(summary)) else None,
+        lambda summary: drawn.table if (drawn := way.classes_figure(summary)) else None,
         [*((work, f"profiled_{work.replace(' ', '_')}_s") for work in WORK), ("seen", "profiled_classes_share")],
     ),
     "host time": (
-        host_time_section.table,
+        lambda summary: table_of(host.columns(), host.lines(summary)),
         [*((part, f"profiled_{part.lower()}_s") for part in HOST), ("what it means", "host_time_meaning")],
     ),
     "around the net": (
-        host_path_section.table,
+        lambda summary: host.path_section(summary).table,
         [
             ("net alone", "seconds_per_call"),
             ("as it is", "host_path_as_it_is_s"),
@@ -103,7 +101,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "layout": (
-        layout_section.table,
+        lambda summary: layout.section(summary).table,
         [
             ("changes", "layout_changes"),
             ("ms", "layout_changes_s"),
@@ -113,7 +111,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "fusion": (
-        fusion_section.table,
+        lambda summary: fusion.section(summary).table,
         [
             ("kernels", "fusion_kernels_per_call"),
             ("of eager's", "fusion_kernels_share"),
@@ -126,7 +124,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "memory": (
-        memory_section.table,
+        lambda summary: memory.section(summary).table,
         [
             ("the device sees", "process_bytes"),
             *((part, f"memory_{part.replace(' ', '_')}_bytes") for part in PARTS),
@@ -135,7 +133,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "cost": (
-        cost_section.cost_table,
+        cost.cost_table,
         [
             ("images/s", "images_per_second"),
             ("hours", ""),
@@ -146,15 +144,15 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "GPUs for the target": (
-        lambda summary: capacity_section.section(summary).table,
+        lambda summary: cost.capacity(summary).table,
         [
             ("GPUs", "target_gpus"),
             ("load", "target_load_share"),
             ("images per batch", "target_images_per_batch"),
             ("p50 ms", "target_p50_s"),
             ("p99 ms", "target_p99_s"),
-            ("an hour", "target_price_per_hour"),
             ("note", "target_note"),
+            ("an hour", "target_price_per_hour"),
         ],
     ),
 }
@@ -162,7 +160,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
 
 # that tables of every stage show as well, and so also have of those that a table leaves out
 EVERY_STAGE = {
-    column.csv for column in [*stage_columns(headings_of(whole())), *bottleneck_section.columns(whole().run.words)]
+    column.csv for column in [*stage_columns(headings_of(whole())), *bottleneck.columns(whole().run.words)]
 } | {"bottleneck"}
 
 
@@ -191,7 +189,7 @@ def test_what_a_table_shows_of_a_stage_is_there(name: str, written: dict[str, di
 
 def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, dict[str, str]]) -> None:
     """The layers of those with 8 bits; what the file takes in bytes."""
-    shown = bits_section.table(whole())
+    shown = bits.table(whole())
     found = {cells[0].text: dict(zip(shown.titles, cells, strict=True)) for cells in shown.rows}
     assert str(found["int8"]["layers"].value) == written["int8"]["layers_with_8_bits"]
     assert (written["int8"]["provider"], written["int8"]["precision"]) == ("ONNX Runtime", "int8")
@@ -201,7 +199,7 @@ def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, d
 
 def test_what_a_graph_plans_stands_beside_what_ran(written: dict[str, dict[str, str]]) -> None:
     """The table has both in one cell."""
-    shown = {cells[0].text: cells[1].text for cells in layout_section.table(whole()).rows}
+    shown = {cells[0].text: cells[1].text for cells in layout.section(whole()).table.rows}
     planned = {name: row["layout_changes_in_graph"] for name, row in written.items() if name in shown}
     assert any(count != "0" for count in planned.values())
     assert all(("in the graph" in shown[name]) == (count != "0") for name, count in planned.items())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pipeline.records.run_record import CompileFacts
-from pipeline.report.detail_lines import compile_lines, lines
+from pipeline.report.sections.stage import compile_lines, lines
 
 
 @pytest.mark.parametrize(

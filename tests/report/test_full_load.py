@@ -5,11 +5,10 @@ import io
 from dataclasses import replace
 
 from pipeline.records.samples import Energy
-from pipeline.report.answer import choice_table
+from pipeline.report.answer import choice_table, numbers
 from pipeline.report.csv_table import csv_text
-from pipeline.report.large_numbers import numbers
-from pipeline.report.sections.cost_section import cost_table, cost_text
-from pipeline.report.sections.ladder_section import ladder
+from pipeline.report.sections.cost import cost_table, cost_text
+from pipeline.report.sections.ladder import ladder
 from tests.report import made_up_run as made_up
 
 

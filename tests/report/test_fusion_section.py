@@ -6,10 +6,10 @@ import pytest
 
 from pipeline.records.diagnostics import BytesSource, CountedBytes, Diagnostics, FusedKernel, Fusion, KernelRow, Profile
 from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
-from pipeline.report.detail_lines import compile_lines
 from pipeline.report.html import file_link
-from pipeline.report.sections import fusion_section as fusion
-from pipeline.report.sections.attribution_section import _moved
+from pipeline.report.sections import fusion
+from pipeline.report.sections.stage import compile_lines, part
+from pipeline.report.sections.way import _moved
 from tests.report import made_up_run as made_up
 
 OPERATORS: BytesSource = "operators"
@@ -43,7 +43,7 @@ def run() -> RunRecord:
 
 def test_kernels_and_bytes_stand_against_the_baselines() -> None:
     """A share of both, of bytes only where both were counted the same way; else, and where none are known, a dash."""
-    shown = fusion.table(made_up.summary(run()))
+    shown = fusion.section(made_up.summary(run())).table
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
     assert rows["compile"] == [
         "24.5", "26 %", "1.00", "–", "Inductor's count of what its kernels read and write",
@@ -55,7 +55,7 @@ def test_kernels_and_bytes_stand_against_the_baselines() -> None:
 
 def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
     """Of stages whose bytes were counted in one way alone; nobody else's stand in the same chart."""
-    (drawn,) = fusion.charts(made_up.summary(run()))
+    (drawn,) = fusion.charts(fusion.fusions(made_up.summary(run())))
     assert "4.00 GB, 96 kernels" in drawn.svg
     assert "by the inputs and outputs of torch's operators" in drawn.title
     assert "1.00 GB" not in drawn.svg
@@ -73,7 +73,7 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
         for at, stage in enumerate((eager, compiled), 6)
         if stage.diagnostics
     ]
-    charts = fusion.charts(made_up.summary(made_up.run(stages=[seen[0], tf32, half, seen[1]])))
+    charts = fusion.charts(fusion.fusions(made_up.summary(made_up.run(stages=[seen[0], tf32, half, seen[1]]))))
     assert [chart.title.split(" by ")[1] for chart in charts] == [
         "hardware counters", "the inputs and outputs of torch's operators, each once",
     ]  # fmt: skip
@@ -86,7 +86,7 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
 def test_without_any_bytes_there_is_no_chart() -> None:
     """Bars of nothing would say that nothing is moved."""
     uncounted = made_up.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
-    assert fusion.charts(made_up.summary(uncounted)) == []
+    assert fusion.charts(fusion.fusions(made_up.summary(uncounted))) == []
 
 
 def test_each_rung_on_the_way_says_what_it_did() -> None:
@@ -120,19 +120,20 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
 
 def test_a_compiled_stage_names_its_kernels() -> None:
     """Operators in order, and the time where the profile knows the kernel."""
-    compiled = made_up.summary(run()).stages[3]
+    summary = made_up.summary(run())
+    compiled = summary.stages[3]
     first, second, _ = fusion.generated(compiled).rows
     assert [cell.text for cell in first] == ["triton_1", "relu, max_pool2d", "a chain", "2", "300", "converted"]
     assert second[4].text == "–"
-    assert fusion.sources(compiled.stage) == ["compile/generated/a.py", "compile/generated/b.py"]
+    assert part(summary, compiled).sources == ["compile/generated/a.py", "compile/generated/b.py"]
 
 
 def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
     """Each beside its own count."""
-    text = fusion.summary(made_up.summary(run()).stages[3])
+    text = fusion.of_stage(made_up.summary(run()).stages[3])
     assert "1 of them read one layout and write the other." in text
     assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
-    assert "Graphs" not in fusion.summary(made_up.summary(run()).stages[0])
+    assert "Graphs" not in fusion.of_stage(made_up.summary(run()).stages[0])
 
 
 def test_many_and_long_reasons_are_whole_in_the_details_alone() -> None:
@@ -162,7 +163,7 @@ def test_the_page_links_the_files_and_shows_reasons_as_text() -> None:
     assert '<a href="compile/generated/a.py">' in text
     assert "print &lt;b&gt;" in text
     assert "print <b>" not in text
-    assert "**Fusion**" in made_up.as_markdown(run())
+    assert "<summary>Fusion</summary>" in made_up.as_markdown(run())
 
 
 def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:

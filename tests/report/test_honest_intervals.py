@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.analysis.run_comparison import compare, differences
+from pipeline.compare import conclusion, main
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
 from pipeline.report import formatting
 from pipeline.report.charts import bars as charts
-from pipeline.report.comparison import conclusion, main
 from pipeline.stats.intervals import Ratio
 from tests.made_up_request import asked, spec
 from tests.report import made_up_run as made_up

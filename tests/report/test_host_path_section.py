@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.path_shares import moves, net_share
 from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.samples import HostPath
-from pipeline.report.sections.explanations import explanations, sentences
-from pipeline.report.sections.host_path_section import TITLE, table
+from pipeline.report.markdown import explaining
+from pipeline.report.sections.host import path_section
 from tests.fake_machine import run_record, stage_record, steady_pair
 from tests.made_up_request import changed
 
@@ -38,16 +38,16 @@ def test_each_move_is_against_the_one_before_it() -> None:
 
 def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
     found = summary(host_path=PATH)
-    lines = sentences(found)[TITLE]
+    lines = path_section(found).sentences
     assert lines[0].startswith("fast: 80.0 ms a call from the host's memory and back; the net itself is ")
     assert "Times as fast with each move: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms a call" in lines[1]
     titles = ["stage", "net alone", "as it is", "classes out", "ring", "net's share"]
-    assert table(found).titles == titles
-    assert len(table(found).rows) == 1
-    assert any(part.anchor == "around" and part.table for part in explanations(found))
+    assert path_section(found).table.titles == titles
+    assert len(path_section(found).table.rows) == 1
+    assert any(section.anchor == "around" for section in explaining(found))
 
 
 def test_what_was_not_measured_says_why() -> None:
     """Of a CPU; older records say nothing."""
-    assert sentences(summary(host_path_left_out="no copies")).get(TITLE) == ["Not measured: no copies."]
-    assert TITLE not in sentences(summary())
+    assert path_section(summary(host_path_left_out="no copies")).sentences == ["Not measured: no copies."]
+    assert path_section(summary()).empty

@@ -5,13 +5,21 @@ from dataclasses import replace
 import pytest
 
 from pipeline.analysis.bottleneck import Evidence
-from pipeline.analysis.host_time import host_time, idle
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import Diagnostics, ImageGrowth, KernelRow, LayerTime, Profile, TimeSplit
 from pipeline.report import formatting
-from pipeline.report.sections import attribution_section
-from pipeline.report.sections import bottleneck_section as bounds
-from pipeline.report.sections.host_time_section import classes_text, flops_text, in_a_line, meaning, section, table
+from pipeline.report.sections import bottleneck as bounds
+from pipeline.report.sections import way
+from pipeline.report.sections.host import (
+    classes_text,
+    columns,
+    flops_text,
+    host_time,
+    in_a_line,
+    lines,
+    meaning,
+    of_stage,
+)
 from pipeline.stats.intervals import seconds_per_call
 from tests.report import made_up_run as made_up
 
@@ -57,9 +65,9 @@ def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
 
 def test_idle_is_what_no_kernel_fills() -> None:
     """Of a GPU; never negative."""
-    assert idle(BUSY) == pytest.approx(0.2e-3)
-    assert idle(replace(BUSY, device_seconds=11e-3)) == 0.0
-    assert idle(CPU) is None
+    assert host_time(BUSY).idle == pytest.approx(0.2e-3)
+    assert host_time(replace(BUSY, device_seconds=11e-3)).idle == 0.0
+    assert host_time(CPU).idle is None
 
 
 @pytest.mark.parametrize(
@@ -75,9 +83,9 @@ def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: f
     profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
     stage = replace(RUN.stages[0], profile=profile, diagnostics=Diagnostics(split=split))
     assert said in classes_text(stage)
-    assert [name for name, _ in section(stage)] == ["host and GPU", "adds up?"]
+    assert [name for name, _ in of_stage(stage)] == ["host and GPU", "adds up?"]
     assert classes_text(replace(stage, profile=None)) == ""
-    assert section(replace(stage, diagnostics=None)) == []
+    assert of_stage(replace(stage, diagnostics=None)) == []
 
 
 def test_the_flops_text_are_held_against_the_counted() -> None:
@@ -91,7 +99,9 @@ def test_the_flops_text_are_held_against_the_counted() -> None:
 
 def test_every_ranked_stage_s_split_is_a_line() -> None:
     """On the page too, with the sums; where no GPU waits one line stands for the table."""
-    assert [row[0].text for row in table(made_up.summary(RUN)).rows] == [rung[0] for rung in made_up.LADDER]
+    assert [columns()[0].cell(line).text for line in lines(made_up.summary(RUN))] == [
+        rung[0] for rung in made_up.LADDER
+    ]
     text = made_up.page(RUN)
     assert 'id="time-table"' not in text
     line = "Launches limit no stage: under the profiler the GPU idles for at most 2.0 % of the time."
@@ -114,14 +124,14 @@ def test_the_first_screen_says_why_the_winner_wins_and_what_holds_it_back() -> N
     assert said.startswith("The largest step to it was tf32, −58.9 ms per call.")
     assert "compile is mixed (50 % of the kernels' time in matrix work at " in said
     assert "After its matrix work, most time goes into pointwise: 1.89 ms." in said
-    assert attribution_section.QUESTION in made_up.page(RUN)
-    assert attribution_section.QUESTION in made_up.as_markdown(RUN)
+    assert way.QUESTION in made_up.page(RUN)
+    assert way.QUESTION in made_up.as_markdown(RUN)
 
 
 def why_of(found: RunSummary) -> str:
     """What is said of the winner."""
     assert found.winner is not None
-    return attribution_section.of_winner(found, found.winner)
+    return way.of_winner(found, found.winner)
 
 
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
@@ -132,7 +142,7 @@ def test_a_winner_that_shows_its_layers_names_the_level() -> None:
 
 def test_without_a_winner_nothing_is_explained() -> None:
     """Nor where the record holds neither roofs nor kernels."""
-    assert attribution_section.QUESTION not in made_up.page(replace(RUN, stages=[]))
+    assert way.QUESTION not in made_up.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = why_of(made_up.summary(bare))
     assert said == f"What limits {bare.stages[0].name} is unknown: the bottleneck needs both roofs."

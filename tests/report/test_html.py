@@ -13,7 +13,7 @@ import pytest
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html
-from pipeline.report.charts import canvas
+from pipeline.report.charts import VARIABLES, plots
 from pipeline.report.html import page
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -169,12 +169,12 @@ def test_the_report_is_small_and_the_same_twice() -> None:
 def test_every_colour_of_a_chart_is_the_pages() -> None:
     """matplotlib draws in placeholders: each is another one, and each becomes a variable that the style sheet has."""
     style = (Path(html.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
-    assert len(set(canvas.VARIABLES)) == len(canvas.VARIABLES)
-    with canvas.canvas(1.0) as (figure, axes):
-        for placeholder in canvas.VARIABLES:
+    assert len(set(VARIABLES)) == len(VARIABLES)
+    with plots.canvas(1.0) as (figure, axes):
+        for placeholder in VARIABLES:
             axes.plot([0, 1], [0, 1], color=placeholder, linewidth=7)  # as nothing else of a chart
-        drawn = canvas.finished(figure, "a line of each")
-    for placeholder, variable in canvas.VARIABLES.items():
+        drawn = plots.finished(figure, "a line of each")
+    for placeholder, variable in VARIABLES.items():
         assert f"{variable.removeprefix('var(').removesuffix(')')}:" in style
         assert f"stroke: {variable}; stroke-width: 7" in drawn
         assert placeholder not in drawn

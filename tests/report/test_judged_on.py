@@ -13,8 +13,8 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
-from pipeline.report.sections.accuracy_section import calibrated_on, judged_on, right, right_in_all
-from pipeline.report.sections.ladder_section import ladder
+from pipeline.report.sections.accuracy import calibrated_on, judged_on, right, right_in_all
+from pipeline.report.sections.ladder import ladder
 from pipeline.report.terminal import first_screen
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up

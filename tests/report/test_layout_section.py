@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, Note, PlaceKind
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.sections import layout_section as layout
+from pipeline.report.sections import layout
 from pipeline.report.tables import Table
 from tests.report import made_up_run as made_up
 
@@ -54,7 +54,7 @@ def rows(shown: Table) -> dict[str, list[str]]:
 
 def test_every_stage_has_its_changes_and_their_price() -> None:
     """Milliseconds and their share of the stage's own time; the place of the longest."""
-    found = rows(layout.table(made_up.summary(run())))
+    found = rows(layout.section(made_up.summary(run())).table)
     assert found["tf32"][:2] == ["4", "8.00"]
     assert found["tf32"][2] == "20 %"
     assert found["tf32"][3:] == ["cudnn::nchwToNhwcKernel", "decoder.3"]
@@ -63,15 +63,15 @@ def test_every_stage_has_its_changes_and_their_price() -> None:
 
 def test_what_a_graph_names_is_not_counted_again() -> None:
     """The kernel that did it is there already; what only a graph names has no time."""
-    found = rows(layout.table(made_up.summary(run())))
+    found = rows(layout.section(made_up.summary(run())).table)
     assert found["onnxruntime"][:2] == ["2, and 1 in the graph", "0.100"]
     graph_only = made_up.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
-    assert rows(layout.table(made_up.summary(graph_only)))["eager"][:3] == ["1 in the graph", "–", "–"]
+    assert rows(layout.section(made_up.summary(graph_only)).table)["eager"][:3] == ["1 in the graph", "–", "–"]
 
 
 def test_an_unknown_place_says_why() -> None:
     """The stage's own note; without one, what the trace lacks."""
-    assert rows(layout.table(made_up.summary(run())))["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
+    assert rows(layout.section(made_up.summary(run())).table)["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
     silent = stage("onnxruntime", 8.0, EXPORTED)
     assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
 

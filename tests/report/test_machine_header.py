@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.analysis.run_comparison import differences
-from pipeline.records.request import DataSpec, ModelSpec
+from pipeline.records.request import ModelSpec
 from pipeline.records.samples import Sample
 from pipeline.report.run_text import inputs_at, machine, net_name, unwell
 from tests.made_up_request import changed
@@ -31,20 +31,13 @@ def test_variables_that_libraries_read_are_named_and_compared() -> None:
     assert differences(made_up.run(environment=replace(plain, variables=None)), second) == []
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "said"),
-    [
-        ("unet_small", "stain", ": a smaller net and image, because no GPU was used; "),
-        ("unet_small", "folder", ": a smaller net, because no GPU was used; "),
-        ("custom", "samples", ": a smaller image, because no GPU was used; "),
-        ("smp", "volume", ": no GPU was used; "),
-    ],
-)
-def test_the_laptops_preset_made_nothing_smaller_that_is_the_users(model: str, data: str, said: str) -> None:
+def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
     run = made_up.run()
-    settings = replace(run.config, model=ModelSpec(model), data=DataSpec(data))
-    found = machine(replace(run, config=replace(settings, preset="cpu"))).preset
-    assert found == f"preset cpu{said}its ratios say nothing of a GPU's"
+    cpu = replace(
+        run, config=replace(run.config, preset="cpu"), environment=replace(made_up.environment(), device="cpu")
+    )
+    assert machine(cpu).preset == "preset cpu: no GPU was used; its ratios say nothing of a GPU's"
+    assert machine(run).preset == "preset gpu"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from pipeline.analysis.memory import memories, peak_layer
 from pipeline.records.diagnostics import Diagnostics, LayerWork, MemoryHolder, MemoryTimeline, Note
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Memory
-from pipeline.report.sections import memory_section as memory
-from pipeline.report.sections.explanations import explanations
+from pipeline.report.markdown import explaining
+from pipeline.report.sections import memory
+from pipeline.report.sections.memory import figures_of, memories
 from tests.report import made_up_run as made_up
 
 MIB = 2**20
@@ -70,7 +70,10 @@ def looked_into() -> RunRecord:
 
 def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
     """The table's texts by stage."""
-    return {row[0].text: [cell.text for cell in row[1:]] for row in memory.table(made_up.summary(shown or run())).rows}
+    return {
+        row[0].text: [cell.text for cell in row[1:]]
+        for row in memory.section(made_up.summary(shown or run())).table.rows
+    }
 
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
@@ -116,10 +119,10 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:
     """Not where no layer was watched, and not for a stage without a timeline."""
-    assert peak_layer(made_up.summary(run()).stages[0]) == "decoder.0.0"
+    assert figures_of(made_up.summary(run()).stages[0]).peak_layer == "decoder.0.0"
     for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
         (bare,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, found, 6000)])).stages
-        assert peak_layer(bare) == ""
+        assert figures_of(bare).peak_layer == ""
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
@@ -152,7 +155,8 @@ def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
     """The baseline's first, the others' in a box that scrolls; three points are a row of the table, not a chart."""
-    first, others = memory.timelines(made_up.summary(run()))
+    shown = memory.through_a_call(made_up.summary(run()))
+    first, others = shown.pairs, shown.others
     assert [figure.title for figure in first] == ["Memory of eager through one call"]
     assert [figure.title for figure in others] == ["Memory of half through one call"]
     assert "4.49 GiB at decoder.0.0" in first[0].svg
@@ -161,7 +165,8 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
 
 def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
     """The winner's beside the baseline's, the others' in the box."""
-    first, others = memory.timelines(made_up.summary(looked_into()))
+    shown = memory.through_a_call(made_up.summary(looked_into()))
+    first, others = shown.pairs, shown.others
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
     notes = {figure.title.split()[2]: figure.note for figure in [*first, *others]}
     assert set(notes) == {"eager", "half", "torchscript", "cuda_graph", "fused"}
@@ -199,7 +204,7 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
 
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
     """Or no other could be read."""
-    drawn = memory.chart(made_up.summary(run()))
+    drawn = memory.chart(memory.memories(made_up.summary(run())))
     assert drawn is not None
     assert drawn.svg.count('class="cut"') == 1
     cut = next(row for row in drawn.svg.split('<div class="row') if 'class="cut"' in row)
@@ -212,10 +217,10 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
     found = made_up.summary(made_up.run(stages=[blind]))
-    shown = memory.table(found)
+    shown = memory.section(found).table
     assert shown.titles == ["stage", "resident", "why unknown"]
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
-    assert memory.chart(found) is None
+    assert memory.chart(memory.memories(found)) is None
     assert ON_CPU.text in made_up.page(found.run)
 
 
@@ -226,10 +231,10 @@ def test_timelines_have_a_part_of_their_own() -> None:
     shown, _, box = part.partition('<div class="scroll pairs" role="region"')
     assert ("Memory of eager through" in shown, "Memory of half through" in shown) == (True, False)
     assert "Memory of half through" in box
-    parts = {part.anchor: part for part in explanations(made_up.summary(run()))}
+    parts = {part.anchor: part for part in explaining(made_up.summary(run()))}
     assert [figure.title for figure in parts["timelines"].pairs] == ["Memory of eager through one call"]
     blind = replace(run(), baseline="amp")
-    assert memory.timelines(made_up.summary(blind))[0] == []
+    assert memory.through_a_call(made_up.summary(blind)).pairs == []
     assert "Memory of eager through one call" in made_up.page(blind)
 
 
@@ -241,7 +246,7 @@ def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
     text = made_up.page(hostile)
     assert 'id="memory"><summary><h3>Memory</h3>' in text
     assert "<script>alert" not in text
-    assert "**Memory**" in made_up.as_markdown(run())
+    assert "<summary>Memory</summary>" in made_up.as_markdown(run())
 
 
 def test_every_block_that_the_record_holds_is_named() -> None:

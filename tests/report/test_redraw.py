@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.records import codec
-from pipeline.report.redraw_command import main
+from pipeline.report.write import main
 from tests.report import made_up_run as made_up
 
 

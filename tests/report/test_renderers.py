@@ -17,8 +17,8 @@ from pipeline.report import csv_table, formatting
 from pipeline.report.csv_table import csv_text
 from pipeline.report.markdown import escape
 from pipeline.report.run_text import all_warnings
-from pipeline.report.sections.attribution_section import sentence
-from pipeline.report.sections.cost_section import cost_table
+from pipeline.report.sections.cost import cost_table
+from pipeline.report.sections.way import sentence
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import Ratio
 from pipeline.stats.outcomes import Noise

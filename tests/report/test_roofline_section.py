@@ -20,7 +20,7 @@ from pipeline.analysis.roofline import (
 )
 from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
 from pipeline.records.run_record import Execution, MeasuredPeaks, RunRecord, StageRecord
-from pipeline.report.sections.roofline_section import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
+from pipeline.report.sections.roofline import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipeline import compare as comparison
 from pipeline.analysis import run_comparison
 from pipeline.analysis.summary import summarize
 from pipeline.analysis.sweeps import Job
 from pipeline.cli.progress import Progress, print_error
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord
-from pipeline.report import comparison
-from pipeline.report import redraw_command as redraw
+from pipeline.report import write as redraw
 from pipeline.report.csv_table import csv_text
 from pipeline.report.formatting import clean, readable, visible
 from pipeline.report.html import environment, page
@@ -66,7 +66,7 @@ def on_terminal(shown: Any) -> str:
 
 
 def job(run: RunRecord) -> Job:
-    return Job(Path("0"), run, summarize(run), HOSTILE)
+    return Job(Path("0"), summarize(run), HOSTILE)
 
 
 RENDERED = {

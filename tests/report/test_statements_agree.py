@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.analysis.attribution import Finding, largest_step, remaining, seen_share, steps
-from pipeline.analysis.layout import costs
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.diagnostics import KernelRow, LayerTime, LayerWork, Profile
 from pipeline.records.run_record import RunRecord
 from pipeline.report import answer
 from pipeline.report.charts.bars import waterfall
 from pipeline.report.csv_table import csv_text
-from pipeline.report.sections import attribution_section, bottleneck_section
-from pipeline.report.sections.ladder_section import high, low
+from pipeline.report.sections import bottleneck, way
+from pipeline.report.sections.ladder import high, low
+from pipeline.report.sections.layout import costs
 from pipeline.stats.intervals import Ratio
 from tests.analysis.made_up_nets import net, summarized
 from tests.report import made_up_run as made_up
@@ -43,7 +43,7 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
         assert found.bottleneck.evidence.compute is None
         assert seen_share(found) is None
     whole = made_up.summary(replace(steady, drift=-0.4))
-    assert "Unknown of half: the machine's pace changed" in bottleneck_section.definition(whole)
+    assert "Unknown of half: the machine's pace changed" in bottleneck.definition(whole)
     assert any(cost.share for cost in costs(made_up.summary(RUN)))
     assert not any(cost.share for cost in costs(made_up.summary(on_a_processor(DRIFTED))))
 
@@ -80,7 +80,7 @@ def test_no_step_leads_from_a_tie_to_the_winner() -> None:
     assert findings(same) == [*findings(found)[:-1], "no difference"]
     alone = replace(same, ranking=replace(same.ranking, ties=[stage.name for stage in same.ranked]))
     assert largest_step(alone) is None
-    drawn = attribution_section.way_figure(same)
+    drawn = way.way_figure(same)
     assert drawn is not None
     assert "hatched" in drawn.svg
     assert "hatched" not in waterfall([("a", 0.0, 2.0), ("+ b", 2.0, 1.0)], "ms")
@@ -90,9 +90,9 @@ def test_a_drifting_baseline_explains_no_step() -> None:
     """The profiles are of different moments, as the sentence on cost says of the times."""
     found = made_up.summary(DRIFTED)
     assert steps(found) == []
-    (said,) = attribution_section.step_sentences(found)
+    (said,) = way.step_sentences(found)
     assert said.startswith("What each rung took away isn't known: the baseline drifted too far for times of ")
-    assert attribution_section.way_figure(found) is None
+    assert way.way_figure(found) is None
 
 
 def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
@@ -105,7 +105,7 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
     host, after = answer.paragraph(made_up.summary(RUN))[-2:]
     assert host.startswith(f"From host memory and back {found.winner.name} is ")
     assert after.startswith("It is set up in ")
-    assert f". {found.winner.name} " in attribution_section.of_winner(found, found.winner)
+    assert f". {found.winner.name} " in way.of_winner(found, found.winner)
 
 
 def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:

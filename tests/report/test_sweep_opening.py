@@ -35,7 +35,7 @@ def job(number: int, pair: Pair, batch: int, **fields: Any) -> Job:
     stage = made_up.stage(pair.stage, 1.0, 1.0, 10**9, "", pairs=[pair], energy=None)
     asked = replace(made_up.run(), stages=[stage], command=SWEPT, **fields)
     record: RunRecord = made_up.with_settings(asked, data={"batch_size": batch})
-    return Job(Path(str(number)), record, summarize(record), "")
+    return Job(Path(str(number)), summarize(record), "")
 
 
 def pair(stage: str, baseline_seconds: float, seconds: float) -> Pair:
@@ -69,7 +69,7 @@ def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> 
     assert alone is not None
     lost = made_up.stage("eager", 1.0, 1.0, 10**9, "", pairs=[], energy=None)
     record = replace(alone.run, stages=[lost, *alone.run.stages])
-    jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), record, summarize(record), "")]
+    jobs = [job(0, pair("half", 0.16, 0.1599), 1), Job(Path("1"), summarize(record), "")]
     (said,) = [line for line in opening(jobs) if "per second" in line]
     assert "isn't resolved: half at batch 8 (job 1) (405), eager at batch 8 (job 1) (401)" in said
 

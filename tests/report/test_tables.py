@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.report.formatting import significant
-from pipeline.report.sections.ladder_section import Headings, ladder, shown_in, stage_columns
-from pipeline.report.tables import Cell, Column, Table, figure, names, table_of
+from pipeline.report.sections.ladder import Headings, ladder, shown_in, stage_columns
+from pipeline.report.tables import Cell, Column, Table, names, number, table_of
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()
 Item = tuple[str, float | None, str]
 COLUMNS: list[Column[Item]] = [
     names("name", lambda item: item[0]),
-    Column("time", "s", "of a call", figure(lambda item: item[1], significant)),
+    number("time s", lambda item: item[1], significant, "of a call"),
     names("note", lambda item: item[2]),
 ]
 
@@ -54,9 +54,9 @@ def idle_watts(stage: StageSummary) -> float | None:
 
 def test_one_more_column_is_one_line() -> None:
     """It is shown where its views say, and in CSV by its name."""
-    more: Column[StageSummary] = Column("watts", "W", "idle", figure(idle_watts, significant), csv="idle_w")
+    more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle", "idle_w")
     columns = [*stage_columns(Headings()), more]
-    assert shown_in("report", columns)[-1].heading == "watts W"
+    assert shown_in("report", columns)[-1].title == "watts W"
     assert more not in shown_in("terminal", columns)
     (stage,) = made_up.summary(made_up.run(stages=RUN.stages[:1])).stages
     assert more.cell(stage) == Cell("75.0", 75.0)

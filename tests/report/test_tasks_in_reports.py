@@ -14,9 +14,8 @@ from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.report import html, markdown, terminal
-from pipeline.report.answer import headline
+from pipeline.report.answer import headline, numbers
 from pipeline.report.csv_table import csv_text
-from pipeline.report.large_numbers import numbers
 from pipeline.report.usage import usage
 from tests.report import made_up_run as made_up
 

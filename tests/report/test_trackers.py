@@ -9,9 +9,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from pipeline import track as trackers
 from pipeline.config.request_error import RequestError
 from pipeline.records import codec
-from pipeline.report import trackers
 from tests.report import made_up_run
 
 

@@ -7,10 +7,9 @@ import pytest
 from pipeline.analysis.traffic import moved
 from pipeline.records.diagnostics import CountedBytes, Diagnostics, Note
 from pipeline.records.run_record import StageRecord
-from pipeline.report.sections import fusion_section as fusion
-from pipeline.report.sections import traffic_section as traffic
-from pipeline.report.sections.attribution_section import _moved
-from pipeline.report.sections.bottleneck_section import sentence
+from pipeline.report.sections import fusion
+from pipeline.report.sections.bottleneck import sentence
+from pipeline.report.sections.way import _moved
 from tests.report import made_up_run as made_up
 from tests.report.made_up_run import run
 
@@ -20,8 +19,8 @@ MOVED = 8e9  # of a stage whose operators can't be counted
 def counted(stage: StageRecord, share: float = 0.5) -> StageRecord:
     """The stage with counters that saw `share` of its operators' bytes, of which its longest kernel moved half."""
     assert stage.profile is not None
-    fusion = stage.diagnostics.fusion if stage.diagnostics else None
-    moved = round(share * ((fusion.bytes_per_call if fusion else None) or MOVED))
+    own = fusion.fusion_of(stage)
+    moved = round(share * ((own.bytes_per_call if own else None) or MOVED))
     by_kernel = {stage.profile.kernels[0].name: moved // 2}
     seen = CountedBytes(moved - moved // 4, moved // 4, 5 * moved, 100, 99, "ncu 2026.1", by_kernel)
     return replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), counted=seen))
@@ -44,11 +43,11 @@ def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
 
 def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
     """None in a run without any; a dash for a stage whose weren't read."""
-    titles = fusion.table(made_up.summary(ALL)).titles
+    titles = fusion.section(made_up.summary(ALL)).table.titles
     assert titles[-2:] == ["GB by counters", "GB of L2"]
-    assert "GB by counters" not in fusion.table(made_up.summary(run())).titles
+    assert "GB by counters" not in fusion.section(made_up.summary(run())).table.titles
     one = replace(run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in run().stages])
-    rows = {row[0].text: row[-1].text for row in fusion.table(made_up.summary(one)).rows}
+    rows = {row[0].text: row[-1].text for row in fusion.section(made_up.summary(one)).table.rows}
     assert rows["compile"] != "–" == rows["eager"]
 
 
@@ -68,9 +67,9 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
 def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, said: str) -> None:
     """Not where they nearly agree, but for the winner."""
     compiled = next(counted(stage, share) for stage in run().stages if stage.name == "compile")
-    lines = traffic.sentences([compiled], winner=None)
+    lines = fusion.counter_sentences([compiled], winner=None)
     assert [said in line for line in lines] == ([True] if said else [])
-    (line,) = traffic.sentences([compiled], winner="compile")
+    (line,) = fusion.counter_sentences([compiled], winner="compile")
     assert (said or "close to the 13.0 GB by Inductor's count of what its kernels read and write.") in line
 
 
@@ -81,19 +80,19 @@ def test_why_nothing_was_counted_is_said_once() -> None:
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
         for stage in run().stages[:3]
     ]
-    assert traffic.sentences(stages, None) == [f"hardware counters: {note.text}."]
+    assert fusion.counter_sentences(stages, None) == [f"hardware counters: {note.text}."]
 
 
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     """The longest kernel's bytes over its time; a dash for one that wasn't told apart."""
     half = next(stage for stage in ALL.stages if stage.name == "half")
     assert half.profile is not None
-    table = traffic.kernels(half, 4e12)
+    table = fusion.kernels(half, 4e12)
     kernel = half.profile.kernels[0]
     moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
     assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
-    assert len(traffic.kernels(next(stage for stage in run().stages if stage.name == "half"), 4e12).titles) == 5
+    assert len(fusion.kernels(next(stage for stage in run().stages if stage.name == "half"), 4e12).titles) == 5
 
 
 def test_the_page_shows_them() -> None:

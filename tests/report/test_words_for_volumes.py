@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.analysis.rejudged import rejudged
 from pipeline.records.data_words import IMAGES, MIXED, VOLUMES, words_for_all
 from pipeline.records.diagnostics import BatchGrowth, Diagnostics, ImageGrowth
 from pipeline.records.goals import AccuracyLimits, Goal, Task
 from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.answer import headline
-from pipeline.report.sections.accuracy_section import right
-from pipeline.report.sections.bottleneck_section import in_short
+from pipeline.report.sections.accuracy import right
+from pipeline.report.sections.bottleneck import in_short
+from pipeline.report.write import rejudged
 from tests.report import made_up_run as made_up
 from tests.report.test_signs import RENDERED
 

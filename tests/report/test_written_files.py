@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from pipeline import compare as comparison
 from pipeline.analysis.run_comparison import since
 from pipeline.analysis.sweeps import curves, read_jobs
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES
 from pipeline.records.run_record import RunRecord
-from pipeline.report import comparison
-from pipeline.report.redraw_command import main
 from pipeline.report.sweep import curve_name, knees
-from pipeline.report.write import write_report, write_sweep_report
+from pipeline.report.write import main, write_report, write_sweep_report
 from tests.report import made_up_run as made_up
 
 RUN = made_up.run()

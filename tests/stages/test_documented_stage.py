@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.unet import UNet
-from pipeline.analysis.recommendations import rules
+from pipeline.analysis import recommendations as rules
 from pipeline.analysis.roofline import reached_peaks, roofline_of
 from pipeline.analysis.summary import summarize
 from pipeline.compiler.network_calls import allow_tf32

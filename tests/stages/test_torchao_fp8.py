@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pipeline.records.run_record import StageRecord
 from pipeline.records.samples import Calibration, ImageSet
-from pipeline.report.sections.accuracy_section import calibrated_on
+from pipeline.report.sections.accuracy import calibrated_on
 from pipeline.stages import Skip, StageError, api, torchao_fp8
 from pipeline.stages.api import Workload
 from tests.made_up_request import spec

@@ -10,7 +10,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.records.samples import Pair
 from pipeline.report import answer
 from pipeline.report.formatting import remedy
-from pipeline.report.sections.ladder_chart import ladder_chart
+from pipeline.report.sections.ladder import ladder_chart
 from pipeline.report.terminal import first_screen, outcome_line
 from pipeline.stats.intervals import composed, ratio, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Noise

@@ -10,15 +10,15 @@ import pytest
 
 from pipeline.analysis.run_comparison import anything_told, compare
 from pipeline.analysis.summary import Since, summarize
+from pipeline.compare import conclusion
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, drift_of
 from pipeline.records import codec
 from pipeline.records.run_record import Environment, RunRecord
 from pipeline.records.samples import Pair, Sample
 from pipeline.report import answer
-from pipeline.report.comparison import conclusion
 from pipeline.report.formatting import interval, remedy, way_to_resolve
-from pipeline.report.sections.recommendation_section import recommendation_texts
+from pipeline.report.sections.recommendation import recommendation_texts
 from pipeline.stats.intervals import CROWDED, ITSELF, Ratio, allowing, steady_composed, steady_ratio
 from pipeline.stats.outcomes import Cause, Noise, of_both, range_of, vague
 from pipeline.stats.ranking import contenders, noise_and_ratios, ranking

@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
         ("from pipeline.kernels.conv1x1 import OP\n", "from unet_kernels.kernels.conv1x1 import OP\n"),
         ("from conf import ROOT\n", "from unet_ladder.conf import ROOT\n"),
         ("`from pipeline import measure`", "`from unet_ladder import measure`"),
-        ('undisturbed("pipeline.report.comparison")', 'undisturbed("unet_ladder.report.comparison")'),
+        ('undisturbed("pipeline.compare")', 'undisturbed("unet_ladder.compare")'),
         ('[sys.executable, "-m", "pipeline", *words]', '[sys.executable, "-m", "unet_ladder", *words]'),
         ("python -m pipeline.export RUN", "python -m unet_ladder.export RUN"),
         ("python -m pipeline resume=RUN", "python -m unet_ladder resume=RUN"),

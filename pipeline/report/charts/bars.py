@@ -1,15 +1,126 @@
-"""Bars: the ladder, values with their intervals, the waterfall, levels, and bars of parts laid end to end."""
+"""Bars in HTML: they take the page's type, its colours and the width that there is, so that a phone shows them whole.
+
+A chart is one image to a reader who can't see it; its table says the same.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from pipeline.report.charts.bar_rows import Bar, Part, cut_at, rows
-from pipeline.report.charts.canvas import ACCENT, BAD, PLAIN, TIED
-from pipeline.report.formatting import milliseconds, times
+from markupsafe import Markup, escape
+
+from pipeline.report.charts import ACCENT, BAD, PLAIN, TIED, VARIABLES
+from pipeline.report.formatting import clean, milliseconds, times
 from pipeline.stats.intervals import Estimate, Ratio
+
+CUT_BEYOND, CUT_LENGTH = 4.0, 1.5  # a bar 4 times as long as the next is cut at 1.5 times the next one's length
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a bar, in the unit of the axis."""
+
+    start: float
+    end: float
+    colour: str  # a placeholder of `charts`
+    hatched: bool = False  # not resolved: it mustn't look like a result
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A name, its stretches, and the text beside them.
+
+    Attributes:
+        name: at the left.
+        parts: stretches, laid on the axis.
+        text: at the right: the bar's own figure.
+        interval: drawn across the bar's end.
+        note: in place of a bar.
+        strong: the name and the text stand out.
+    """
+
+    name: str
+    parts: Sequence[Part] = ()
+    text: str = ""
+    interval: tuple[float, float] | None = None
+    note: str = ""
+    strong: bool = False
+
+    @property
+    def end(self) -> float:
+        """The end of its last stretch, or of its interval."""
+        return max([part.end for part in self.parts] + ([self.interval[1]] if self.interval else []), default=0.0)
+
+
+def rows(
+    bars: Sequence[Bar],
+    title: str,
+    *,
+    unit: str = "",
+    legend: Mapping[str, str] | None = None,
+    marks: Sequence[tuple[str, float]] = (),
+    cut: float | None = None,
+) -> str:
+    """Draw the chart.
+
+    Args:
+        bars: from top to bottom; all begin at 0.
+        title: read aloud in its place.
+        unit: what the lengths are, below the bars.
+        legend: of colours, by name.
+        marks: values to draw as lines down the chart, with what they are.
+        cut: the axis's end, where some bars go on beyond it.
+    """
+    whole = cut or max([bar.end for bar in bars] + [value for _, value in marks], default=0.0) or 1.0
+    key = Markup("").join(
+        Markup('<span><i style="--c:{}"></i>{}</span>').format(escape(VARIABLES[colour]), clean(name))
+        for name, colour in (legend or {}).items()
+    )
+    said = [clean(unit)] if unit else []
+    said += [f"the line marks {clean(name)}" for name, _ in marks]
+    said += ["▸ a bar is cut here"] if any(bar.end > 1.0001 * whole for bar in bars) else []
+    return str(
+        Markup('<div class="bars" role="img" aria-label="{}">{}<div class="rows">{}</div>{}</div>').format(
+            clean(title),
+            Markup('<p class="key">{}</p>').format(key) if key else "",
+            Markup("").join(_row(bar, whole, [value for _, value in marks]) for bar in bars),
+            Markup('<p class="axis">{}</p>').format("; ".join(said)) if said else "",
+        )
+    )
+
+
+def cut_at(lengths: Sequence[float]) -> float | None:
+    """Return where to cut the axis so that one bar far longer than all others leaves them room; None for nowhere."""
+    *_, second, longest = sorted([0.0, 0.0, *lengths])
+    return CUT_LENGTH * second if second and longest > CUT_BEYOND * second else None
+
+
+def _row(bar: Bar, whole: float, marks: Sequence[float]) -> Markup:
+    inside = Markup("").join(_part(part, whole) for part in bar.parts if part.start < whole)
+    if bar.end > 1.0001 * whole:
+        inside += Markup('<b class="cut">▸</b>')
+    if bar.interval and bar.interval[1] <= whole:
+        inside += Markup('<i class="whisker" style="{}"></i>').format(_place(*bar.interval, whole))
+    for mark in marks:
+        inside += Markup('<i class="mark" style="left:{:.2f}%"></i>').format(100 * mark / whole)
+    if bar.note:
+        inside = Markup('<span class="quiet">{}</span>').format(clean(bar.note))
+    return Markup('<div class="row{}"><span>{}</span><span class="track">{}</span><span>{}</span></div>').format(
+        " strong" if bar.strong else "", clean(bar.name), inside, clean(bar.text)
+    )
+
+
+def _part(part: Part, whole: float) -> Markup:
+    kind = "part hatched" if part.hatched else "part"
+    place = _place(part.start, min(part.end, whole), whole)
+    return Markup('<i class="{}" style="{};--c:{}"></i>').format(kind, place, escape(VARIABLES[part.colour]))
+
+
+def _place(start: float, end: float, whole: float) -> str:
+    return f"left:{100 * start / whole:.2f}%;width:{100 * (end - start) / whole:.2f}%"
 
 
 def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, float]], baseline: str) -> str:
-    """The ratio of every stage with its interval.
+    """Draw the ratio of every stage with its interval.
 
     Args:
         bars: name, ratio (None where it isn't ranked), and "winner", "tie", "not resolved", "" or the status.
@@ -18,13 +129,9 @@ def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, flo
     """
     drawn = [_rung(name, ratio, note) for name, ratio, note in bars]
     bounded = ", with 95 % intervals" if any(ratio and ratio.bounded and ratio.blocks for _, ratio, _ in bars) else ""
-    return rows(
-        drawn,
-        f"The ladder: times as fast as {baseline}",
-        unit=f"times as fast as {baseline}{bounded}",
-        marks=marks,
-        cut=cut_at([bar.end for bar in drawn]),
-    )
+    fast = f"times as fast as {baseline}"
+    cut = cut_at([bar.end for bar in drawn])
+    return rows(drawn, f"The ladder: {fast}", unit=f"{fast}{bounded}", marks=marks, cut=cut)
 
 
 def _rung(name: str, ratio: Ratio | None, note: str) -> Bar:
@@ -37,7 +144,7 @@ def _rung(name: str, ratio: Ratio | None, note: str) -> Bar:
 
 
 def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str]) -> str:
-    """Bars of (name, value with its interval, the value as text, whether it is the best); `labels`: title, x axis."""
+    """Draw (name, value with its interval, the value as text, whether it is the best); `labels`: title, x axis."""
     drawn = [
         Bar(name, [Part(0.0, found.value, ACCENT if best else PLAIN)], said, (found.low, found.high), strong=best)
         for name, found, said, best in values
@@ -46,7 +153,7 @@ def bars(values: list[tuple[str, Estimate, str, bool]], labels: tuple[str, str])
 
 
 def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Collection[str] = ()) -> str:
-    """From the baseline to the winner: (name, seconds before, seconds after) of every rung on the way, in order.
+    """Draw (name, seconds before, seconds after) of every rung from the baseline to the winner, in order.
 
     A step of which the run can't tell the two ends apart is `unresolved`, by its name, and hatched.
     A baseline that takes far longer than all that follow is cut, so that the other steps fill the axis.
@@ -63,16 +170,12 @@ def waterfall(steps: list[tuple[str, float, float]], unit: str, unresolved: Coll
 
 
 def levels(bars: list[tuple[str, float, float]], title: str) -> str:
-    """Of every level (name, seconds on the roofline, seconds above it), stacked."""
+    """Draw (name, seconds on the roofline, seconds above it) of every level, stacked."""
     legend = {"on the roofline, or with no work on record": PLAIN, "above it: could be saved": ACCENT}
-    drawn = [
-        Bar(
-            name,
-            [Part(0.0, 1e3 * floor, PLAIN), Part(1e3 * floor, 1e3 * (floor + above), ACCENT)],
-            milliseconds(floor + above),
-        )
-        for name, floor, above in bars
-    ]
+    drawn = []
+    for name, floor, above in bars:
+        parts = [Part(0.0, 1e3 * floor, PLAIN), Part(1e3 * floor, 1e3 * (floor + above), ACCENT)]
+        drawn.append(Bar(name, parts, milliseconds(floor + above)))
     return rows(drawn, title, unit="milliseconds per call, by the profile", legend=legend)
 
 
@@ -82,23 +185,18 @@ def stacked(
     labels: tuple[str, str],
     beside: Sequence[str] | None = None,
 ) -> str:
-    """Bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and x axis.
+    """Draw bars of parts laid end to end; `palette` has the parts in order with their colours, `labels` title and axis.
 
     One that is far longer than all others is cut; its text, those of `beside` or its length, tells it whole.
     """
     used = {part: colour for part, colour in palette.items() if any(amounts.get(part) for _, amounts in bars)}
-    drawn = [
-        Bar(name, _end_to_end(amounts, used), beside[place] if beside else f"{sum(amounts.values()):.3g}")
-        for place, (name, amounts) in enumerate(bars)
-    ]
+    drawn = []
+    for place, (name, amounts) in enumerate(bars):
+        parts, at = [], 0.0
+        for part, colour in used.items():
+            if amount := amounts.get(part, 0.0):
+                parts.append(Part(at, at + amount, colour))
+                at += amount
+        drawn.append(Bar(name, parts, beside[place] if beside else f"{sum(amounts.values()):.3g}"))
     legend = used if len(palette) > 1 else {}
     return rows(drawn, labels[0], unit=labels[1], legend=legend, cut=cut_at([bar.end for bar in drawn]))
-
-
-def _end_to_end(amounts: Mapping[str, float], palette: Mapping[str, str]) -> list[Part]:
-    parts, at = [], 0.0
-    for name, colour in palette.items():
-        if amount := amounts.get(name, 0.0):
-            parts.append(Part(at, at + amount, colour))
-            at += amount
-    return parts

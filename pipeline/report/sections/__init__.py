@@ -1,1 +1,1 @@
-"""The parts of a report: each turns figures into sentences, tables and charts."""
+"""The sections of the report, one module each, in the order in which they explain the ladder."""

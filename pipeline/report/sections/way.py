@@ -1,4 +1,4 @@
-"""Why the winner wins and what still limits it: what each rung took away, in sentences."""
+"""Why the winner wins and what still limits it: the time that each rung took away, by class of work."""
 
 from collections.abc import Iterable
 
@@ -11,56 +11,65 @@ from pipeline.analysis.attribution import (
     seen_share,
     steps,
     traffic_of,
+    way,
 )
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
+from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
-from pipeline.report.charts.canvas import CLASSES
-from pipeline.report.figure import Figure, drawn
-from pipeline.report.formatting import clean, milliseconds, seconds, share, signed, size
-from pipeline.report.sections.bottleneck_section import in_short
-from pipeline.report.sections.cost_section import DOUBTS
-from pipeline.report.tables import Column, figure, names, table_of
+from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
+from pipeline.report.sections.bottleneck import in_short
+from pipeline.report.sections.cost import DOUBTS
+from pipeline.report.tables import Column, Figure, Section, drawn, names, number, table_of
 
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
 QUESTION = "Why does it win, and what limits it?"
+NOTE = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, waiting."
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
 SEEN_HELP = "share of the stage's time that these classes add up to"
 
 
+def section(summary: RunSummary) -> Section:
+    """Return the way from the baseline to the winner."""
+    aside = way(summary)[1]
+    left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
+    chart = way_figure(summary)
+    gist = of_winner(summary, summary.winner) if summary.winner else ""
+    said = step_sentences(summary)
+    note, charts = (f"{NOTE}{left_out}", [chart]) if chart else ("", [])
+    return Section("way", QUESTION, gist, note, said, charts, gist_in_markdown=True)
+
+
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
-    """Such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
-    parts = (_largest(summary), _moved(summary, winner), in_short(winner), _still(winner))
+    """Return such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
+    step = largest_step(summary)
+    largest = f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
+    parts = (largest, _moved(summary, winner), in_short(winner), _still(winner))
     return " ".join(part for part in parts if part)
 
 
-def _largest(summary: RunSummary) -> str:
-    step = largest_step(summary)
-    return f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
-
-
 def step_sentences(summary: RunSummary) -> list[str]:
-    """One for each step on the way to the winner; or why none is told."""
+    """Return a sentence for each step on the way to the winner; or why none is told."""
     if summary.winner and summary.doubt == "baseline drifted":
         return [f"What each rung took away isn't known: {DOUBTS[summary.doubt]}."]
     return [sentence(step) for step in steps(summary)]
 
 
 def _moved(summary: RunSummary, winner: StageSummary) -> str:
-    """What the winner moves and launches beside the baseline."""
+    """Return what the winner moves and launches beside the baseline."""
     traffic = traffic_of(summary, winner)
     if traffic is None:
         return ""
     what = "kernels" if summary.on_gpu else "operators"
     least = "" if traffic.by_counters else "at least "
     ours = f"{least}{size(traffic.winner_bytes)} in {traffic.winner_kernels:.0f} {what} per call"
-    theirs = f"{clean(summary.run.baseline)} {least}{size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
+    theirs = f"{clean(summary.baseline)} {least}{size(traffic.baseline_bytes)} in {traffic.baseline_kernels:.0f}"
     return f"{clean(winner.name)} moves {ours}, {theirs}."
 
 
 def _still(winner: StageSummary) -> str:
-    """Where most time could still be saved, and by how much other layers are below their rooflines."""
+    """Return where most time could still be saved, and by how much other layers are below their rooflines."""
     left = remaining(winner)
     if left is None:
         return ""
@@ -77,7 +86,7 @@ def _still(winner: StageSummary) -> str:
 
 
 def sentence(step: Step) -> str:
-    """Such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
+    """Return such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
     text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
     if step.finding == "no difference":
         return f"{text} This run cannot tell the two apart."
@@ -88,15 +97,11 @@ def sentence(step: Step) -> str:
     named = ", ".join(map(_class_change, step.classes)) or "no class of work changed by much"
     if step.finding == "unexplained":
         return f"{text} The profile doesn't explain it: {named}."
-    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}{_idle(step)}."
-
-
-def _idle(step: Step) -> str:
-    """Such as ", while under the profiler the GPU idles for 2.0 % of the time instead of 61 %"."""
-    if step.idle is None:
-        return ""
-    before, after = step.idle
-    return f", while under the profiler the GPU idles for {share(after)} of the time instead of {share(before)}"
+    idle = ""
+    if step.idle:
+        before, after = map(share, step.idle)
+        idle = f", while under the profiler the GPU idles for {after} of the time instead of {before}"
+    return f"{text} By the profile: {named}; the rest, {signed(step.rest)}{idle}."
 
 
 def _class_change(change: ClassChange) -> str:
@@ -105,7 +110,7 @@ def _class_change(change: ClassChange) -> str:
 
 
 def way_figure(summary: RunSummary) -> Figure | None:
-    """From the baseline to the winner, as a waterfall."""
+    """Draw the way from the baseline to the winner, as a waterfall."""
     path = steps(summary)
     if not path:
         return None
@@ -115,15 +120,15 @@ def way_figure(summary: RunSummary) -> Figure | None:
     svg = waterfall([*bars, ("→ the winner", 0.0, path[-1].after)], "milliseconds per call", alike)
     columns: list[Column[Step]] = [
         names("rung", lambda step: step.name),
-        Column("before", cell=figure(lambda step: step.before, seconds)),
-        Column("after", cell=figure(lambda step: step.after, seconds)),
-        Column("change", cell=figure(lambda step: step.change, signed)),
+        number("before", lambda step: step.before, seconds),
+        number("after", lambda step: step.after, seconds),
+        number("change", lambda step: step.change, signed),
     ]
     return drawn("From the baseline to the winner", svg, "", table_of(columns, path))
 
 
 def classes_figure(summary: RunSummary) -> Figure | None:
-    """Where the time goes, by class of work."""
+    """Draw where the time goes, by class of work."""
     every = profiled(summary)
     if not every:
         return None
@@ -136,30 +141,21 @@ def classes_figure(summary: RunSummary) -> Figure | None:
 
 
 def profiled(summary: RunSummary) -> list[ByClass]:
-    """Every ranked stage whose kernels are on record, with the seconds per call of each class of work."""
-    stages = [stage for stage in summary.ranked if stage.stage.profile and stage.stage.profile.kernels]
-    return [
-        (stage, {str(kind): value for kind, value in by_class(stage.stage.profile).items()})
-        for stage in stages
-        if stage.stage.profile
-    ]
+    """Return every ranked stage whose kernels are on record, with the seconds per call of each class of work."""
+    profiles = [(stage, stage.stage.profile) for stage in summary.ranked]
+    classes = [(stage, by_class(profile)) for stage, profile in profiles if profile and profile.kernels]
+    return [(stage, {str(kind): seconds for kind, seconds in spent.items()}) for stage, spent in classes]
 
 
 def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
-    """What each of these classes takes, and how much of the stage's time all of them are."""
+    """Return what each of these classes takes, and how much of the stage's time all of them are."""
 
     def column(kind: str) -> Column[ByClass]:
-        def spent(each: ByClass) -> float:
-            return each[1].get(kind, 0.0)
-
         csv = f"profiled_{kind.replace(' ', '_')}_s"
-        return Column(kind, help="ms per call", cell=figure(spent, milliseconds), csv=csv)
-
-    def seen(each: ByClass) -> float | None:
-        return seen_share(each[0])
+        return number(kind, lambda each: each[1].get(kind, 0.0), milliseconds, "ms per call", csv)
 
     return [
         names("stage", lambda each: clean(each[0].name)),
-        *(column(kind) for kind in kinds),
-        Column("seen", help=SEEN_HELP, cell=figure(seen, share), csv="profiled_classes_share"),
+        *map(column, kinds),
+        number("seen", lambda each: seen_share(each[0]), share, SEEN_HELP, "profiled_classes_share"),
     ]

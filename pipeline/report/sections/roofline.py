@@ -19,14 +19,24 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
-from pipeline.report.charts.scatter import roofline as roofline_chart
-from pipeline.report.figure import Figure, drawn
+from pipeline.report.charts.plots import roofline as roofline_chart
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
-from pipeline.report.sections.source_text import layers_text
-from pipeline.report.tables import Column, Table, figure, names, table_of
+from pipeline.report.run_text import layers_text
+from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
+GIST = "Each layer and level against what this device was measured to reach."
+AT_LEAST = "at least: inputs, outputs and weights once, each in the precision in which it is read"
+OF_ITS_ROOF = (
+    "the larger of its shares of the bandwidth and of the most FLOP/s that anything reached here in its precision; "
+    f"above 100 % a cache helped, or, beyond {BELIEVED:g} times the measured matmul, an algorithm that multiplies less "
+    "often than counted"
+)
+ABOVE_ITS_ROOF = (
+    "its time less the time on its roofline, below 0 where it is faster; a layer that fuses into another saves all of "
+    "its time"
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,6 @@ class Entry:
 
     layer: LayerFigures
     roofline: Roofline
-    above: float | None  # seconds above the roofline, below 0 where it is faster
 
     @property
     def share(self) -> float | None:
@@ -53,95 +62,72 @@ NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
 PRECISION: Column[Entry] = names("precision", lambda entry: entry.layer.precision or "")
 LEVEL: Column[Entry] = names("level", lambda entry: clean(entry.layer.level))
 FIGURES: list[Column[Entry]] = [
-    Column("ms", help="per call, by the profile", cell=figure(lambda entry: entry.layer.seconds, milliseconds)),
-    Column("launches", help="per call", cell=figure(lambda entry: entry.layer.launches, lambda count: f"{count:.4g}")),
-    Column(
-        "GFLOP",
-        help="of a batch, 2 per multiply-add",
-        cell=figure(lambda entry: entry.layer.flops / 1e9 if entry.layer.flops else None, significant),
-    ),
-    Column(
-        "MB",
-        help="at least: inputs, outputs and weights once, each in the precision in which it is read",
-        cell=figure(lambda entry: entry.layer.moved_bytes / 1e6 if entry.layer.moved_bytes else None, significant),
-    ),
-    Column("TFLOP/s", cell=figure(lambda entry: entry.teraflops, significant)),
-    Column(
-        "of its roof",
-        help="the larger of its shares of the bandwidth and of the most FLOP/s that anything reached here in its "
-        f"precision; above 100 % a cache helped, or, beyond {BELIEVED:g} times the measured matmul, an algorithm that "
-        "multiplies less often than counted",
-        cell=figure(lambda entry: entry.share, share),
-    ),
+    number("ms", lambda entry: entry.layer.seconds, milliseconds, "per call, by the profile"),
+    number("launches", lambda entry: entry.layer.launches, "{:.4g}".format, "per call"),
+    number("GFLOP", lambda entry: entry.layer.flops / 1e9 or None, significant, "of a batch, 2 per multiply-add"),
+    number("MB", lambda entry: entry.layer.moved_bytes / 1e6 or None, significant, AT_LEAST),
+    number("TFLOP/s", lambda entry: entry.teraflops, significant),
+    number("of its roof", lambda entry: entry.share, share, OF_ITS_ROOF),
     names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
-    Column(
-        "ms above its roof",
-        help="its time less the time on its roofline, below 0 where it is faster; a layer that fuses into another "
-        "saves all of its time",
-        cell=figure(lambda entry: entry.above, milliseconds),
-    ),
+    number("ms above its roof", lambda entry: entry.layer.seconds_above, milliseconds, ABOVE_ITS_ROOF),
 ]
 
 
+def sections(summary: RunSummary) -> list[Section]:
+    """Return a section for the winner and one for the baseline."""
+    found = rooflines(summary).items()
+    return [
+        Section(f"roofline-{at}", f"Layer by layer: {clean(name)}", GIST, charts=figures)
+        for at, (name, figures) in enumerate(found, 1)
+    ]
+
+
 def rooflines(summary: RunSummary) -> dict[str, list[Figure]]:
-    """Of the winner and of the baseline, by name: the layers, then the levels; nothing where no layer has a time.
+    """Draw the winner's and the baseline's layers, then their levels; nothing where no layer has a time.
 
     Where the winner hides its layers, the fastest stage that shows them stands in for it.
     """
-    ranked = sorted(
-        (stage for stage in summary.ranked if stage.seconds),
-        key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0),
-    )
-    fastest = next((stage for stage in ranked if any(map(_has_dot, stage.layers))), None)
-    if fastest is None:
+    shown = [stage for stage in summary.ranked if stage.seconds and any(map(_has_dot, stage.layers))]
+    shown.sort(key=lambda stage: (stage is not summary.winner, stage.seconds.value if stage.seconds else 0.0))
+    if not shown:
         return {}
-    figures = of_stage(summary.run, fastest)
+    fastest, baseline = shown[0], summary.stage(summary.baseline)
+    found = {fastest.name: of_stage(summary.run, fastest)}
     if summary.winner is not None and fastest is not summary.winner:
         why = f"{clean(summary.winner.name)} hides its layers; {clean(fastest.name)} is the fastest that shows them. "
-        figures = [replace(each, note=why + each.note) for each in figures]
-    baseline = summary.stage(summary.run.baseline)
-    others = of_stage(summary.run, baseline) if baseline and baseline is not fastest else []
-    found = {fastest.name: figures, **({baseline.name: others} if baseline and others else {})}
-    return {name: shown for name, shown in found.items() if shown}
+        found[fastest.name] = [replace(figure, note=why + figure.note) for figure in found[fastest.name]]
+    if baseline and baseline is not fastest:
+        found[baseline.name] = of_stage(summary.run, baseline)
+    return {name: figures for name, figures in found.items() if figures}
 
 
 def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
-    """One stage's roofline and its levels."""
+    """Draw one stage's roofline and its levels."""
     if stage.roofline is None or not any(map(_has_dot, stage.layers)):
         return []
     return [_layers_figure(run, stage, stage.roofline), _levels_figure(stage, stage.roofline)]
 
 
 def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> Figure:
-    layers, said = stage.layers, datasheet(run, roofline.precision)
-    lines = [
-        (f"the most here, {roofline.precision}", roofline.flops_per_s, roofline.bytes_per_s),
-        *_others(stage, roofline),
-    ]
+    said, bandwidth = datasheet(run, roofline.precision), roofline.bytes_per_s
+    lines = [(f"the most here, {roofline.precision}", roofline.flops_per_s, bandwidth)]
+    for precision in dict.fromkeys(layer.precision for layer in stage.layers if _has_dot(layer)):
+        rate = roofline.rate(precision)
+        if precision not in (None, roofline.precision) and rate != roofline.flops_per_s:
+            lines.append((f"the most here, {precision}", rate, bandwidth))
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {clean(stage.name)}"
-    dots = [_dot(layer) for layer in layers if _has_dot(layer)]
-    svg = roofline_chart(dots, [_dot(level) for level in levels_of(layers) if _has_dot(level)], lines, title)
+    svg = roofline_chart(_dots(stage.layers), _dots(levels_of(stage.layers)), lines, title)
     source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
-    undrawn = sum(not _has_dot(layer) for layer in layers)
+    undrawn = sum(not _has_dot(layer) for layer in stage.layers)
     note = f"{source}Small: a layer; large: a level of the net. Solid: {reached_peak_text(roofline)}"
     note += f", and the bandwidth of a copy. Dashed: {DATASHEET_SOURCE}." if said else ", and the bandwidth of a copy."
     note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
-    return drawn(title, svg, note, layers_table(layers, roofline))
-
-
-def _others(stage: StageSummary, roofline: Roofline) -> list[tuple[str, float, float]]:
-    """A line for each other precision in which some of the stage's layers ran."""
-    ran = dict.fromkeys(layer.precision for layer in stage.layers if _has_dot(layer))
-    return [
-        (f"the most here, {precision}", roofline.rate(precision), roofline.bytes_per_s)
-        for precision in ran
-        if precision not in (None, roofline.precision) and roofline.rate(precision) != roofline.flops_per_s
-    ]
+    return drawn(title, svg, note, layers_table(stage.layers, roofline))
 
 
 def reached_peak_text(roofline: Roofline) -> str:
-    """What the line of a stage's precision is: the fastest of the measured matmul and all layers of the run."""
+    """Return what the line of a stage's precision is: the fastest of the measured matmul and all layers of the run."""
     found = roofline.reached_peaks.get(roofline.precision, ReachedPeak(roofline.flops_per_s))
     what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
     return f"the most that anything reached here in {roofline.precision} ({what})"
@@ -154,40 +140,38 @@ def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
     note = "A level's time: on its layers' rooflines, and above them, which is what could be saved."
     if below := seconds_below(stage.layers):
         note += f" Layers that are faster than theirs, by {seconds(below)} in all, save nothing elsewhere."
-    entries = [
-        Entry(level, roofline, level.seconds_above)
-        for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))
-    ]
+    entries = [Entry(level, roofline) for level in sorted(levels, key=lambda level: -above.get(level.level, 0.0))]
     own = [replace(column, help="") for column in FIGURES]  # those of the layers' table, where they are explained
     table = table_of([replace(NAME, title="level"), *own], entries)
     return drawn(title, levels_chart(bars, title), note, table)
 
 
 def top_layers(stage: StageSummary) -> Table | None:
-    """The layers of a stage's own section; None where no layer has a time, or nothing to hold it against."""
+    """Return the layers of a stage's own part; None where no layer has a time, or nothing to hold it against."""
     if stage.roofline is None or not stage.layers:
         return None
     return layers_table(stage.layers, stage.roofline, TOP_LAYERS)
 
 
 def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | None = None) -> Table:
-    """The layers by their time above the roofline, the most first; those without known work last, the longest first."""
-    entries = [Entry(layer, roofline, layer.seconds_above) for layer in layers]
-    entries.sort(key=lambda entry: (entry.above is None, -(entry.above or 0.0), -entry.layer.seconds))
-    return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries[:most]).without_empty_columns
+    """Return the layers by their time above the roofline, the most first; those without known work last."""
+    order = sorted(layers, key=lambda of: (of.seconds_above is None, -(of.seconds_above or 0.0), -of.seconds))
+    entries = [Entry(layer, roofline) for layer in order[:most]]
+    return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries).without_empty_columns
 
 
 def _has_dot(layer: LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
 
 
-def _dot(layer: LayerFigures) -> tuple[str, float, float]:
-    """Name, FLOP per byte, FLOP/s."""
-    return clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds
+def _dots(layers: list[LayerFigures]) -> list[tuple[str, float, float]]:
+    """Return name, FLOP per byte and FLOP/s of each that can be drawn."""
+    drawable = [layer for layer in layers if _has_dot(layer)]
+    return [(clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds) for layer in drawable]
 
 
 def peaks_text(run: RunRecord) -> str:
-    """The measured peaks beside the datasheet's, in a line; empty where none was measured."""
+    """Return the measured peaks beside the datasheet's, in a line; empty where none was measured."""
     peaks = peaks_of(run)
     source = f"; of what {DATASHEET_SOURCE} says" if any(peak.datasheet for peak in peaks) else ""
     return ", ".join(_peak(peak) for peak in peaks) + source

@@ -1,4 +1,4 @@
-"""What to try next, in sentences: one entry of `TEXTS` for each recommendation.
+"""Recommendations in sentences: one entry of `TEXTS` for each.
 
 A field such as {idle:share} is the figure `idle` of the recommendation, shown by the entry `share` of `FORMATS`. A
 clause with a figure that isn't known is left out.
@@ -9,24 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.analysis.recommendations.recommendation import Code, Recommendation
-from pipeline.analysis.recommendations.rules import recommendations
+from pipeline.analysis.recommendations import Code, Recommendation, recommendations
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.data_words import IMAGES, Words
 from pipeline.records.diagnostics import LayerWork
-from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant, way_to_resolve
+from pipeline.report.formatting import clean, listed, remedy, seconds, share, significant, two, way_to_resolve
 
 NAMED_LAYERS = 3
-LINE = "{text}: {evidence}."
 
 
 @dataclass(frozen=True)
 class Text:
-    """What a recommendation says.
+    """The words of a recommendation.
 
     Attributes:
-        title: what to do.
+        title: the action.
         evidence: clauses, one after the other; the first one is always there.
         action: clauses in place of a command.
     """
@@ -46,12 +44,12 @@ class RecommendationText:
 
     @property
     def line(self) -> str:
-        """What and why, as a sentence."""
-        return LINE.format(text=self.text, evidence=self.evidence.rstrip("."))
+        """The action and its reason, as a sentence."""
+        return f"{self.text}: {self.evidence.rstrip('.')}."
 
 
 def _named(layers: Sequence[LayerWork]) -> str:
-    """The first layers with their channels, and how many more there are."""
+    """Return the first layers with their channels, and how many more there are."""
     named = [f"{clean(layer.name)} ({layer.in_channels} → {layer.out_channels})" for layer in layers]
     more = [f"{len(layers) - NAMED_LAYERS} more"] if len(layers) > NAMED_LAYERS else []
     return listed([*named[:NAMED_LAYERS], *more])
@@ -67,7 +65,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "share": share,
     "seconds": seconds,
     "number": significant,
-    "two": lambda value: significant(value, 2),
+    "two": two,
     "fixed": lambda value: f"{value:.2f}",
     "GB/s": lambda value: significant(value / 1e9),
     "times": lambda count: plural(count, "time"),
@@ -79,6 +77,10 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "remedy": remedy,
     "way": way_to_resolve,
 }
+COPIES = (
+    "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
+    "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
+)
 TEXTS: dict[Code, Text] = {
     "measure longer": Text("{why:way} before choosing {winner}", ("{why:remedy}",)),
     "quiet the machine": Text(
@@ -88,10 +90,8 @@ TEXTS: dict[Code, Text] = {
     "take the quicker build": Text(
         "Where start-up time counts, take {quick}",
         (
-            (
-                "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, {winner} in "
-                "{winner_seconds:seconds}"
-            ),
+            "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, ",
+            "{winner} in {winner_seconds:seconds}",
         ),
     ),
     "capture a graph": Text(
@@ -116,48 +116,38 @@ TEXTS: dict[Code, Text] = {
     "fuse": Text(
         "Fuse operators, so that fewer results pass through memory",
         (
-            (
-                "{winner} spends {share:share} of its kernels' time near the bandwidth; every layer's output is "
-                "written and read again"
-            ),
+            "{winner} spends {share:share} of its kernels' time near the bandwidth; ",
+            "every layer's output is written and read again",
         ),
     ),
     "fp8": Text(
         "Compute in fp8",
         (
-            (
-                "{winner} reaches {share:share} of the {precision} peak here; that of fp8 is {higher:two} times as "
-                "high on this device"
-            ),
+            "{winner} reaches {share:share} of the {precision} peak here; ",
+            "that of fp8 is {higher:two} times as high on this device",
         ),
     ),
     "larger budget": Text(
         "Let more layers have fewer bits",
         (
-            (
-                "{winner} changes {changed:share} of the {points}, of {limit:share} that are the limit, and "
-                "{kept:count} more bits, to hold a budget of {budget:share}; what a larger one changes is judged as "
-                "before"
-            ),
+            "{winner} changes {changed:share} of the {points}, of {limit:share} that are the limit, ",
+            "and {kept:count} more bits, to hold a budget of {budget:share}; ",
+            "what a larger one changes is judged as before",
         ),
     ),
     "smaller budget": Text(
         "Let more layers keep their bits",
         (
-            (
-                "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, though it kept "
-                "to a budget of {budget:share}"
-            ),
+            "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, ",
+            "though it kept to a budget of {budget:share}",
             " on {apart} {samples}",
         ),
     ),
     "keep one layout": Text(
         "Keep one layout through the net",
         (
-            (
-                "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, "
-                "in {launches:number} launches"
-            ),
+            "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, ",
+            "in {launches:number} launches",
             ", at {places:listed}",
         ),
     ),
@@ -172,17 +162,11 @@ TEXTS: dict[Code, Text] = {
     "shrink the copies": Text(
         "Send {samples} as uint8 from a pinned buffer that is kept, get classes instead of logits, and copy while "
         "another batch computes",
-        (
-            "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
-            "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
-        ),
+        COPIES,
     ),
     "shrink the answers": Text(
         "Get classes instead of logits, keep a pinned buffer for the {samples}, and copy while another batch computes",
-        (
-            "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
-            "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
-        ),
+        COPIES,
     ),
     "even channels": Text(
         "Give the net channel counts that suit the tensor cores",
@@ -204,15 +188,15 @@ TEXTS: dict[Code, Text] = {
 
 
 class _Filled(string.Formatter):
-    """Fills fields by `FORMATS`."""
+    """Formatter of fields by `FORMATS`."""
 
     def format_field(self, value: object, format_spec: str) -> str:
-        """One figure as it is read."""
+        """Return one figure as it is read."""
         return FORMATS[format_spec](value)
 
 
 def filled(clauses: Sequence[str], figures: Mapping[str, object]) -> str:
-    """The clauses, without those that have a figure which isn't known."""
+    """Return the clauses, without those that have an unknown figure."""
     words = _Filled()
     known = [
         clause
@@ -223,12 +207,12 @@ def filled(clauses: Sequence[str], figures: Mapping[str, object]) -> str:
 
 
 def worded(found: Recommendation, words: Words = IMAGES) -> RecommendationText:
-    """A recommendation in words."""
+    """Return a recommendation in words."""
     text, figures = TEXTS[found.code], {**found.figures, **words.named}
     action = clean(found.command) or filled(text.action, figures)
     return RecommendationText(filled([text.title], figures), filled(text.evidence, figures), action)
 
 
 def recommendation_texts(summary: RunSummary) -> list[RecommendationText]:
-    """The run's recommendations in words, what matters most first."""
+    """Return the run's recommendations in words, the most important first."""
     return [worded(found, summary.run.words) for found in recommendations(summary)]

@@ -1,0 +1,472 @@
+"""What to try next: a short ordered list, each with the figures that speak for it and the command that tries it.
+
+A rule is a function of a run's summary and its winner; it returns a recommendation, or None without cause. Rules ask
+for what a stage does (`StageRecord.execution`), never for its name, so that they hold for a user's own stages.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pipeline.analysis.attribution import by_class, launches_by_class, seen_share
+from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, growth_slope
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary, retyped
+from pipeline.analysis.traffic import moves
+from pipeline.config.data_request import TENSORS, VOLUME
+from pipeline.inputs.input_contract import NAMED, InputContract
+from pipeline.records.data_words import VOLUMES
+from pipeline.records.diagnostics import LayerWork
+from pipeline.records.run_record import INDUCTOR, StageRecord
+from pipeline.records.samples import Accuracy
+from pipeline.stats.outcomes import Unresolved
+
+MOST = 5  # more is a manual
+NOISY_EFFECT = 0.05
+SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
+IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
+FULL_SLOPE = 0.9  # of the time with the batch: a device that is full takes twice as long for twice the images
+FULL_SHARE = 0.4  # of the measured peak, below which a larger batch may fill the device
+LAYOUT_SHARE = 0.05  # of the kernels' time
+NAMED_PLACES = 3  # at which the layout changes
+COPY_SHARE = 0.2  # of the latency from host memory and back
+BYTES = 255  # the largest value of one: images of bytes are a quarter of those of fp32
+NEAR_FULL = 0.6  # of the peak: from there a faster type gains more than better kernels
+WORTH_FUSING = 0.3  # of the time near the bandwidth, from which fewer bytes are worth a try
+FEW_CHANNELS = 4  # of an image; tensor cores take eight at a time
+LAYER_SHARE = 0.03  # of the layers' time, from which a layer is worth a recommendation of its own
+# Of the limit on changed pixels. Images of the choice and of the verdict differ in what changes: with a budget of
+# 0.07 % the networks in docs/h200 change 0.028 to 0.081 % of the judged pixels.
+NEARLY_ALL, WITH_ROOM = 0.9, 0.8
+WORTH_IT = 1.05  # times the budget: one that is hardly larger lets no layer go
+# Channels that fill 16 bytes, the unit of tensor cores (NVIDIA, Deep Learning Performance: Convolutional Layers).
+MULTIPLE = {"fp8": 16, "fp16": 8, "bf16": 8}
+MULTIPLE_UNKNOWN = MULTIPLE["fp16"]  # for a record that doesn't hold its layers' channels
+OWN_NET = "models.unet.UNet"  # all of its layers' channels are multiples of its base, but for the first and the last
+
+Code = Literal[
+    "measure longer",
+    "quiet the machine",
+    "take the quicker build",
+    "capture a graph",
+    "compile for all shapes",
+    "mend graph breaks",
+    "larger batch",
+    "halve the bytes",
+    "fuse",
+    "fp8",
+    "larger budget",
+    "smaller budget",
+    "keep one layout",
+    "first layer",
+    "tune longer",
+    "shrink the copies",
+    "shrink the answers",  # of volumes, whose values are seldom bytes
+    "even channels",  # of some layers
+    "even base",  # of a network whose layers' channels are not on record
+]
+Figure = float | str | list[str] | list[LayerWork] | Unresolved | None
+Figures = dict[str, Figure]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One thing to try.
+
+    Attributes:
+        code: its kind.
+        figures: that speak for it, by name; None for one that isn't known.
+        command: to type, or a line of code; empty where the network itself must change.
+    """
+
+    code: Code
+    figures: Figures = field(default_factory=dict)
+    command: str = ""
+
+
+def recommendations(summary: RunSummary) -> list[Recommendation]:
+    """Return at most five, the most important first; without a winner only how to get one."""
+    winner = summary.winner
+    if winner is None:
+        return [found for found in [measure_longer(summary)] if found]
+    return [found for rule in RULES if (found := rule(summary, winner))][:MOST]
+
+
+def measure_longer(summary: RunSummary) -> Recommendation | None:
+    """Recommend to measure longer where no stage is shown to be faster than the baseline, and one may be."""
+    why = summary.ranking.unresolved
+    if why is None:
+        return None
+    fastest = next(name for name in summary.ranking.order if name != summary.baseline)
+    return Recommendation("measure longer", {"winner": fastest, "why": why}, summary.measure_again)
+
+
+def quiet_the_machine(summary: RunSummary, _: StageSummary) -> Recommendation | None:
+    """Recommend an idle machine where the A/A control pairs lie far apart."""
+    effect = summary.ranking.noise.least
+    if effect <= NOISY_EFFECT or not summary.run.aa_pairs:
+        return None
+    return Recommendation("quiet the machine", {"effect": effect}, retyped(summary.run.command))
+
+
+def take_the_quicker_build(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend a tie that is ready far sooner."""
+    setups = {stage.name: stage.setup_seconds for stage in summary.stages if stage.name in summary.ranking.ties}
+    known = {name: seconds for name, seconds in setups.items() if seconds is not None}
+    quick = min(known, key=lambda name: known[name], default=None)
+    own = winner.setup_seconds
+    if quick is None or own is None or own < SLOW_BUILD_SECONDS or known[quick] * QUICKER > own:
+        return None
+    figures: Figures = {"quick": quick, "quick_seconds": known[quick], "winner": winner.name, "winner_seconds": own}
+    return Recommendation("take the quicker build", figures, retyped(summary.run.command, f"stage={quick}"))
+
+
+def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend a CUDA graph where the GPU waits for its next kernel."""
+    profile, execution, evidence = winner.stage.profile, winner.stage.execution, winner.bottleneck.evidence
+    if profile is None or execution is None or execution.captured is not False:
+        return None
+    if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
+        return None
+    figures: Figures = {"idle": evidence.idle, "winner": winner.name, "launches": profile.launches_per_call}
+    command = retyped(summary.run.command, "stage=compile", "stage.mode=reduce-overhead")
+    return Recommendation("capture a graph", figures, command)
+
+
+def compile_for_all_shapes(summary: RunSummary, _: StageSummary) -> Recommendation | None:
+    """Recommend dynamic shapes where a program is compiled again and again."""
+    for stage in summary.stages:
+        facts = stage.stage.compile_facts
+        if facts and facts.recompiles:
+            command = retyped(summary.run.command, "stage=compile", "stage.dynamic=true")
+            return Recommendation("compile for all shapes", {"stage": stage.name, "times": facts.recompiles}, command)
+    return None
+
+
+def mend_graph_breaks(summary: RunSummary, _: StageSummary) -> Recommendation | None:
+    """Recommend to mend a network that compiles in pieces."""
+    for stage in summary.stages:
+        facts = stage.stage.compile_facts
+        if facts and facts.breaks:
+            command = retyped(summary.run.command, "stage=compile", "stage.fullgraph=true")
+            return Recommendation("mend graph breaks", {"stage": stage.name, "breaks": facts.breaks}, command)
+    return None
+
+
+def budget_of(summary: RunSummary, found: StageSummary) -> float | None:
+    """Return the share of pixels that a stage was asked to keep to where it chose its layers.
+
+    None where it chose none, where masks aren't judged, or with the user's own limits instead of the tolerance's.
+    """
+    stage, asked = found.stage, found.stage.spec.options.get("budget")
+    chose = stage.calibration is not None and stage.calibration.choice is not None
+    if not chose or not found.masks_judged or summary.run.config.accuracy.asked:
+        return None
+    return asked if isinstance(asked, float) and asked > 0 else None
+
+
+def lower_the_budget(summary: RunSummary, _: StageSummary) -> Recommendation | None:
+    """Recommend a smaller budget for a stage refused because more pixels changed than on the images of its choice."""
+    for found in summary.stages:
+        stage, budget, accuracy = found.stage, budget_of(summary, found), found.stage.accuracy
+        if stage.status != "inaccurate" or budget is None or accuracy is None:
+            continue
+        changed, limit = accuracy.flipped_share or 0.0, stage.spec.tolerance.flipped_share
+        near = accuracy.relative_l2 <= stage.spec.tolerance.relative_l2
+        if changed > limit and near and not accuracy.nan_share and not accuracy.one_class:
+            apart = stage.calibration is not None and stage.calibration.apart
+            figures: Figures = {"stage": stage.name, "changed": changed, "limit": limit, "budget": budget}
+            figures["apart"] = "other" if apart else None
+            command = _with_budget(summary, stage, WITH_ROOM * budget * limit / changed)
+            return Recommendation("smaller budget", figures, command)
+    return None
+
+
+def spend_the_budget(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend a larger budget where layers keep more bits than the limit on changed pixels asks for."""
+    stage, budget, accuracy = winner.stage, budget_of(summary, winner), winner.stage.accuracy
+    kept = stage.calibration.kept if stage.calibration else None
+    if budget is None or not kept or accuracy is None or accuracy.flipped_share is None:
+        return None
+    limit, share = stage.spec.tolerance.flipped_share, accuracy.flipped_share / budget
+    larger = NEARLY_ALL * limit
+    if larger < WORTH_IT * budget or share > 1 or _values_bind(stage, accuracy, share):
+        return None
+    figures: Figures = {
+        "winner": winner.name, "kept": kept, "limit": limit, "budget": budget, "changed": accuracy.flipped_share,
+    }  # fmt: skip
+    return Recommendation("larger budget", figures, _with_budget(summary, stage, larger))
+
+
+def _values_bind(stage: StageRecord, accuracy: Accuracy, share: float) -> bool:
+    """Return whether the distance of the logits takes more of its own budget than the pixels do of theirs."""
+    allowed = stage.spec.options.get("error_budget")
+    return isinstance(allowed, float | int) and accuracy.relative_l2 > share * allowed
+
+
+def _with_budget(summary: RunSummary, stage: StageRecord, budget: float) -> str:
+    """Return the user's command as it was, all rungs of a ladder included, but for the budget."""
+    rung = f"rungs.{stage.name}." if summary.run.config.ladder else ""
+    return retyped(summary.run.command, f"stage.{rung}budget={budget:.2g}")
+
+
+def enlarge_the_batch(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend a larger batch where most of the device's arithmetic is idle."""
+    run, diagnostics, precision = summary.run, winner.stage.diagnostics, winner.stage.precision
+    slope = growth_slope(diagnostics.growth if diagnostics else None)
+    peak = run.measured_peaks.tflops.get(precision) if run.measured_peaks and precision else None
+    if not peak or run.reference is None or winner.images_per_second is None or not summary.on_gpu:
+        return None
+    reached = run.reference.flops_per_image * winner.images_per_second / 1e12
+    if reached >= FULL_SHARE * peak or (slope is not None and slope >= FULL_SLOPE):
+        return None
+    growth = None if slope is None else 2**slope
+    figures: Figures = {
+        "winner": winner.name, "reached": reached, "share": reached / peak, "precision": precision, "growth": growth,
+    }  # fmt: skip
+    return Recommendation("larger batch", figures, retyped(run.command, f"data.batch_size={2 * run.batch_size}"))
+
+
+def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend smaller elements, or fewer passes over them, where memory limits much of the time."""
+    bottleneck, roofline, execution = winner.bottleneck, winner.roofline, winner.stage.execution
+    shares = bottleneck.evidence.shares
+    if bottleneck.kind not in ("memory-bound", "mixed") or shares is None or shares.memory < WORTH_FUSING:
+        return None
+    if roofline is None:
+        return None
+    figures: Figures = {"winner": winner.name, "share": shares.memory}
+    if roofline.element_bytes > 2:
+        return Recommendation("halve the bytes", figures, retyped(summary.run.command, "stage=half"))
+    if execution and execution.fuses:
+        return None
+    return Recommendation("fuse", figures, retyped(summary.run.command, "stage=compile"))
+
+
+def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend fp8 for a stage near its peak on a device that has a higher one, where that was not tried."""
+    roofline, peaks, compute = winner.roofline, summary.run.measured_peaks, winner.bottleneck.evidence.compute
+    if winner.bottleneck.kind != "compute-bound" or roofline is None or peaks is None or "fp8" not in peaks.tflops:
+        return None
+    if summary.run.config.data.name in (TENSORS, VOLUME):
+        return None  # its kernels are for images
+    if roofline.precision == "fp8" or summary.stage("fp8") is not None or compute is None or compute < NEAR_FULL:
+        return None
+    higher = peaks.tflops["fp8"] * 1e12 / roofline.flops_per_s
+    figures: Figures = {
+        "winner": winner.name, "share": compute, "precision": roofline.precision, "higher": higher,
+    }  # fmt: skip
+    return Recommendation("fp8", figures, retyped(summary.run.command, "stage=fp8"))
+
+
+def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend one layout where time goes into converting NCHW to NHWC and back."""
+    profile, seen, overrides = winner.stage.profile, seen_share(winner), _other_layout(winner)
+    if profile is None or seen is None or seen < SEEN_SHARE or not overrides:
+        return None
+    spent, total = by_class(profile).get("layout change", 0.0), sum(by_class(profile).values())
+    if spent < LAYOUT_SHARE * total:
+        return None
+    changes = winner.stage.diagnostics.layout if winner.stage.diagnostics else []
+    places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
+    figures: Figures = {
+        "winner": winner.name, "spent": spent, "share": spent / total,
+        "launches": launches_by_class(profile).get("layout change", 0.0), "places": places[:NAMED_PLACES] or None,
+    }  # fmt: skip
+    return Recommendation("keep one layout", figures, retyped(summary.run.command, *overrides))
+
+
+def _other_layout(winner: StageSummary) -> list[str]:
+    """Return the overrides that run the winner, or the rung nearest to it, in NHWC; none where that gains nothing."""
+    ran = winner.stage.execution
+    if ran is None or ran.layout in ("NHWC", None) or winner.stage.net_layout == "NCHW":
+        return []  # it is there, or the network doesn't take it
+    if winner.stage.spec.options.get("nhwc") is False:
+        return [f"stage={winner.name}", "stage.nhwc=true"]
+    return [] if ran.fuses else ["stage=channels_last"]
+
+
+def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend an own kernel for a first convolution of few channels, which leaves most of a tensor core idle."""
+    channels, layers, reference = first_channels(summary), winner.layers, summary.run.reference
+    own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
+    if winner.roofline is None or channels is None or channels > FEW_CHANNELS or own_kernels or not layers:
+        return None
+    first, whole = layers[0], sum(layer.seconds for layer in layers)
+    if reference is None or first.name != reference.layers[0].name:
+        return None
+    if first.seconds < LAYER_SHARE * whole or max(first.shares) >= 2 * FAR_BELOW:
+        return None
+    figures: Figures = {
+        "layer": first.name, "channels": channels, "seconds": first.seconds, "above": first.seconds_above,
+    }  # fmt: skip
+    return Recommendation("first layer", figures, retyped(summary.run.command, "stage=fused"))
+
+
+def first_channels(summary: RunSummary) -> int | None:
+    """Return the channels that the first layer reads; None where it is no convolution, or the run used no GPU.
+
+    A record without channels gives them by what the layer reads, if all images have one size.
+    """
+    reference, size = summary.run.reference, summary.run.config.data.size
+    if not summary.on_gpu or reference is None or not reference.layers or reference.layers[0].kind != "Conv2d":
+        return None
+    first = reference.layers[0]
+    if first.in_channels:
+        return first.in_channels
+    return first.read_elements // size**2 if size and size > 0 and not first.read_elements % size**2 else None
+
+
+def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend a search by a compiler that was not asked to; another stage's `mode` may mean anything."""
+    ran = winner.stage.execution
+    if (
+        ran is None
+        or ran.provider != INDUCTOR
+        or winner.stage.spec.options.get("mode") != "default"
+        or not summary.on_gpu
+    ):
+        return None
+    figures: Figures = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
+    command = retyped(summary.run.command, "stage=compile", "stage.mode=max-autotune")
+    return Recommendation("tune longer", figures, command)
+
+
+def shrink_the_copies(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend smaller copies to a service whose callers wait for them."""
+    inside, outside, peaks = winner.latency, winner.host_latency, summary.run.measured_peaks
+    config = summary.run.config
+    if inside is None or outside is None or not summary.on_gpu:
+        return None
+    if not config.task.has_masks or config.data.name == TENSORS:
+        return None  # bytes stand for no values but those of images and classes
+    copies = outside.p50 - inside.p50
+    if copies < COPY_SHARE * outside.p50:
+        return None
+    pinned = peaks.pinned_copy_bytes_per_s if peaks and peaks.pageable_copy_bytes_per_s else None
+    pageable = peaks.pageable_copy_bytes_per_s if peaks and peaks.pinned_copy_bytes_per_s else None
+    figures: Figures = {"copies": copies, "latency": outside.p50, "pinned": pinned, "pageable": pageable}
+    masks = f"masks = net({summary.run.words.samples}).argmax(1).byte()"
+    images = from_bytes(config.data.contract)
+    no_faster = any(move.name == "uint8 in" and (move.bought or 2.0) <= 1 for move in moves(winner.stage))
+    if summary.run.words == VOLUMES or images is None or no_faster:
+        return Recommendation("shrink the answers", figures, masks)
+    return Recommendation("shrink the copies", figures, f"images = {images}; {masks}")
+
+
+def from_bytes(contract: InputContract) -> str | None:
+    """Return the line that makes the network's input of bytes on the device, as the run made it on the host.
+
+    None where the values aren't bytes, or need more than a factor and a term for each channel.
+    """
+    if contract.scale not in (None, BYTES) or contract.low or not contract.mean:
+        return None
+    share, one = f'uint8_batch.to("cuda", non_blocking=True) / {BYTES}', len(contract.mean) == len(contract.std) == 1
+    if (contract.mean, contract.std) == NAMED["unit"]:
+        return share
+    mean, std = (f"{contract.mean[0]:g}", f"{contract.std[0]:g}") if one else ("mean", "std")
+    return f"({share} - {mean}) / {std}"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The cost of some layers in the winner: seconds where it shows its layers, else their share of the FLOPs."""
+
+    share: float
+    seconds: float | None
+    total: float | None
+    by_layer: dict[str, float]
+
+
+def even_the_channels(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
+    """Recommend other channels where a part of every tensor core is idle; by the base where no layer's are known."""
+    reference, precision = summary.run.reference, winner.stage.precision or ""
+    if not summary.on_gpu:
+        return None
+    layers = reference.layers if reference else []
+    if not any(layer.in_channels for layer in layers):
+        return _by_base(summary)
+    odd = uneven(layers, MULTIPLE[precision]) if precision in MULTIPLE else []
+    spent = _spent(summary, winner, odd)
+    if not odd or spent.share < LAYER_SHARE:
+        return None
+    if spent.by_layer:
+        odd = [layer for layer in odd if layer.name in spent.by_layer]
+    longest = sorted(odd, key=lambda layer: -(spent.by_layer[layer.name] if spent.by_layer else layer.flops))
+    figures: Figures = {
+        "winner": winner.name, "layers": longest, "multiple": MULTIPLE[precision], "seconds": spent.seconds,
+        "total": spent.total, "share": None if spent.by_layer else spent.share,
+        "trained": "trained" if summary.run.config.model.is_trained else None,
+    }  # fmt: skip
+    model = summary.run.config.model
+    base = model.options.get("base")
+    command = ""
+    if (
+        model.target == OWN_NET
+        and not model.is_trained
+        and isinstance(base, int)
+        and base > 0
+        and base % MULTIPLE[precision]
+    ):
+        command = retyped(summary.run.command, f"model.options.base={_up(base, MULTIPLE[precision])}")
+    return Recommendation("even channels", figures, command)
+
+
+def uneven(layers: list[LayerWork], multiple: int) -> list[LayerWork]:
+    """Return layers with channels that aren't a multiple; what the image and the classes prescribe doesn't count.
+
+    That is the first layer's input and the last one's output. Grouped convolutions are left out: a tensor core works
+    on the channels of one group.
+    """
+    sized = [layer for layer in layers if layer.in_channels]
+    found = []
+    for layer in sized:
+        free = [layer.in_channels] if layer is not sized[0] else []
+        free += [layer.out_channels] if layer is not sized[-1] else []
+        if layer.groups == 1 and any(channels % multiple for channels in free):
+            found.append(layer)
+    return found
+
+
+def _spent(summary: RunSummary, winner: StageSummary, odd: list[LayerWork]) -> Spent:
+    names = {layer.name for layer in odd}
+    whole = sum(layer.seconds for layer in winner.layers)
+    if whole > 0:
+        own = [layer for layer in winner.layers if names & set(layer.layers)]
+        total = sum(layer.seconds for layer in own)
+        return Spent(total / whole, total, whole, {name: layer.seconds for layer in own for name in layer.layers})
+    flops = sum(layer.flops for layer in summary.run.reference.layers) if summary.run.reference else 0
+    return Spent(sum(layer.flops for layer in odd) / flops if flops else 0.0, None, None, {})
+
+
+def _up(count: int, multiple: int) -> int:
+    return -(-count // multiple) * multiple
+
+
+def _by_base(summary: RunSummary) -> Recommendation | None:
+    """Judge a record without any layer's channels by the width that the network begins with."""
+    model = summary.run.config.model
+    base = model.options.get("base")
+    if model.is_trained or not isinstance(base, int) or base < 1 or base % MULTIPLE_UNKNOWN == 0:
+        return None  # trained weights fit one width alone
+    command = retyped(summary.run.command, f"model.options.base={_up(base, MULTIPLE_UNKNOWN)}")
+    return Recommendation("even base", {"base": base, "multiple": MULTIPLE_UNKNOWN}, command)
+
+
+RULES: tuple[Callable[[RunSummary, StageSummary], Recommendation | None], ...] = (
+    quiet_the_machine,
+    take_the_quicker_build,
+    capture_a_graph,
+    compile_for_all_shapes,
+    mend_graph_breaks,
+    lower_the_budget,
+    spend_the_budget,
+    enlarge_the_batch,
+    lower_the_bytes,
+    try_fp8,
+    keep_one_layout,
+    mind_the_first_layer,
+    tune_longer,
+    shrink_the_copies,
+    even_the_channels,
+)

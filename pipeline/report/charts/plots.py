@@ -1,0 +1,223 @@
+"""Charts by matplotlib: lines over batch or size, an amount through one call, points with names, and the roofline."""
+
+import io
+import math
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING
+
+from pipeline.report.charts import ACCENT, CLASSES, GRID, INK, PLAIN, QUIET, TIED, VARIABLES
+from pipeline.report.formatting import significant
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES = 46 * 16 / 96  # 46rem, as wide as the page shows a chart: letters are as large as the page's own
+HALF_INCHES = 34 * 16 / 96  # 34rem, of which the page shows two side by side
+SMALL = 9  # points: 12 px
+LETTER_POINTS = 5.6  # wide in small letters, generously
+TOGETHER = 9.0  # points of 1/72 inch between dots that share a label
+BESIDE = 9.0  # from a dot's centre to its name
+LINE = 12.0  # high
+NAMES_IN_A_LINE = 3
+STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "ladder", "text.parse_math": False, "font.size": 10, "text.color": INK,
+    "axes.edgecolor": GRID, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": INK, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False, "grid.color": GRID,
+    "grid.linewidth": 0.6, "xtick.major.size": 0, "ytick.major.size": 0, "font.family": "DejaVu Sans",
+}  # fmt: skip
+Point = tuple[str, float, float]  # name, and where it is, in data or in points of 1/72 inch
+
+
+@contextmanager
+def canvas(height: float, width: float = WIDTH_INCHES) -> Iterator[tuple["Figure", "Axes"]]:
+    """Open a figure in the page's style, and its axes; Agg's canvas needs no display and no pyplot state."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def finished(figure: "Figure", title: str) -> str:
+    """Return the figure as an element of a page: no addresses, no metadata, its title in front, ids of its own."""
+    out = io.StringIO()
+    figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = out.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\s(xmlns(:\w+)?|version|id)="(http[^"]*|1\.1|[a-zA-Z][\w.]*_\d+)"', "", text)
+    own = f"c{zlib.crc32(title.encode()):08x}-"
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{own}", text)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, variable)
+    head, rest = text.split(">", 1)
+    return f'{head} role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{rest}'
+
+
+def _label(axes: "Axes", x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.tick_params(axis="y", colors=QUIET)
+    axes.grid()
+
+
+def lines(
+    series: dict[str, list[tuple[float, float]]], marked: dict[str, tuple[float, float]], labels: tuple[str, str, str]
+) -> str:
+    """Draw lines over batch or size, both axes by powers of two; `marked` are the knees, `labels` title, x and y."""
+    with canvas(3.6) as (figure, axes):
+        palette = list(CLASSES.values())
+        for index, (name, points) in enumerate(series.items()):
+            colour = palette[index % (len(palette) - 1)]
+            axes.plot(*zip(*points, strict=True), "o-", color=colour, markersize=4, linewidth=1.5, label=name)
+            if name in marked:
+                axes.plot(*marked[name], "o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        ticks = sorted({x for points in series.values() for x, _ in points})
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+        axes.set_yticks(log_ticks([y for points in series.values() for _, y in points]))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        _label(axes, *labels[1:])
+        figure.legend(loc="outside right upper", frameon=False, fontsize=SMALL)
+        return finished(figure, labels[0])
+
+
+def log_ticks(values: list[float]) -> list[float]:
+    """Return round figures around positive values: powers of two; over less than two octaves, four steps to each."""
+    low, high = min(values), max(values)
+    steps = (1.0,) if high >= 4 * low else (1.0, 1.25, 1.5, 1.75)
+    powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
+    ticks = [2.0**power * step for power in powers for step in steps]
+    before = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    after = min((tick for tick in ticks if tick >= high and tick > before), default=2 * before)
+    return [*(tick for tick in ticks if before <= tick < after), after]
+
+
+def timeline(seconds: list[float], amounts: list[float], labels: tuple[str, str, str], peak: str) -> str:
+    """Draw the most that was held up to each moment of a call; `labels`: title and axes, `peak`: the text at the peak.
+
+    Half as wide as the page, where it stands beside others.
+    """
+    with canvas(2.4, HALF_INCHES) as (figure, axes):
+        moments = [1e3 * moment for moment in seconds]
+        axes.fill_between(moments, amounts, color=PLAIN, linewidth=0, step="pre")
+        at = max(range(len(amounts)), key=amounts.__getitem__)
+        axes.plot([moments[at]], [amounts[at]], "o", color=ACCENT, markersize=6)
+        late = moments[at] > sum(axes.get_xlim()) / 2
+        axes.annotate(
+            peak, (moments[at], amounts[at]), xytext=(-8 if late else 8, 0), textcoords="offset points",
+            ha="right" if late else "left", va="bottom", color=INK, fontsize=SMALL,
+        )  # fmt: skip
+        axes.set_ylim(0, 1.2 * max(amounts))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        _label(axes, *labels[1:])
+        return finished(figure, labels[0])
+
+
+def front(points: Sequence[tuple[str, float, float, str]], labels: tuple[str, str, str], log: bool) -> str:
+    """Draw points of (name, x, y, place) with their names beside them; `labels` are the title, the x and the y axis."""
+    with canvas(3.4) as (figure, axes):
+        for _, x, y, place in points:
+            colour = {"winner": ACCENT, "tie": TIED}.get(place, PLAIN)
+            axes.plot([x], [y], "o", color=colour, markersize=7)
+        if log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:,g}")
+            axes.minorticks_off()
+        else:
+            axes.set_ylim(0, 1.15 * max((y for _, _, y, _ in points), default=1.0))
+        axes.set_xlim(0, 1.15 * max((x for _, x, _, _ in points), default=1.0))
+        _label(axes, *labels[1:])
+        name_points(figure, axes, [(name, x, y) for name, x, y, _ in points])
+        return finished(figure, labels[0])
+
+
+def roofline(layers: list[Point], levels: list[Point], rooflines: list[Point], title: str) -> str:
+    """Draw points of (name, FLOP per byte, FLOP/s) under rooflines of (name, FLOP/s, bytes/s); both axes logarithmic.
+
+    The first roofline is solid, the others are dashed. The levels are larger than the layers, and named.
+    """
+    with canvas(4.8) as (figure, axes):
+        points = [*layers, *levels]
+        low = min(x for _, x, _ in points) / 2
+        high = 2 * max([x for _, x, _ in points] + [rate / width for _, rate, width in rooflines])
+        for place, (name, rate, width) in enumerate(rooflines):
+            corners = [low, rate / width, high]
+            heights = [min(rate, x * width) / 1e12 for x in corners]
+            dashes = "-" if place == 0 else (0, (4, 3))
+            label = f"{name}: {significant(rate / 1e12)} TFLOP/s, {significant(width / 1e12)} TB/s"
+            axes.plot(corners, heights, color=QUIET, linewidth=1.4 - 0.5 * place, linestyle=dashes, label=label)
+        axes.plot([x for _, x, _ in layers], [y / 1e12 for _, _, y in layers], "o", color=PLAIN, markersize=4.5)
+        axes.plot([x for _, x, _ in levels], [y / 1e12 for _, _, y in levels], "o", color=ACCENT, markersize=9)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.minorticks_off()
+        _label(axes, "FLOP per byte that must be moved", "TFLOP/s")
+        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=SMALL)
+        name_points(figure, axes, [(name, x, y / 1e12) for name, x, y in levels])
+        return finished(figure, title)
+
+
+def name_points(figure: "Figure", axes: "Axes", points: list[Point]) -> None:
+    """Write a name beside every point, moved until it covers no other name and no dot."""
+    figure.draw_without_rendering()  # only then do data have places
+    scale = 72 / figure.dpi
+    places: list[Point] = []
+    for name, x, y in points:
+        across, up = axes.transData.transform((x, y)) * scale
+        places.append((name, float(across), float(up)))
+    data = {place[1:]: point[1:] for place, point in zip(places, points, strict=True)}
+    box = axes.get_window_extent()
+    room = (box.x1 * scale, box.y0 * scale, box.y1 * scale)
+    taken = [(x - 5, x + 5, y) for _, x, y in places]
+    for label, x, y in sorted(merged(places), key=lambda place: -place[2]):
+        left, height = _free(label, (x, y), taken, room)
+        taken.append((left, left + LETTER_POINTS * len(label), height))
+        leads = {
+            "arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3,
+            "relpos": (float(left < x), 0.5),
+        }  # fmt: skip
+        axes.annotate(
+            label, data[x, y], xytext=(left - x, height - y), textcoords="offset points", va="center", color=INK,
+            fontsize=SMALL, arrowprops=leads if abs(height - y) > LINE else None,
+        )  # fmt: skip
+
+
+def merged(places: list[Point]) -> list[Point]:
+    """Return one label for points that lie together: their names, at the first one's place."""
+    groups: list[list[Point]] = []
+    for place in places:
+        near = [group for group in groups if any(math.dist(place[1:], other[1:]) < TOGETHER for other in group)]
+        if near:
+            near[0].append(place)
+        else:
+            groups.append([place])
+    return [(_named([name for name, *_ in group]), *group[0][1:]) for group in groups]
+
+
+def _named(names: list[str]) -> str:
+    more = [f"{len(names) - NAMES_IN_A_LINE} more"] if len(names) > NAMES_IN_A_LINE + 1 else []
+    return ", ".join([*(names[:NAMES_IN_A_LINE] if more else names), *more])
+
+
+def _free(
+    label: str, at: tuple[float, float], taken: list[tuple[float, float, float]], box: tuple[float, float, float]
+) -> tuple[float, float]:
+    """Return where the label's left end and middle go: right of the dot or left of it, as near as there is room."""
+    wide, (across, low, high) = LETTER_POINTS * len(label), box
+    sides = [left for left in (at[0] + BESIDE, at[0] - BESIDE - wide) if left >= 0 and left + wide <= across + 40]
+    for away in (0, 10, -10, 17, -17, 25, -25, 34, -34, 44, -44, 56, -56):
+        height = at[1] + away
+        for left in sides if low <= height <= high else []:
+            if all(abs(height - y) > LINE - 2 or left + wide < a or left > b for a, b, y in taken):
+                return left, height
+    return (sides or [at[0] + BESIDE])[0], at[1]

@@ -1,0 +1,207 @@
+"""The accuracy of a stage's answers: figures beside their limits, and the images that they are of, for every task."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
+from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.diagnostics import fault_text
+from pipeline.records.goals import Task, TaskName, psnr, psnr_drop
+from pipeline.records.run_record import StageRecord
+from pipeline.records.samples import Accuracy, ImageSet
+from pipeline.report.formatting import clean, listed, share, significant, two
+
+NOT_JUDGED_WHY = (
+    "Its masks are not judged: without a checkpoint the net's weights count as random (model.checkpoint=FILE, or "
+    "model.trained=true where its own code loads them)."
+)
+LEAST_DECIBELS = 1e-3
+
+
+@dataclass(frozen=True)
+class TaskFigure:
+    """A figure by which answers are judged that are no masks.
+
+    Attributes:
+        title: above its column.
+        help: its meaning.
+        csv: its name in results.csv, with its unit.
+        read: takes it from a comparison; None where it isn't known.
+        limit: of `accuracy`, that bounds it.
+        least: values nearer to 0 are shown as 0, being rounding.
+    """
+
+    title: str
+    help: str
+    csv: str
+    read: Callable[[Accuracy], float | None]
+    limit: str = ""
+    least: float = 0.0
+
+    def of(self, stage: StageSummary) -> float | None:
+        """Return the figure of a stage; None where it wasn't compared."""
+        return self.read(stage.stage.accuracy) if stage.stage.accuracy else None
+
+    def text(self, value: float | None) -> str:
+        """Return the figure in three digits."""
+        return decibels(0.0 if value is not None and abs(value) < self.least else value)
+
+
+ERROR = TaskFigure("relative L2", "of its answers against the fp32 net's", "relative_l2", lambda made: made.relative_l2)
+OF_TASK: dict[TaskName, list[TaskFigure]] = {
+    "segmentation": [],
+    "regression": [
+        ERROR,
+        TaskFigure("PSNR dB", "against the fp32 net's answers", "psnr_db", psnr, "min_psnr"),
+        TaskFigure("PSNR dB, truth", "against what is right", "truth_psnr_db", lambda made: made.truth_psnr),
+        TaskFigure(
+            "dB lost", "of PSNR against what is right", "psnr_drop_db", psnr_drop, "max_psnr_drop", LEAST_DECIBELS
+        ),
+    ],
+    "diffusion": [
+        ERROR,
+        TaskFigure(
+            "final error",
+            "relative L2 of the latents that the denoising loop ends with, against the fp32 net",
+            "final_relative_l2",
+            lambda made: made.final_error,
+            "max_final_error",
+        ),
+    ],
+}
+
+
+def decibels(value: float | None) -> str:
+    """Return a PSNR, without its unit."""
+    return "–" if value is None else "∞" if math.isinf(value) else significant(value)
+
+
+def said_in_brief(found: Accuracy, task: Task) -> str:
+    """Return such as "PSNR 61.2 dB against fp32", for the headline."""
+    if task.name == "diffusion" and found.final_error is not None:
+        return f"its final latents are {two(found.final_error)} off (relative L2)"
+    if task.name == "regression":
+        return f"PSNR {decibels(psnr(found))} dB against fp32"
+    return f"relative L2 {two(found.relative_l2)}"
+
+
+def _said_of_values(found: Accuracy, task: Task) -> str:
+    """Return what the figures say besides the error of one call; empty where there is no more."""
+    if task.name == "diffusion" and found.final_error is not None:
+        steps = len(found.step_errors or [])
+        return f"; after {steps} steps of its own denoising the latents are {two(found.final_error)} off"
+    if task.name != "regression":
+        return ""
+    text = f"; PSNR {decibels(psnr(found))} dB against fp32"
+    if found.truth_psnr is not None and found.reference_truth_psnr is not None:
+        own, exact = decibels(found.truth_psnr), decibels(found.reference_truth_psnr)
+        text += f", {own} dB against what is right (fp32 net {exact} dB)"
+    return text
+
+
+def right_in_all(summary: RunSummary) -> str:
+    """Return the winner's accuracy; without a winner that of the stage furthest off, for all candidates."""
+    if summary.winner:
+        return right(summary.winner)
+    candidates = [stage for stage in summary.ranked if stage.name != summary.baseline]
+    if not candidates:
+        return ""
+    worst = max(candidates, key=_share_of_limit)
+    if len(candidates) == 1:
+        return f"{clean(worst.name)}: {right(worst)}"
+    names = listed([clean(stage.name) for stage in candidates])
+    return f"{names} keep to their limits. The one that is furthest off, {clean(worst.name)}: {right(worst)}"
+
+
+def _share_of_limit(stage: StageSummary) -> float:
+    """Return the largest of a stage's errors as a share of its limit."""
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
+    if found is None:
+        return 0.0
+    pairs = [(found.relative_l2, limit.relative_l2)]
+    if stage.masks_judged and found.flipped_share is not None:
+        pairs.append((found.flipped_share, limit.flipped_share))
+    return max(value / most if most else 0.0 for value, most in pairs)
+
+
+def right(stage: StageSummary) -> str:
+    """Return the accuracy beside its limits, and on which images; masks of random weights are not judged."""
+    found, limit = stage.stage.accuracy, stage.stage.spec.tolerance
+    if found is None:
+        return "Not checked."
+    logits = f"relative L2 {two(found.relative_l2)} (limit {two(limit.relative_l2)})"
+    answer = "Yes" if stage.stage.status == "ok" else "No"
+    judged = judged_on(stage.stage, stage.words)
+    if stage.task.has_masks and not stage.masks_judged:
+        return f"{NOT_JUDGED_WHY} The logits alone: {answer.lower()}, {logits}, {judged}."
+    if stage.task.has_masks:
+        changed = f"{share(found.flipped_share)} of {stage.words.points} change class"
+        text = f"{answer}: {changed} (limit {share(limit.flipped_share)}), {logits}"
+        if found.dice and found.reference_dice:
+            text += f"; {dice_by_class(found.dice, found.reference_dice)}"
+    else:
+        text = f"{answer}: {logits}{_said_of_values(found, stage.task)}"
+    return f"{text}, {judged}. {oddities(found)}".rstrip()
+
+
+def precision_faults(stage: StageRecord) -> str:
+    """Return where half precision goes wrong in the network, and what was kept in fp32 for it; else empty."""
+    return " ".join(
+        f"{clean(fault_text(found))}{', kept in fp32' if found.kept else ''}." for found in stage.precision_faults
+    )
+
+
+def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:
+    """Return such as "on 24 images (shifts or windows of 1 picture), none of them calibrated on"."""
+    found, chosen = stage.accuracy, stage.calibration
+    if found is None:
+        return ""
+    text = f"on {words.counted(found.images)}"
+    if found.pictures is not None and found.pictures < found.images:
+        text += f" ({words.made} of {plural(found.pictures, words.source)})"
+    if chosen is not None:
+        kept_apart = "none of them calibrated on"
+        return f"{text}, {kept_apart if chosen.apart else f'which are {words.moved} of those calibrated on'}"
+    return f"{text}; whether they were calibrated on is not on record" if stage.precision == "fp8" else text
+
+
+def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
+    """Return where scales and choice of layers come from; empty where nothing was chosen by looking at images."""
+    chosen = stage.calibration
+    if chosen is None:
+        return ""
+    text = "each call scales its own values"
+    if chosen.scales.images:
+        text = f"scales from {_image_set(chosen.scales, words)}"
+    if chosen.choice:
+        others = "other" if chosen.choice_apart else "the same"
+        text += f", layers chosen on {others} {_image_set(chosen.choice, words)}"
+    apart = f", all of them apart from the evaluation {words.samples}"
+    return text + (apart if chosen.apart else f", {words.moved} of which are judged")
+
+
+def _image_set(found: ImageSet, words: Words) -> str:
+    """Return such as "32 images of 4 pictures"."""
+    samples = words.counted(found.images)
+    return f"{samples} of {plural(len(found.pictures), words.source)}" if found.pictures else samples
+
+
+def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
+    """Return such as "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)"."""
+    scores = enumerate(zip(dice, reference, strict=True))
+    each = [f"class {number} {own:.4f} (fp32 net {exact:.4f})" for number, (own, exact) in scores]
+    return f"Dice by class: {', '.join(each)}"
+
+
+def oddities(found: Accuracy) -> str:
+    """Return NaN logits and masks of one class, by name: they look like healthy empty masks."""
+    parts = []
+    if found.nan_share > 0:
+        what = "answers" if found.flipped_share is None else "logits"
+        parts.append(f"{share(found.nan_share)} of its {what} are NaN or infinite.")
+    if found.one_class:
+        parts.append("Its masks have one class only, where the reference has more: an empty (black) mask.")
+    return " ".join(parts)

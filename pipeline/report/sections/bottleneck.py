@@ -1,0 +1,219 @@
+"""The bottleneck of every stage, side by side, and of one stage in a line."""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from pipeline.analysis.bottleneck import (
+    FEW_LAUNCHES,
+    FLAT_SLOPE,
+    MOST_OF_THE_TIME,
+    NEAR_ARITHMETIC,
+    NEAR_BANDWIDTH,
+    Bottleneck,
+    Evidence,
+    Reason,
+    TimeShares,
+)
+from pipeline.analysis.roofline import Gap
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.traffic import BY_COUNTERS
+from pipeline.records.data_words import Words
+from pipeline.records.run_record import StageRecord
+from pipeline.report.formatting import NOTHING, clean, listed, share, significant
+from pipeline.report.run_text import bytes_text
+from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+
+DEFINITION = (
+    f"A roof names the bottleneck where at least {share(MOST_OF_THE_TIME)} of the kernels' time is in work near it; "
+    "mixed where neither has so much. Compute-bound: convolutions and matrix products that reach at least "
+    f"{share(NEAR_ARITHMETIC)} of their rooflines, where arithmetic is the lower roof. Memory-bound: those where "
+    "bandwidth is, and passes over memory, which multiply no matrices (pointwise, normalisation, pools, copies). Below "
+    "both roofs: matrix work that reaches less, and passes whose bytes come to less than "
+    f"{share(NEAR_BANDWIDTH)} of the bandwidth. Overhead-bound: the GPU idles for more than half of the time, the time "
+    f"hardly grows with the batch (slope under {FLAT_SLOPE:g}), or a layer far below its roofline has kernels that "
+    f"last less than {FEW_LAUNCHES:g} launches; on a CPU also a stage below both roofs that hardly grows with the "
+    f"{{samples}}' {{points}} (slope under {FLAT_SLOPE:g}). Bytes by the GPU's counters are shown and don't decide."
+)
+NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
+ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
+DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
+REASONS: dict[Reason, str] = {
+    "": "",
+    "not measured": "the stage was not measured",
+    "other pace": "the machine's pace changed between its calls and the peaks, or other programs used the processors",
+    "idle": "no kernel runs for most of the time",
+    "flat with batch": "more {samples} would take hardly more time",
+    "flat with pixels": "a quarter of every {sample} would take hardly less time",
+    "a roof is unknown": "the bottleneck needs both roofs",
+    "not profiled": "no profile shows where its time goes",
+    "far below": "its kernels or operators are the limit, not the device",
+}
+
+
+def section(summary: RunSummary) -> Section:
+    """Return the bottleneck of every ranked stage."""
+    gist = in_short(summary.winner) if summary.winner else ""
+    return Section(
+        "bottlenecks", "What limits each stage", gist, definition(summary), table=table(summary), table_in_markdown=True
+    )
+
+
+def table(summary: RunSummary) -> Table:
+    """Return one line for every ranked stage; the columns that none fills are left out."""
+    return table_of(columns(summary.run.words), summary.ranked).without_empty_columns
+
+
+def columns(words: Words) -> list[Column[StageSummary]]:
+    """Return the bottleneck's figures for each stage."""
+    idle = "no kernel runs, of a call under the profiler; left out where the GPU waits for the profiler alone"
+    growth = "slope of the time with the batch, of the two largest: 1 grows with it, 0 does not"
+    pixels = f"the same with the {words.samples}' {words.points}; on a CPU"
+    arithmetic = "of the kernels' time, in matrix work"
+    memory = "of the kernels' time, in work near the bandwidth"
+    peak_share = (
+        "the net's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
+        "algorithm multiplies less often than counted"
+    )
+    bytes_share = "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound"
+
+    def of(read: Callable[[Evidence], float | None]) -> Callable[[StageSummary], float | None]:
+        return lambda stage: read(stage.bottleneck.evidence)
+
+    def peak(stage: StageSummary) -> Cell:
+        roofline = stage.roofline
+        if roofline is None:
+            return Cell(NOTHING)
+        return Cell(f"{roofline.precision} {significant(roofline.flops_per_s / 1e12)}", roofline.flops_per_s)
+
+    def bandwidth(stage: StageSummary) -> Cell:
+        reached = stage.bottleneck.evidence.memory
+        return Cell(NOTHING) if reached is None else Cell(f"{_least(stage.bottleneck, '≥ ')}{share(reached)}", reached)
+
+    return [
+        names("stage", lambda stage: clean(stage.name)),
+        names("bottleneck", lambda stage: stage.bottleneck.kind),
+        number(
+            "near arithmetic", of(lambda each: each.shares.compute if each.shares else None), share, arithmetic, NEAR[0]
+        ),
+        number("near memory", of(lambda each: each.shares.memory if each.shares else None), share, memory, NEAR[1]),
+        Column("peak TFLOP/s", peak, "the most that anything reached here in the precision that ran", csv=PEAK),
+        number("of the peak", of(lambda each: each.compute), share, peak_share, "peak_share"),
+        Column("of the bandwidth", bandwidth, bytes_share, csv="bandwidth_share"),
+        number("GPU idle", of(lambda each: each.idle_told), share, idle, "gpu_idle_share"),
+        number("growth", of(lambda each: each.slope), "{:.2f}".format, growth, "batch_slope"),
+        number(f"by {words.points}", of(lambda each: each.image_slope), "{:.2f}".format, pixels, "pixel_slope"),
+    ]
+
+
+def definition(summary: RunSummary) -> str:
+    """Return what makes a bottleneck, in the words for the run's data, and why none is named of some stages."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for stage in summary.ranked:
+        if stage.bottleneck.kind == "unknown":
+            named[REASONS[stage.bottleneck.reason]].append(clean(stage.name))
+    words = summary.run.words
+    unknown = [f"Unknown of {listed(names)}: {words.put_into(reason)}." for reason, names in named.items()]
+    return " ".join([words.put_into(DEFINITION), *unknown])
+
+
+def _least(bottleneck: Bottleneck, word: str) -> str:
+    """Return the word where the bytes are a lower bound: all but those that the GPU's counters saw."""
+    return "" if bottleneck.moved and bottleneck.moved.source == BY_COUNTERS else word
+
+
+def sentence(stage: StageSummary) -> str:
+    """Return the bottleneck with all its figures; empty for a stage that was not measured."""
+    if stage.seconds is None:
+        return ""
+    bottleneck, words = stage.bottleneck, stage.words
+    slope = bottleneck.evidence.image_slope
+    grows = f"{_grows(slope)} with the {words.samples}' {words.points} (slope {slope:.2f})" if slope is not None else ""
+    said = [
+        _where(bottleneck.evidence.shares),
+        _compute(bottleneck, stage.stage),
+        _memory(bottleneck),
+        _idle(bottleneck),
+        _growth(bottleneck.evidence),
+        grows,
+    ]
+    reason = words.put_into(REASONS[bottleneck.reason])
+    return f"{bottleneck.kind}: {', '.join(part for part in said if part)}{f'; {reason}' if reason else ''}"
+
+
+def gap_text(gap: Gap, stage: StageRecord) -> str:
+    """Return why a stage has no roofline."""
+    if gap == "no precision":
+        unknown = stage.execution.unknown if stage.execution else ""
+        return f"its precision is unknown: {clean(unknown) or 'nothing on record'}"
+    return f"this run measured no {'peaks' if gap == 'no measured peaks' else f'{stage.precision} peak'}"
+
+
+def _where(shares: TimeShares | None) -> str:
+    """Return such as "44 % of its kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory"."""
+    parts = []
+    if shares and shares.matrix_reach is not None:
+        reach = f"in matrix work at {share(shares.matrix_reach)} of its roofs"
+        parts.append(f"{share(shares.matrix)} of the kernels' time {reach}")
+    if shares and shares.matrix < ALL_BUT_NOTHING:
+        reach = "" if shares.passes_reach is None else f" at {share(shares.passes_reach)} of the bandwidth or more"
+        parts.append(f"{share(1 - shares.matrix)} in passes over memory{reach}")
+    return ", ".join(parts)
+
+
+def _compute(bottleneck: Bottleneck, stage: StageRecord) -> str:
+    if bottleneck.gap:
+        return f"shares of the roofs unknown ({gap_text(bottleneck.gap, stage)})"
+    compute, roofline = bottleneck.evidence.compute, bottleneck.roofline
+    if compute is None or roofline is None:
+        return "share of the arithmetic unknown (no FLOPs on record)"
+    peak = f"{roofline.precision} peak ({significant(roofline.flops_per_s / 1e12)} TFLOP/s)"
+    return f"over the whole call {share(compute)} of the {peak}"
+
+
+def _memory(bottleneck: Bottleneck) -> str:
+    if bottleneck.moved is None:
+        return "share of the bandwidth unknown"
+    if bottleneck.evidence.memory is None:
+        return f"share of the bandwidth unknown ({bottleneck.moved.unknown or bytes_text(bottleneck.moved)})"
+    reached = f"{_least(bottleneck, 'at least ')}{share(bottleneck.evidence.memory)}"
+    return f"{reached} of the bandwidth ({bytes_text(bottleneck.moved)})"
+
+
+def _idle(bottleneck: Bottleneck) -> str:
+    evidence = bottleneck.evidence
+    if not bottleneck.on_gpu:
+        return "no GPU to idle"
+    if evidence.idle is None:
+        return "GPU idle unknown (no profile)"
+    if evidence.idle_told is None:
+        return "GPU idle unknown (it waits for the profiler)"
+    return f"GPU idle for {share(evidence.idle)} under the profiler"
+
+
+def _growth(evidence: Evidence) -> str:
+    slope, steepest = evidence.slope, evidence.steepest
+    if slope is None:
+        return "growth with the batch unknown (it was timed at one batch only)"
+    worst = f", {steepest:.2f} between smaller ones" if steepest is not None and steepest > DEARER_SLOPE else ""
+    return f"time {_grows(slope)} with the batch (slope {slope:.2f}{worst})"
+
+
+def _grows(slope: float) -> str:
+    return "hardly grows" if slope < FLAT_SLOPE else "grows"
+
+
+def in_short(stage: StageSummary) -> str:
+    """Return the bottleneck with the figures that decide it, for the first screen."""
+    bottleneck, evidence = stage.bottleneck, stage.bottleneck.evidence
+    said = [_where(evidence.shares)]
+    if bottleneck.reason == "idle":
+        said.append(f"the GPU idle for {share(evidence.idle)} under the profiler")
+    if evidence.image_slope is not None:
+        said.append(f"{share(4**-evidence.image_slope)} of the time for a quarter of each {stage.words.sample}")
+    figures = ", ".join(part for part in said if part)
+    beside = f" ({figures})" if figures else ""
+    if bottleneck.kind == "unknown":
+        reason = stage.words.put_into(REASONS[bottleneck.reason])
+        return f"What limits {clean(stage.name)} is unknown: {reason}{beside}."
+    return f"{clean(stage.name)} is {bottleneck.kind}{beside}."

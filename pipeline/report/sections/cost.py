@@ -1,0 +1,189 @@
+"""The cost of a million images, the stage that is best for how many, and the GPUs that a service needs."""
+
+from collections.abc import Callable, Sequence
+
+from pipeline.analysis.capacity import ARRIVALS, SEED, SPARE, Finding, Fleet, Simulation, fleets, target_of
+from pipeline.analysis.payback import ChangeOver, Doubt
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import Words
+from pipeline.report.formatting import (
+    clean,
+    listed,
+    milliseconds,
+    samples,
+    seconds,
+    share,
+    significant,
+    spoken,
+    two,
+)
+from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+
+MILLION = 1e6
+JOULES_PER_KWH = 3.6e6
+DOUBTS: dict[Doubt, str] = {
+    "not resolved": "the ratios aren't resolved",
+    "baseline drifted": "the baseline drifted too far for times of different moments to be compared",
+}
+RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
+MODEL = (
+    "A queue, simulated: single {samples} arrive at random (a Poisson process) and are shared evenly between the GPUs. "
+    "Dynamic batching: a free GPU takes all {samples} that wait, up to the batch of {batch}; a partly filled batch "
+    "costs as much as a full one, since only the full one was measured. The time of a batch is drawn from the "
+    "{latencies}. One batch runs at a time and copies are not hidden; "
+    f"{ARRIVALS:,} {{samples}} per simulation, seed {SEED}. The simulation "
+    "leaves out the network, the decoding of {samples}, and any tail longer than the measured calls show."
+)
+NOTES: dict[Finding, str] = {
+    "": "",
+    "batch too slow": "not reachable: one batch takes {seconds} at its p99",
+    "load too high": "more than {count} GPUs for the load alone: not simulated",
+    "tail too tight": "not with {count} either, each idle for {idle} of the time",
+    "mostly empty batches": "mostly empty batches: measure a smaller data.batch_size",
+    "no latencies": "unknown: no latencies on record",
+}
+Line = tuple[str, Fleet]  # a stage's name and its GPUs
+
+
+def columns(summary: RunSummary) -> list[Column[StageSummary]]:
+    """Return time, energy, cost and break-even of a million images at steady state; empty where in doubt."""
+    price, words = summary.run.config.report.gpu_hour_price, summary.run.words
+    at = "" if price is None else f" at {price:g} an hour"
+
+    def rate(stage: StageSummary) -> float | None:
+        return None if stage.break_even_doubt else stage.images_per_second
+
+    def hours(stage: StageSummary) -> float | None:
+        known = stage.pace is not None and not stage.break_even_doubt
+        return (stage.pace or 0.0) / summary.run.batch_size * MILLION / 3600 if known else None
+
+    def joules(stage: StageSummary) -> float | None:
+        return stage.joules_per_image if hours(stage) else None
+
+    def per_joule(stage: StageSummary) -> float | None:
+        return 1 / each if (each := joules(stage)) else None
+
+    def kilowatt_hours(stage: StageSummary) -> float | None:
+        return each * MILLION / JOULES_PER_KWH if (each := joules(stage)) else None
+
+    def money(stage: StageSummary) -> float | None:
+        taken = hours(stage)
+        return None if price is None or taken is None else taken * price
+
+    def paid(stage: StageSummary) -> Cell:
+        return Cell(_paid(stage, summary.baseline, words), stage.break_even)
+
+    for_million = f"for a million {words.samples}"
+    until = f"{words.samples} until the set-up has paid for itself against {spoken(summary.baseline)}"
+    return [
+        names("stage", lambda stage: clean(stage.name)),
+        number(f"{words.samples}/s", rate, significant, "throughput at full load"),
+        number("hours", hours, significant, for_million),
+        number(f"{words.samples}/J", per_joule, significant, f"{words.samples} per joule"),
+        number("kWh", kilowatt_hours, significant, for_million),
+        number("price", money, significant, f"of a million {words.samples}{at}", "price_per_million_images"),
+        Column("pays after", paid, until),
+    ]
+
+
+def cost_table(summary: RunSummary) -> Table:
+    """Return the ranked stages' costs; columns without a figure go, and all of it where no other stage has any."""
+    others = [stage for stage in summary.ranked if stage.name != summary.baseline]
+    if others and all(stage.break_even_doubt for stage in others):
+        return Table()
+    return table_of(columns(summary), summary.ranked).without_empty_columns
+
+
+def cost_text(summary: RunSummary) -> list[str]:
+    """Return which stage is best for how many samples, where that changes, and which for a service."""
+    words = summary.run.words
+    if summary.doubt:
+        unknown = f"Which stage is best for how many {words.samples} isn't known: {DOUBTS[summary.doubt]}."
+        return [unknown] if summary.ranked else []
+    lines = [_best_for(summary.change_overs, words)] if summary.change_overs else []
+    service = summary.stage(summary.best_for_service)
+    if service and service.latency:
+        tail = f"p99 {seconds(service.latency.p99)} for a single call"
+        if service.sustained_seconds:
+            tail = f"{seconds(service.sustained_seconds)} per call at full load; {tail} on an otherwise idle GPU"
+        lines.append(f"For a service that is built and warm: {spoken(service.name)}, {tail}.")
+    return lines
+
+
+def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
+    """Return such as "Set-up included: amp up to 9,600 images, then fused, from 60,000 on fp8."."""
+    if len(found) == 1:
+        return f"Set-up included, {spoken(found[0][0])} is best for any number of {words.samples}."
+    first = f"Set-up included: {spoken(found[0][0])} up to {samples(found[1][1])} {words.samples}"
+    later = [f"{spoken(name)} from {samples(start)} on" for name, start in found[1:]]
+    return f"{first}, {', '.join(later)}."
+
+
+def _paid(stage: StageSummary, baseline: str, words: Words) -> str:
+    if stage.name == baseline:
+        return "the baseline"
+    if stage.break_even_doubt:
+        return "unknown"
+    if stage.break_even is None:
+        return "never"
+    return "at once" if stage.break_even < 1 else f"{samples(stage.break_even)} {words.samples}"
+
+
+def capacity(summary: RunSummary) -> Section:
+    """Return the GPUs that each ranked stage needs for the target, or the settings to give."""
+    environment, words = summary.run.environment, summary.run.words
+    on_gpus = environment is None or environment.device == "cuda"
+    title = "GPUs for the target" if on_gpus else "Machines like this for the target"
+    asked, target = summary.run.config.report, target_of(summary)
+    if target is None:
+        wanted = ((RATE, asked.target_images_per_second), (TAIL, asked.target_p99_ms))
+        missing = listed([key for key, value in wanted if value is None])
+        command = f"python -m pipeline.report RUN {RATE}=500 {TAIL}=50"
+        note = f"Set {missing} to see how many this service needs. No new run is required: {command}."
+        return Section("capacity", title, note=note)
+    bare = any(not stage.stage.host_latencies for stage in summary.ranked)
+    drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
+    wanted_text = f"{significant(target.images_per_second)} {words.samples}/s at a p99 of {seconds(target.p99_seconds)}"
+    model = MODEL.format(batch=summary.run.batch_size, latencies=drawn_from, **words.named)
+    table = table_of(capacity_columns(summary), capacity_lines(summary))
+    table = table.without(["an hour"]) if asked.gpu_hour_price is None else table
+    return Section("capacity", title, note=f"{wanted_text}. {model}", table=table)
+
+
+def capacity_lines(summary: RunSummary) -> list[Line]:
+    """Return every ranked stage with its GPUs; none without a target."""
+    target = target_of(summary)
+    return list(fleets(summary, target).items()) if target else []
+
+
+def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
+    """Return the GPUs, how busy they are, what they cost an hour, and why there are none."""
+    words, price = summary.run.words, summary.run.config.report.gpu_hour_price
+
+    def simulated(read: Callable[[Simulation], float]) -> Callable[[Line], float | None]:
+        return lambda line: read(line[1].simulation) if line[1].simulation else None
+
+    def hourly(line: Line) -> float | None:
+        return line[1].gpus * price if line[1].gpus and price is not None else None
+
+    arrival = f"simulated, from {words.one}'s arrival to its mask"
+    priced = "" if price is None else f"all of them, at {price:g} an hour each"
+    busy, filled = "share of what they could do with full batches", "on average, simulated"
+    mean = simulated(lambda found: found.images_per_batch)
+    return [
+        names("stage", lambda line: clean(line[0])),
+        number("GPUs", lambda line: line[1].gpus, "{:,}".format, "the fewest that hold the target", "target_gpus"),
+        number("load", simulated(lambda found: found.load), share, busy, "target_load_share"),
+        number(f"{words.samples} per batch", mean, two, filled, "target_images_per_batch"),
+        number("p50 ms", simulated(lambda found: found.p50), milliseconds, arrival, "target_p50_s"),
+        number("p99 ms", simulated(lambda found: found.p99), milliseconds, "simulated", "target_p99_s"),
+        names("note", lambda line: note(line[1]), csv="target_note"),
+        number("an hour", hourly, significant, priced, "target_price_per_hour"),
+    ]
+
+
+def note(fleet: Fleet) -> str:
+    """Return why no GPUs hold the target, or what to try."""
+    idle = share(1 - 1 / SPARE)
+    return NOTES[fleet.finding].format(seconds=seconds(fleet.figure), count=f"{fleet.figure:,.0f}", idle=idle)

@@ -1,0 +1,353 @@
+"""Fusion: how much is launched and moved, what a compiler put into one kernel, and what the GPU's counters saw."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pipeline.analysis.attribution import hides_all, way
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.traffic import BY_COUNTERS, KernelFigures, Moved, Source, agreement, counted, kernels_of, moved
+from pipeline.errors import plural
+from pipeline.records.diagnostics import FusedKernel, Fusion
+from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.report.charts import PLAIN
+from pipeline.report.charts.bars import stacked
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    gigabytes,
+    listed,
+    microseconds,
+    milliseconds,
+    share,
+    significant,
+)
+from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
+from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
+
+DIRECTIONS = {
+    "vertical": "a chain",
+    "horizontal": "siblings",
+    "both": "chains and siblings",
+    "single": "a single operator",
+    "unknown": "unknown",
+}
+WORTH_NAMING = 0.05  # of a rung's kernels or bytes
+REASONS_SHOWN, REASON_LETTERS = 2, 100  # of what broke a graph or compiled it again; the details have them whole
+KERNELS_SHOWN, NAME_LETTERS = 12, 160
+NOTE = (
+    "A chain (vertical fusion) is operators that feed each other; siblings (horizontal fusion) do not. Bytes are the "
+    "inputs and outputs of each operator or kernel, counted once: fusing removes them. The GPU's own counters, where "
+    "they could be read, show what really passed: less where a cache saved it, more where a library works in memory of "
+    "its own."
+)
+
+
+@dataclass(frozen=True)
+class FusionFigures:
+    """One stage's kernels and bytes per call."""
+
+    stage: StageSummary
+    fusion: Fusion
+    kernels_share: float | None = None  # of the baseline's
+    bytes_share: float | None = None  # of the baseline's; None where the two were counted differently
+
+    @property
+    def name(self) -> str:
+        """The stage's name, fit to be shown."""
+        return clean(self.stage.name)
+
+    @property
+    def directions(self) -> Counter[str]:
+        """How many of the generated kernels fuse chains, siblings or nothing."""
+        return Counter(kernel.direction for kernel in self.fusion.kernels)
+
+    @property
+    def best_moved(self) -> Moved:
+        """The bytes by the counters where they were read, else as the operators have them."""
+        return moved(self.stage.stage)
+
+    @property
+    def recorded_moved(self) -> Moved:
+        """The bytes by the operators, also where counters were read."""
+        return Moved(self.fusion.bytes_per_call, self.fusion.bytes_source, self.fusion.bytes_unknown)
+
+
+def section(summary: RunSummary) -> Section:
+    """Return kernels and bytes of every ranked stage whose fusion is on record."""
+    said, every = sentences(summary), fusions(summary)
+    shown = columns(clean(summary.baseline))
+    if any(counted(each.stage.stage) for each in every):
+        shown += COUNTED
+    table = table_of(shown, every)
+    return Section("fusion", "Fusion", said[0] if said else "", NOTE, said, charts(every), table)
+
+
+def fusion_of(stage: StageRecord) -> Fusion | None:
+    """Return the stage's fusion; None where it isn't on record."""
+    return stage.diagnostics.fusion if stage.diagnostics else None
+
+
+def fusions(summary: RunSummary) -> list[FusionFigures]:
+    """Return the ranked stages whose fusion is on record."""
+    known = [(stage, fusion) for stage in summary.ranked if (fusion := fusion_of(stage.stage))]
+    first = next((fusion for stage, fusion in known if stage.name == summary.baseline), None)
+    found = []
+    for stage, fusion in known:
+        fewer = fusion.kernels_per_call / first.kernels_per_call if first and first.kernels_per_call else None
+        alike = first is not None and first.bytes_source == fusion.bytes_source
+        through = first.bytes_per_call if first and alike else None
+        less = fusion.bytes_per_call / through if through and fusion.bytes_per_call else None
+        found.append(FusionFigures(stage, fusion, fewer, less))
+    return found
+
+
+def columns(baseline: str) -> list[Column[FusionFigures]]:
+    """Return kernels and bytes of every stage, and their shares of the baseline's."""
+    per_call, once = "per call; on a CPU operators that call no other", "inputs and outputs of each operator or kernel"
+    alike, of = "bytes, where both were counted the same way", f"of {baseline}'s"
+    written = "kernels that do a chain, siblings, or a single operator"
+    return [
+        names("stage", lambda each: each.name),
+        number("kernels", lambda each: each.fusion.kernels_per_call, mean, per_call, "fusion_kernels_per_call"),
+        number(of, lambda each: each.kernels_share, share, "kernels", "fusion_kernels_share"),
+        number(
+            "GB", lambda each: each.fusion.bytes_per_call, gigabytes, f"moved per call, {once} once",
+            "fusion_bytes_per_call",
+        ),
+        number(of, lambda each: each.bytes_share, share, alike, "fusion_bytes_share"),
+        names("bytes counted as", lambda each: bytes_text(each.recorded_moved), csv="fusion_bytes_counted_as"),
+        names("written by the compiler", directions_text, written, "generated_kernels"),
+    ]  # fmt: skip
+
+
+COUNTED: list[Column[FusionFigures]] = [
+    number(
+        "GB by counters",
+        lambda each: seen.moved_bytes if (seen := counted(each.stage.stage)) else None,
+        gigabytes,
+        "to and from device memory, as the GPU's own counters saw one call",
+        "counted_bytes_per_call",
+    ),
+    number(
+        "GB of L2",
+        lambda each: seen.cache_bytes if (seen := counted(each.stage.stage)) else None,
+        gigabytes,
+        "asked of the L2 cache, by the same counters",
+        "counted_l2_bytes_per_call",
+    ),
+]
+
+
+def charts(every: list[FusionFigures]) -> list[Figure]:
+    """Draw bytes through device memory, one chart for each way of counting that two stages or more share.
+
+    Only bytes counted the same way can be compared: the GPU's counters come first, then the count that most share.
+    """
+    found: dict[Source, list[tuple[FusionFigures, int]]] = defaultdict(list)
+    for each in every:
+        for through in {each.best_moved, each.recorded_moved}:
+            if through.amount and through.source:
+                found[through.source].append((each, through.amount))
+    order = sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source))
+    return [_chart(source, found[source]) for source in order if len(found[source]) > 1]
+
+
+def _chart(source: Source, amounts: list[tuple[FusionFigures, int]]) -> Figure:
+    bars = [(each.name, {"GB moved": through / 1e9}) for each, through in amounts]
+    beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in amounts]
+    title = f"Bytes moved per call by {COUNTED_BY[source]}"
+    svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside)
+    return drawn(title, svg, "Stages whose bytes were counted in another way are not comparable and not drawn here.")
+
+
+def directions_text(each: FusionFigures) -> str:
+    """Return how many of the generated kernels do what, such as "13 a chain, 10 a single operator"."""
+    return ", ".join(f"{each.directions[name]} {said}" for name, said in DIRECTIONS.items() if each.directions[name])
+
+
+def sentences(summary: RunSummary) -> list[str]:
+    """Return what the whole way did, what each rung on it did, what counters saw, and what the compilers fused."""
+    every = fusions(summary)
+    by_name = {each.stage.name: each for each in every}
+    path = [by_name[stage.name] for stage in way(summary)[0] if stage.name in by_name]
+    pairs = [*([(path[0], path[-1])] if len(path) > 2 else []), *pairwise(path)]
+    steps = [step(*pair) for pair in pairs if worth_naming(*pair)]
+    seen = counter_sentences([each.stage.stage for each in every], summary.ranking.winner)
+    return [*steps, *seen, *(_written(each) for each in every if each.fusion.kernels)]
+
+
+def through_both(old: FusionFigures, new: FusionFigures) -> tuple[int, int] | None:
+    """Return the bytes of both, counted the same way; None where no count has both."""
+    for one, other in ((old.best_moved, new.best_moved), (old.recorded_moved, new.recorded_moved)):
+        if one.amount is not None and other.amount is not None and one.source == other.source:
+            return one.amount, other.amount
+    return None
+
+
+def worth_naming(old: FusionFigures, new: FusionFigures) -> bool:
+    """Return whether kernels or bytes changed by enough; bytes that can't be compared count as a change."""
+    through = through_both(old, new)
+    amounts = [(old.fusion.kernels_per_call, new.fusion.kernels_per_call), *([through] if through else [])]
+    return through is None or any(abs(before - after) >= WORTH_NAMING * before for before, after in amounts)
+
+
+def step(old: FusionFigures, new: FusionFigures) -> str:
+    """Return such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
+    both = f"{old.name} → {new.name}"
+    if hidden := [each.name for each in (old, new) if hides_all(each.stage)]:
+        return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
+    through = through_both(old, new)
+    if through:
+        said = f"{arrow(*map(gigabytes, through))} GB moved"
+    elif old.best_moved.amount is not None and new.best_moved.amount is not None:
+        said = "bytes counted differently and so not comparable"
+    else:
+        said = f"{arrow(moved_text(old.best_moved), moved_text(new.best_moved))} moved"
+    kernels = arrow(mean(old.fusion.kernels_per_call), mean(new.fusion.kernels_per_call))
+    return f"{both}: {kernels} kernels per call, {said}."
+
+
+def moved_text(through: Moved) -> str:
+    """Return such as "32.8 GB"; "bytes unknown" where they couldn't be counted."""
+    return "bytes unknown" if through.amount is None else f"{gigabytes(through.amount)} GB"
+
+
+def arrow(before: str, after: str) -> str:
+    """Return both, or the one that they are."""
+    return after if before == after else f"{before} → {after}"
+
+
+def mean(kernels: float | None) -> str:
+    """Return a mean that is mostly a whole number."""
+    return NOTHING if kernels is None else f"{kernels:,.1f}".removesuffix(".0")
+
+
+def _written(each: FusionFigures) -> str:
+    """Return how many of the compiler's kernels fuse chains, siblings or nothing."""
+    kernels, directions = each.fusion.kernels, each.directions
+    vague = f", and {directions['unknown']} could not be read" if directions["unknown"] else ""
+    both = f", {directions['both']} fuse both" if directions["both"] else ""
+    chains, siblings, single = (str(directions[name] or "none") for name in ("vertical", "horizontal", "single"))
+    count = f"{plural(len(kernels), 'kernel')} that its compiler wrote, launched"
+    launches = f"{sum(kernel.launches_per_call for kernel in kernels)} times per call"
+    if directions["unknown"] == len(kernels):
+        return f"{each.name}: {count} {launches}; what they fuse their sources don't say."
+    return (
+        f"{each.name}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{single} do a single operator{vague}."
+    )
+
+
+def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str]:
+    """Return the counters' bytes of the winner, where they differ from the operators', or why they weren't read."""
+    who: dict[str, list[str]] = defaultdict(list)
+    notes: dict[str, None] = {}
+    for stage in stages:
+        who[_against_operators(stage, stage.name == winner)].append(clean(stage.name))
+        unread = stage.diagnostics.notes_on("hardware counters") if stage.diagnostics else []
+        notes |= dict.fromkeys(note_text(note) for note in unread)
+    return [*(f"{listed(stages)}: {text}" for text, stages in who.items() if text), *(f"{note}." for note in notes)]
+
+
+def _against_operators(stage: StageRecord, always: bool) -> str:
+    """Return such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by the inputs and outputs of …"."""
+    found = agreement(stage)
+    if found is None:
+        return ""
+    text = f"the GPU's counters saw {gigabytes(found.counted)} GB per call"
+    expected = f"{gigabytes(found.expected)} GB by {COUNTED_BY[found.source]}"
+    if found.close:
+        return f"{text}, close to the {expected}." if always else ""
+    reason = "caches saved the rest" if found.share < 1 else "inside of them more is moved, or the same more than once"
+    return f"{text}, {share(found.share)} of the {expected}: {reason}."
+
+
+def of_stage(stage: StageSummary) -> str:
+    """Return what one stage launches and moves, and how its compilation went."""
+    fusion = fusion_of(stage.stage)
+    if fusion is None:
+        return ""
+    each = FusionFigures(stage, fusion)
+    through = "bytes not known" if fusion.bytes_per_call is None else f"{moved_text(each.recorded_moved)} moved"
+    text = f"{mean(fusion.kernels_per_call)} kernels per call, {through} ({bytes_text(each.recorded_moved)})."
+    if fusion.kernels:
+        converting = sum(kernel.turns_layout for kernel in fusion.kernels)
+        text += f" The compiler wrote {plural(len(fusion.kernels), 'kernel')}: {directions_text(each)}"
+        text += f"; {converting} of them read one layout and write the other." if converting else "."
+    return text + compiled(stage.stage.compile_facts)
+
+
+def compiled(facts: CompileFacts | None) -> str:
+    """Return graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
+    if facts is None or facts.graph_breaks is None:
+        return ""
+    made = facts.generated_kernels
+    kernels = "" if made is None else f", kernels generated, those only tried included: {made}"
+    breaks = [
+        f"{_brief(reason)}{f', {times} times' if times != 1 else ''}" for reason, times in facts.graph_breaks.items()
+    ]
+    again = [*map(_brief, facts.recompile_reasons or [])]
+    text = f"Graphs: {facts.graphs}{kernels}, graph breaks: {facts.breaks}{_reasons(breaks)}, "
+    return f" {clean(f'{text}recompiles: {facts.recompiles}{_reasons(again)}.')}"
+
+
+def _reasons(reasons: Sequence[str]) -> str:
+    """Return such as " (print; sleep, 2 times; 3 more)"."""
+    more = [f"{len(reasons) - REASONS_SHOWN} more"] if len(reasons) > REASONS_SHOWN else []
+    return f" ({'; '.join([*reasons[:REASONS_SHOWN], *more])})" if reasons else ""
+
+
+def _brief(reason: str) -> str:
+    return reason if len(reason) <= REASON_LETTERS else f"{reason[:REASON_LETTERS]}…"
+
+
+def generated(stage: StageSummary) -> Table:
+    """Return each kernel that the compiler wrote, with its time per call where the profile knows its name."""
+    fusion = fusion_of(stage.stage)
+    rows = stage.stage.profile.kernels if stage.stage.profile else []
+    seconds = {row.name: row.seconds_per_call for row in rows}
+    shown: list[Column[FusedKernel]] = [
+        names("kernel", lambda kernel: clean(kernel.name)),
+        names("operators, in order", lambda kernel: clean(", ".join(kernel.operators)) or "unknown"),
+        names("fuses", lambda kernel: DIRECTIONS.get(kernel.direction, clean(kernel.direction))),
+        number("launches", lambda kernel: kernel.launches_per_call, str),
+        number("µs", lambda kernel: seconds.get(kernel.name), microseconds),
+        names("layout", lambda kernel: "converted" if kernel.turns_layout else ""),
+    ]
+    return table_of(shown, fusion.kernels if fusion else [])
+
+
+def counted_text(stage: StageRecord) -> str:
+    """Return such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache (ncu 2025.3)"; else empty."""
+    seen = counted(stage)
+    if seen is None:
+        return ""
+    read, written, cache = (f"{gigabytes(part)} GB" for part in (seen.read_bytes, seen.written_bytes, seen.cache_bytes))
+    text = f"{read} read and {written} written, of {cache} asked of the L2 cache ({clean(seen.tool)})"
+    same = "" if seen.alike == seen.kernels else f"; {seen.alike} of its {seen.kernels} kernels are the profile's"
+    return f"{text}{same}."
+
+
+def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
+    """Return the longest kernels with their time per call and, where it was counted, what they move.
+
+    Args:
+        stage: the profiled stage.
+        bytes_per_second: of the copy measured on this device.
+    """
+    shown: list[Column[KernelFigures]] = [
+        names("kernel", lambda kernel: clean(kernel.name)[:NAME_LETTERS]),
+        names("class", lambda kernel: kernel.kind),
+        number("ms", lambda kernel: kernel.seconds, milliseconds),
+        number("of the kernels' time", lambda kernel: kernel.share, share),
+        number("launches", lambda kernel: kernel.launches, significant),
+    ]
+    seen, by = counted(stage), f"to and from device memory, by {BY_COUNTERS}"
+    if seen and seen.by_kernel:
+        over = "those bytes over the kernel's time, of the measured copy"
+        shown.append(number("GB", lambda kernel: kernel.moved_bytes, gigabytes, by))
+        shown.append(number("of the bandwidth", lambda kernel: kernel.bandwidth_share, share, over))
+    return table_of(shown, kernels_of(stage, bytes_per_second)[:KERNELS_SHOWN])

@@ -1,0 +1,279 @@
+"""The host's part in a call: where its wall time goes, and the path from the host's memory and back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pipeline.analysis.bottleneck import IDLE_WORTH_NAMING
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.analysis.traffic import moves, net_share
+from pipeline.records.diagnostics import TimeSplit
+from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
+from pipeline.report.sections.way import classes_figure
+from pipeline.report.tables import Column, Section, Table, names, number, table_of
+from pipeline.stats.intervals import seconds_per_call
+
+ROUNDING = 1e-4  # of two sums that ought to agree
+NOTE = (
+    "Milliseconds of one call under the profiler, which makes the host slower. The host's parts overlap the GPU's time."
+)
+PATH_TITLE = "Around the net"
+PATH_NOTE = (
+    "Milliseconds of a call of the whole batch, one after another, from pinned host memory and back. Each column keeps "
+    "the moves of those before it: {samples} as bytes, normalised on the device; classes in place of logits; and a "
+    "ring of buffers, in which the copies of one batch run while another is computed."
+)
+MOVES = ("as it is", "uint8 in", "classes out", "ring")
+
+Finding = Literal["nothing recorded", "no GPU", "GPU waits", "profiler waits", "GPU busy"]
+HostPart = Literal["launches", "the framework", "the interpreter"]
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """A call's wall time: on the GPU, in launches, in the framework, in the interpreter."""
+
+    split: TimeSplit
+    finding: Finding
+    share: float = 0.0  # without a GPU: of the time, outside of operators; with one: idle under the profiler
+    unfilled: float | None = None  # share of a call outside the profiler that its kernels leave; None if not measured
+    longest: HostPart = "launches"  # of the host's parts
+
+    @property
+    def idle(self) -> float | None:
+        """Seconds without any kernel; None without a GPU."""
+        busy = self.split.device_seconds
+        return None if busy is None else max(0.0, self.split.wall_seconds - busy)
+
+
+def host_time(split: TimeSplit, call_seconds: float | None = None) -> HostTime:
+    """Read a split beside the seconds that a call takes outside the profiler.
+
+    The profiler makes the host slower: a GPU that waits under it may have no gap without it.
+    """
+    if split.wall_seconds <= 0:
+        return HostTime(split, "nothing recorded")
+    if split.device_seconds is None:
+        return HostTime(split, "no GPU", split.interpreter_seconds / split.wall_seconds)
+    idle = max(0.0, split.wall_seconds - split.device_seconds) / split.wall_seconds
+    unfilled = max(0.0, 1 - split.device_seconds / call_seconds) if call_seconds else None
+    if idle < IDLE_WORTH_NAMING:
+        return HostTime(split, "GPU busy", idle, unfilled)
+    parts: dict[HostPart, float] = {
+        "launches": split.launch_seconds,
+        "the framework": split.framework_seconds,
+        "the interpreter": split.interpreter_seconds,
+    }
+    finding: Finding = "profiler waits" if unfilled is not None and unfilled < IDLE_WORTH_NAMING else "GPU waits"
+    return HostTime(split, finding, idle, unfilled, max(parts, key=lambda part: parts[part]))
+
+
+def split_of(stage: StageRecord) -> TimeSplit | None:
+    """Return the stage's split; None where none is on record."""
+    return stage.diagnostics.split if stage.diagnostics else None
+
+
+def host_time_of(stage: StageRecord) -> HostTime | None:
+    """Return what the stage's split shows; None where none is on record."""
+    split = split_of(stage)
+    if split is None:
+        return None
+    measured = any(pair.blocks for pair in stage.pairs)
+    return host_time(split, seconds_per_call(stage.pairs).value if measured else None)
+
+
+Line = tuple[str, HostTime]  # a stage's name and its time
+PARTS: tuple[tuple[str, str, Callable[[HostTime], float | None]], ...] = (
+    ("wall", "ms per call, under the profiler, which slows the host", lambda time: time.split.wall_seconds),
+    ("GPU", "ms in which some kernel ran", lambda time: time.split.device_seconds),
+    ("idle", "ms in which none did", lambda time: time.idle),
+    ("launches", "ms of the host inside calls to the driver that start work", lambda time: time.split.launch_seconds),
+    ("framework", "ms of the host inside operators, without those launches", lambda time: time.split.framework_seconds),
+    ("interpreter", "ms of the host inside the call, but in no operator", lambda time: time.split.interpreter_seconds),
+    ("waiting", "ms of the host in synchronisation", lambda time: time.split.waiting_seconds),
+)
+
+
+def section(summary: RunSummary) -> Section:
+    """Return where the time goes; one sentence stands for the table where launches limit no stage."""
+    line, chart = in_a_line(summary), classes_figure(summary)
+    return Section(
+        "time",
+        "Where the time goes",
+        "By class of work on the device, and by what the host does meanwhile.",
+        "" if line else NOTE,
+        [line] if line else [],
+        [chart] if chart else [],
+        Table() if line else table_of(columns(), lines(summary)),
+    )
+
+
+def columns() -> list[Column[Line]]:
+    """Return the parts of the wall time, and their meaning; in results.csv in seconds."""
+
+    def part(title: str, said: str, read: Callable[[HostTime], float | None]) -> Column[Line]:
+        return number(title, lambda line: read(line[1]), milliseconds, said, f"profiled_{title.lower()}_s")
+
+    parts = [part(*each) for each in PARTS]
+    stage: Column[Line] = names("stage", lambda line: clean(line[0]))
+    return [stage, *parts, names("what it means", lambda line: meaning(line[1]), csv="host_time_meaning")]
+
+
+def lines(summary: RunSummary) -> list[Line]:
+    """Return every ranked stage whose split is on record."""
+    return [(stage.name, time) for stage in summary.ranked if (time := host_time_of(stage.stage))]
+
+
+def in_a_line(summary: RunSummary) -> str:
+    """Return that launches limit no stage, where that is all that the table would say; empty where some GPU waits."""
+    times = [time for _, time in lines(summary)]
+    if not times or any(time.finding not in ("GPU busy", "profiler waits") for time in times):
+        return ""
+    most = max(time.share if time.finding == "GPU busy" else time.unfilled or 0.0 for time in times)
+    beside = "" if all(time.finding == "GPU busy" for time in times) else ", or of a call outside it,"
+    return f"Launches limit no stage: under the profiler{beside} the GPU idles for at most {share(most)} of the time."
+
+
+def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
+    """Return the lines of a stage's own part of the page."""
+    time = host_time_of(stage)
+    if time is None:
+        return []
+    titled = {"idle": "idle between kernels"}
+    parts = [(titled.get(title, title), read(time)) for title, _, read in PARTS[1:]]
+    said = ", ".join(f"{title} {seconds(value)}" for title, value in parts if value is not None)
+    lines = [("host and GPU", f"{seconds(time.split.wall_seconds)} under the profiler: {said}. {meaning(time)}")]
+    return [*lines, *([("adds up?", classes)] if (classes := classes_text(stage)) else [])]
+
+
+def meaning(time: HostTime) -> str:
+    """Return what the split shows, in a sentence."""
+    if time.finding == "nothing recorded":
+        return "Nothing was recorded."
+    if time.finding == "no GPU":
+        return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
+    if time.finding == "profiler waits":
+        left = f"outside it the call's kernels leave {share(time.unfilled)} of the time"
+        return f"The GPU waits for the profiler; {left}: launches are not the limit."
+    if time.finding == "GPU waits":
+        return f"The GPU waits for {share(time.share)} of the time; on the host, {time.longest} takes the most."
+    return f"The GPU idles for only {share(time.share)}: launches are not the limit."
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Two sums that ought to be the same."""
+
+    what: Literal["GPU time", "time inside operators", "FLOPs"]  # that the second one is of
+    first: float
+    second: float
+
+    @property
+    def apart(self) -> float | None:
+        """By what share the first differs from the second; None without a second, 0 within rounding."""
+        if not self.second:
+            return None
+        difference = abs(self.first / self.second - 1)
+        return 0.0 if difference < ROUNDING else difference
+
+    @property
+    def overlap(self) -> bool:
+        """Whether kernels ran at once, as those that are launched early do: they add up to more than the GPU's time."""
+        return self.what == "GPU time" and self.first > self.second
+
+    def text(self, shown: Callable[[float], str]) -> str:
+        """Return both, and by how much they differ."""
+        if self.apart is None:
+            return f"{shown(self.first)}, against nothing on record"
+        said = f"{share(self.apart)} apart" if self.apart else "the same"
+        overlap = ", as kernels overlap" if self.apart and self.overlap else ""
+        return f"{shown(self.first)}, {shown(self.second)}: {said}{overlap}"
+
+
+def class_sums(stage: StageRecord) -> Sums | None:
+    """Return the sum of the profile's classes beside the time that they were measured in; None without either."""
+    split = split_of(stage)
+    if split is None or stage.profile is None or not stage.profile.kernels:
+        return None
+    classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
+    if split.device_seconds is not None:
+        return Sums("GPU time", classes, split.device_seconds)
+    return Sums("time inside operators", classes, split.framework_seconds + split.launch_seconds)
+
+
+def classes_text(stage: StageRecord) -> str:
+    """Return the sum of the profile's classes beside the time that they were measured in; empty without either."""
+    sums = class_sums(stage)
+    return f"classes and {sums.what}: {sums.text(seconds)}" if sums else ""
+
+
+def flops_text(run: RunRecord) -> str:
+    """Return the layers' FLOPs beside those counted for the whole network; empty without layers on record."""
+    if run.reference is None or not run.reference.layers:
+        return ""
+    sums = Sums("FLOPs", sum(layer.flops for layer in run.reference.layers), run.reference.flops_per_image)
+    return sums.text(lambda value: f"{significant(value / 1e9, 6)} GFLOP")
+
+
+def path_section(summary: RunSummary) -> Section:
+    """Return the path from the host's memory and back, with each further move."""
+    said = path_sentences(summary)
+    table = table_of(path_columns(), on_the_path(summary)).without_empty_columns
+    note = summary.run.words.put_into(PATH_NOTE) if table.rows else ""
+    return Section("around", PATH_TITLE, said[0] if said else "", note, said, table=table)
+
+
+def path_columns() -> list[Column[StageSummary]]:
+    """Return the network alone, and the path around it with each further move."""
+
+    def alone(stage: StageSummary) -> float | None:
+        return seconds_per_call(stage.stage.pairs).value if stage.stage.pairs else None
+
+    def move(name: str) -> Column[StageSummary]:
+        csv = f"host_path_{name.replace(' ', '_')}_s"
+        return number(name, lambda stage: path_seconds(stage, name), milliseconds, "ms, with the moves so far", csv)
+
+    stage: Column[StageSummary] = names("stage", lambda stage: clean(stage.name))
+    return [
+        stage,
+        number("net alone", alone, milliseconds, "ms on the device, interleaved with the baseline"),
+        *map(move, MOVES),
+        number("net's share", share_as_it_is, share, "of the path as it is", "host_path_net_share"),
+    ]
+
+
+def on_the_path(summary: RunSummary) -> list[StageSummary]:
+    """Return every ranked stage whose path was measured."""
+    return [stage for stage in summary.ranked if stage.stage.host_path]
+
+
+def path_seconds(stage: StageSummary, name: str) -> float | None:
+    """Return the seconds of a call with this move; None where it wasn't measured."""
+    return next((move.seconds for move in moves(stage.stage) if move.name == name), None)
+
+
+def share_as_it_is(stage: StageSummary) -> float | None:
+    """Return the network's share of the path as it is."""
+    first = path_seconds(stage, MOVES[0])
+    return net_share(stage.stage, first) if first else None
+
+
+def path_sentences(summary: RunSummary) -> list[str]:
+    """Return what the network is of the winner's path, and what each move buys; or why nothing is known."""
+    stage = summary.winner or next(iter(summary.ranked), None)
+    if stage is None:
+        return []
+    if not stage.stage.host_path:
+        reason = stage.stage.host_path_left_out
+        return [f"Not measured: {clean(reason)}."] if reason else []
+    found = moves(stage.stage)
+    part, last = share_as_it_is(stage), found[-1]
+    net = f"; the net itself is {share(part)} of it" if part is not None else ""
+    first = f"{clean(stage.name)}: {seconds(found[0].seconds)} a call from the host's memory and back{net}."
+    bought = ", ".join(f"{move.name} {significant(move.bought)} ×" for move in found if move.bought)
+    left = net_share(stage.stage, last.seconds)
+    after = f", of which the net is {share(left)}" if left is not None else ""
+    whole = f"Together {significant(found[0].seconds / last.seconds)} ×: {seconds(last.seconds)} a call{after}"
+    return [first, f"Times as fast with each move: {bought}. {whole}."]

@@ -1,0 +1,278 @@
+"""The ladder: one list of columns for the terminal, HTML, Markdown, CSV and a sweep, and its charts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import IMAGES, Words
+from pipeline.records.goals import TaskName, accuracy_figure
+from pipeline.records.run_record import EAGER
+from pipeline.records.samples import Accuracy
+from pipeline.report.charts.bars import ladder as ladder_bars
+from pipeline.report.charts.plots import front
+from pipeline.report.formatting import (
+    NOTHING,
+    clean,
+    gibibytes,
+    interval,
+    milliseconds,
+    seconds,
+    share,
+    significant,
+    spoken,
+    times,
+)
+from pipeline.report.sections.accuracy import OF_TASK
+from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, heading_of, number, unsorted
+from pipeline.stats.intervals import Ratio
+
+TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
+MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
+EVERYWHERE: frozenset[View] = frozenset({"report", "terminal", "sweep"})
+REPORT_AND_SWEEP: frozenset[View] = frozenset({"report", "sweep"})
+WIDE_RANGE = 20  # from the least to the most: on a linear axis all but the most would lie on the floor
+
+StageColumn = Column[StageSummary]
+
+
+@dataclass(frozen=True)
+class Headings:
+    """Names within the titles; the default is for tables of several runs."""
+
+    baseline: str = ""
+    single_calls: str = "the single calls"  # how many of them were timed
+    task: TaskName = "segmentation"  # what the answers are
+    words: Words = IMAGES  # for the data
+
+
+def headings_of(summary: RunSummary) -> Headings:
+    """Return the names within the titles of one run's tables."""
+    counts = sorted(len(stage.stage.latencies) for stage in summary.stages if stage.stage.latencies)
+    calls = f"{counts[0]} single calls" if counts else "no single calls"
+    if counts and counts[0] < counts[-1]:
+        calls = f"{counts[0]} to {counts[-1]} single calls"
+    return Headings(clean(summary.baseline), calls, summary.run.config.task.name, summary.run.words)
+
+
+def stage_columns(named: Headings) -> list[StageColumn]:
+    """Return every figure of a stage, in the order in which tables show them; a new column is a line in a group."""
+    task = _correctness(named.words) if named.task == "segmentation" else _value_correctness(named.task)
+    return [*_ratios(named), *_times(named), *_resources(named.words), *task]
+
+
+def _ratios(named: Headings) -> list[StageColumn]:
+    over = f"the time of {named.baseline or 'the baseline'} over this stage's: above 1 is faster"
+    outcomes = "faster, slower, same within 1 % or not resolved; else why it isn't ranked"
+    by = "of that ratio, by order statistics of the blocks; none where it comes from one stretch of calls each"
+    marks = "▸ the winner, = a tie with it; legacy: its library deprecates it"
+
+    def name(stage: StageSummary) -> Cell:
+        own = clean(stage.name)
+        again = " again (A/A)" if own == named.baseline and stage.ratio and stage.ratio.blocks else ""
+        legacy = " (legacy)" if stage.stage.spec.legacy else ""
+        return Cell(f"{MARKS.get(stage.place, '')}{own}{again}{legacy}", own)
+
+    def ratio(stage: StageSummary) -> Cell:
+        return Cell(times(stage.ratio if stage.ranked else None), stage.ratio.value if stage.ratio else None)
+
+    def between(stage: StageSummary) -> Cell:
+        return Cell(interval(stage.ratio if stage.ranked else None) or NOTHING, low(stage.ratio))
+
+    def outcome(stage: StageSummary) -> Cell:
+        said = stage.compared.outcome or stage.status
+        return Cell(said, said, TONES.get(said, ""))
+
+    def to_eager(stage: StageSummary) -> Cell:
+        shown = stage.eager_ratio if stage.ranked and named.baseline != EAGER else None
+        return Cell(times(shown), shown.value if shown else None)
+
+    return [
+        Column("stage", name, marks, "text", "stage", EVERYWHERE),
+        Column(f"× {named.baseline}".strip(), ratio, over, csv="ratio", views=EVERYWHERE),
+        Column("95 % interval", between, by, views=EVERYWHERE, short="95 %"),
+        csv_only("ratio_low", lambda stage: low(stage.ratio)),
+        csv_only("ratio_high", lambda stage: high(stage.ratio)),
+        Column("outcome", outcome, outcomes, "text", views=EVERYWHERE, short=""),
+        csv_only("outcome", lambda stage: stage.compared.outcome),
+        csv_only("blocks", lambda stage: stage.ratio and stage.ratio.blocks),
+        csv_only("trials", lambda stage: stage.ratio and stage.ratio.trials),
+        Column(f"× {EAGER}", to_eager, "the same against eager fp32"),
+        csv_only("eager_ratio", lambda stage: stage.eager_ratio and stage.eager_ratio.value),
+        csv_only("eager_ratio_low", lambda stage: low(stage.eager_ratio)),
+        csv_only("eager_ratio_high", lambda stage: high(stage.eager_ratio)),
+        csv_only("host_ratio", lambda stage: stage.host_ratio),
+    ]
+
+
+def low(ratio: Ratio | None) -> float | None:
+    """Return the lower end of a ratio's interval; None where it has none."""
+    return ratio.low if ratio and ratio.blocks and ratio.bounded else None
+
+
+def high(ratio: Ratio | None) -> float | None:
+    """Return the upper end of a ratio's interval; None where it has none."""
+    return ratio.high if ratio and ratio.blocks and ratio.bounded else None
+
+
+def _times(named: Headings) -> list[StageColumn]:
+    pace = "ms per call at full load: back to back until the clock has settled, and on; else as interleaved"
+    beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at full load"
+    single = "ms of single calls on an otherwise idle device, from device to device: half of them take no longer"
+    slowest = f"99th percentile of {named.single_calls}; of fewer than a hundred that is the slowest"
+    both, csv = REPORT_AND_SWEEP, "images_per_second"
+
+    def interleaved(stage: StageSummary) -> Cell:
+        value = stage.seconds.value if stage.seconds else None
+        return Cell(NOTHING if value is None or value == stage.pace else milliseconds(value), value)
+
+    return [
+        number("ms", lambda stage: stage.pace, milliseconds, pace, views=EVERYWHERE),
+        csv_only("sustained_seconds_per_call", lambda stage: stage.sustained_seconds),
+        Column("ms interleaved", interleaved, beside, csv="seconds_per_call"),
+        csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
+        csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
+        number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "at full load", csv, both),
+        number("p50 ms", lambda of: of.latency and of.latency.p50, milliseconds, single, "latency_p50_s", both),
+        csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
+        number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, slowest, "latency_p99_s", both),
+        csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
+        number(
+            "host p50 ms", lambda stage: stage.host_latency and stage.host_latency.p50, milliseconds,
+            "the same from pinned host memory and back", "host_to_host_p50_s",
+        ),
+        csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
+    ]  # fmt: skip
+
+
+def _resources(words: Words) -> list[StageColumn]:
+    peak = "what the device sees of the process; on a CPU its resident peak"
+    counter = f"joules {words.one} by the device's energy counter, idle power included"
+    return [
+        number("GiB", lambda stage: stage.peak_bytes, gibibytes, peak, "memory_bytes", EVERYWHERE),
+        csv_only("allocated_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.allocated_peak_bytes),
+        csv_only("process_bytes", lambda stage: stage.stage.memory and stage.stage.memory.process_bytes),
+        csv_only("host_peak_bytes", lambda stage: stage.stage.memory and stage.stage.memory.host_peak_bytes),
+        number(f"J/{words.sample}", lambda of: of.joules_per_image, significant, counter, "joules_per_image"),
+        number("set-up", lambda stage: stage.setup_seconds, seconds, "build and first call", views=EVERYWHERE),
+        csv_only("build_s", lambda stage: stage.stage.build_seconds),
+        csv_only("first_call_s", lambda stage: stage.stage.first_call_seconds),
+        csv_only("break_even_images", lambda stage: stage.break_even),
+    ]
+
+
+def _correctness(words: Words) -> list[StageColumn]:
+    differs = f"share of {words.points} whose class differs from the fp32 net's"
+
+    def flipped(stage: StageSummary) -> Cell:
+        found = stage.stage.accuracy
+        if found is not None and not stage.masks_judged:
+            return Cell("not judged", None)
+        return Cell(share(found.flipped_share), found.flipped_share) if found else Cell(NOTHING)
+
+    return [
+        Column(f"{words.points} that change", flipped, differs, csv="flipped_share"),
+        csv_only("flipped_share_limit", lambda stage: stage.stage.spec.tolerance.flipped_share),
+        csv_only("masks_judged", lambda stage: stage.masks_judged),
+        of_accuracy("judged_images", lambda found: found.images),
+        of_accuracy("judged_pictures", lambda found: found.pictures),
+        csv_only("dice_mean", mean_dice),
+        of_accuracy("dice_least", lambda found: accuracy_figure("min_dice", found)),
+        of_accuracy("dice_drop_points", lambda found: accuracy_figure("max_dice_drop", found)),
+        of_accuracy("relative_l2", lambda found: found.relative_l2),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
+        of_accuracy("nan_share", lambda found: found.nan_share),
+        of_accuracy("one_class", lambda found: found.one_class),
+    ]
+
+
+def _value_correctness(task: TaskName) -> list[StageColumn]:
+    """Return the columns of answers that are no masks."""
+    return [
+        *(number(each.title, each.of, each.text, each.help, each.csv) for each in OF_TASK[task]),
+        csv_only("relative_l2_limit", lambda stage: stage.stage.spec.tolerance.relative_l2),
+        of_accuracy("judged_samples", lambda found: found.images),
+        of_accuracy("nan_share", lambda found: found.nan_share),
+    ]
+
+
+def mean_dice(stage: StageSummary) -> float | None:
+    """Return the Dice over the classes, against the labels; None without labels."""
+    scores = stage.stage.accuracy.dice if stage.stage.accuracy else None
+    return sum(scores) / len(scores) if scores else None
+
+
+def of_accuracy(name: str, read: Callable[[Accuracy], object]) -> StageColumn:
+    """Return a column of results.csv of a stage's comparison; empty where it wasn't compared."""
+    return csv_only(name, lambda stage: read(stage.stage.accuracy) if stage.stage.accuracy else None)
+
+
+def csv_only(name: str, read: Callable[[StageSummary], object]) -> StageColumn:
+    """Return a column of results.csv that no table shows; a figure that is no number, text or truth stays empty."""
+
+    def cell(stage: StageSummary) -> Cell:
+        value = read(stage)
+        return Cell("", value if isinstance(value, float | int | str) else None)
+
+    return Column("", cell, csv=name, views=frozenset())
+
+
+def shown_in(view: View, columns: list[StageColumn]) -> list[StageColumn]:
+    """Return the columns of one view."""
+    return [column for column in columns if view in column.views]
+
+
+def ladder(summary: RunSummary) -> Table:
+    """Return every stage in the ladder's order; the columns that no stage fills are left out."""
+    columns = shown_in("report", stage_columns(headings_of(summary)))
+    rows = [row_of(columns, stage) for stage in summary.stages]
+    return Table([heading_of(column) for column in columns], rows).without_empty_columns
+
+
+def row_of(columns: list[StageColumn], stage: StageSummary) -> list[Cell]:
+    """Return the cells of one stage; the figures of one that isn't ranked sort last."""
+    cells = [column.cell(stage) for column in columns]
+    return cells if stage.ranked else unsorted(cells)
+
+
+def ladder_chart(summary: RunSummary) -> str:
+    """Draw every stage's ratio with its interval; unresolved ones are hatched, unranked ones give their status."""
+    bars: list[tuple[str, Ratio | None, str]] = []
+    for stage in summary.stages:
+        unresolved = stage.compared.outcome == "not resolved"
+        kind = "not resolved" if unresolved else stage.place if stage.ranked else stage.status
+        bars.append((clean(stage.name), stage.ratio if stage.ranked else None, kind))
+    return ladder_bars(bars, [(spoken(summary.baseline), 1.0)], spoken(summary.baseline))
+
+
+def error_front(summary: RunSummary) -> Figure | None:
+    """Draw the pixels that change, or the relative L2, against speed; None where fewer than two stages have any."""
+    accuracies = [(stage, stage.stage.accuracy) for stage in summary.ranked if stage.stage.accuracy]
+    if not summary.run.config.task.has_masks:
+        errors = [(stage, found.relative_l2) for stage, found in accuracies if found.relative_l2 > 0]
+        note = "Right and low is better. A stage that answers as fp32 does, bit for bit, has no place on this scale."
+        return _front(summary, errors, "Error against speed", "relative L2 against fp32", note, log=True)
+    shares = [(stage, 100 * found.flipped_share) for stage, found in accuracies if found.flipped_share]
+    words = summary.run.words
+    note = f"Right and low is better. A stage that changes no {words.point} has no place on this scale."
+    title, axis = f"{words.points.capitalize()} that change against speed", f"% of {words.points} that change"
+    return _front(summary, shares, title, axis, note, log=True)
+
+
+def memory_front(summary: RunSummary) -> Figure | None:
+    """Draw memory against speed; None with fewer than two stages."""
+    memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
+    peaks = [peak for _, peak in memory] or [1.0]
+    axis = "GiB of the device" if summary.on_gpu else "GiB resident at the peak"
+    wide = max(peaks) > WIDE_RANGE * min(peaks)
+    return _front(summary, memory, "Memory against speed", axis, "Right and low is better.", log=wide)
+
+
+def _front(
+    summary: RunSummary, values: list[tuple[StageSummary, float]], title: str, axis: str, note: str, *, log: bool
+) -> Figure | None:
+    points = [(clean(stage.name), stage.ratio.value, value, stage.place) for stage, value in values if stage.ratio]
+    if len(points) < 2:
+        return None
+    fast = f"times as fast as {spoken(summary.baseline)}"
+    return drawn(title, front(points, (title, fast, axis), log), f"{note} The figures stand in the ladder.")

@@ -1,0 +1,208 @@
+"""Changes of layout: what they cost each stage, and where they are."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pipeline.analysis.attribution import way
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.records.data_words import Words
+from pipeline.records.diagnostics import LayoutChange, PlaceKind
+from pipeline.records.run_record import StageRecord
+from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
+from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+
+WORTH_NAMING = 0.02  # share of the stage's time
+MOST = 4  # stages that are named
+GONE = 10  # times fewer milliseconds than the stage before: then the changes are gone
+NAME_LETTERS = 70
+NOTE = (
+    "Found in the traces, in the code that a compiler generated, and in the exported graph, which holds no times. The "
+    "kernels of a captured graph are launched one by one, which shows their layers."
+)
+Place = tuple[str, PlaceKind | None]
+
+
+@dataclass(frozen=True)
+class LayoutCost:
+    """The changes of layout of one stage, the longest first, and what they take of a call."""
+
+    stage: StageSummary
+    changes: list[LayoutChange]
+
+    @property
+    def name(self) -> str:
+        """The stage's name, fit to be shown."""
+        return clean(self.stage.name)
+
+    @property
+    def count(self) -> float:
+        """How many run in a call: what a graph names is there a second time as the kernel that did it, if it ran."""
+        return sum(change.times_per_call for change in self.changes if change.source != "ONNX graph")
+
+    @property
+    def planned(self) -> int:
+        """How many the exported graph names."""
+        return sum(change.source == "ONNX graph" for change in self.changes)
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of a call in those whose time is known; None where no change has one."""
+        known = [change.seconds_per_call for change in self.changes if change.seconds_per_call is not None]
+        return sum(known) if known else None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the stage's time; None where its profile was taken at another pace."""
+        if self.seconds is None or not self.stage.seconds or self.stage.bottleneck.reason == "other pace":
+            return None
+        return self.seconds / self.stage.seconds.value
+
+    @property
+    def pays(self) -> bool:
+        """Whether the share is worth naming."""
+        return (self.share or 0.0) >= WORTH_NAMING
+
+    @property
+    def generated_only(self) -> bool:
+        """Whether kernels that a compiler generated make all of them, beside other work."""
+        return all(change.source == "generated code" for change in self.changes)
+
+    @property
+    def largest(self) -> LayoutChange | None:
+        """The one that takes longest."""
+        return max(self.changes, key=lambda change: change.seconds_per_call or 0.0, default=None)
+
+    @property
+    def worst_place(self) -> tuple[Place | None, float]:
+        """The place where they take longest, what its name names, and how long; None where nothing says."""
+        at: dict[Place | None, float] = defaultdict(float)
+        for change in self.changes:
+            at[(change.where, change.where_kind) if change.where else None] += change.seconds_per_call or 0.0
+        place = max(at, key=lambda name: at[name])
+        return place, at[place]
+
+
+def section(summary: RunSummary) -> Section:
+    """Return what the changes of layout cost."""
+    said = sentences(summary)
+    table = table_of(columns(summary.run.words), searched(summary))
+    return Section("layout", "Layout", said[0] if said else "", NOTE, said, table=table)
+
+
+def changes_of(stage: StageRecord) -> list[LayoutChange]:
+    """Return the changes that the record names, the longest first."""
+    changes = stage.diagnostics.layout if stage.diagnostics else []
+    return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
+
+
+def costs(summary: RunSummary) -> list[LayoutCost]:
+    """Return the changes of every ranked stage with diagnostics."""
+    return [LayoutCost(stage, changes_of(stage.stage)) for stage in summary.ranked if stage.stage.diagnostics]
+
+
+def searched(summary: RunSummary) -> list[LayoutCost]:
+    """Return every ranked stage that was searched for changes of layout."""
+    return [cost for cost in costs(summary) if cost.stage.stage.profile]
+
+
+def columns(words: Words) -> list[Column[LayoutCost]]:
+    """Return the price of each stage's changes."""
+    turned = f"{words.channels_first} to {words.channels_last} or back"
+    help_of_count = f"kernels or copies per call that convert {turned}, as far as they can be seen"
+    around = "the layer, the two layers around it, or what the generated kernel does besides"
+
+    def largest(cost: LayoutCost) -> str:
+        return short(cost.largest.name) if cost.largest else ""
+
+    def where(cost: LayoutCost) -> str:
+        return place(cost.stage.stage, cost.largest) if cost.largest else ""
+
+    return [
+        names("stage", lambda cost: cost.name),
+        Column("changes", lambda cost: Cell(count_text(cost), cost.count), help_of_count, csv="layout_changes"),
+        number("ms", lambda of: of.seconds, milliseconds, "per call, of those whose time is known", "layout_changes_s"),
+        number("share", lambda cost: cost.share, share, "of the stage's time", "layout_changes_share"),
+        names("largest", largest, "the one that takes longest", "layout_change_largest"),
+        names("where", where, around, "layout_change_where"),
+    ]
+
+
+# What the table says in a clause beside the count.
+PLANNED: Column[LayoutCost] = number("in the graph", lambda cost: cost.planned, str, csv="layout_changes_in_graph")
+
+
+def count_text(cost: LayoutCost) -> str:
+    """Return such as "17", "2, and 3 in the graph" or "none found"."""
+    if not cost.planned:
+        return f"{cost.count:g}" if cost.changes else "none found"
+    return f"{cost.count:g}, and {cost.planned} in the graph" if cost.count else f"{cost.planned} in the graph"
+
+
+def short(name: str) -> str:
+    """Return a kernel's name without its template and its parameters."""
+    text = clean(name).removeprefix("void ").split("(")[0].split("<")[0] or clean(name)
+    return text if len(text) <= NAME_LETTERS else f"{text[:NAME_LETTERS]}…"
+
+
+def place(stage: StageRecord, change: LayoutChange) -> str:
+    """Return where a change is; where that is unknown, why."""
+    if change.where is not None:
+        return clean(change.where)
+    notes = stage.diagnostics.notes_on("layers") if stage.diagnostics else []
+    return f"unknown: {clean(notes[0].text) if notes else 'the trace names no layer around its launch'}"
+
+
+def sentences(summary: RunSummary) -> list[str]:
+    """Return the stages that pay most, in the ladder's order, and the rungs that removed the changes."""
+    every = costs(summary)
+    most = sorted((cost for cost in every if cost.pays), key=lambda cost: -(cost.share or 0.0))[:MOST]
+    path = [LayoutCost(stage, changes_of(stage.stage)) for stage in way(summary)[0]]
+    gone = [
+        _gone(before, after)
+        for before, after in pairwise(path)
+        if before.pays and (after.seconds or 0.0) * GONE <= (before.seconds or 0.0)
+    ]
+    return [*(_cost(cost) for cost in every if cost in most), *gone]
+
+
+def _cost(cost: LayoutCost) -> str:
+    """Return such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, …"."""
+    assert cost.stage.seconds is not None
+    whole, words = seconds(cost.stage.seconds.value), cost.stage.words
+    worst, most = cost.worst_place
+    at = f"; most {_at(*worst)}, {seconds(most)}" if worst else ""
+    taken = f"{seconds(cost.seconds)} of {whole} ({share(cost.share)})"
+    if cost.generated_only:
+        orders = f"{words.channels_first} and {words.channels_last}"
+        return (
+            f"{cost.name}: {cost.count:g} generated kernels per call also convert between {orders}. They take "
+            f"{taken}; since they do other work too, the conversion costs at most that{at}."
+        )
+    often = "once" if cost.count == 1 else f"{cost.count:g} times"
+    return f"{cost.name} changes the layout {often} per call, in {taken}{at}."
+
+
+def _at(where: str, kind: PlaceKind | None) -> str:
+    """Return the place in a sentence: a layer, a gap between two, or what a generated kernel does besides."""
+    text = clean(where)
+    return text if kind == "gap" else f"in those for {text}" if kind == "operators" else f"at {text}"
+
+
+def _gone(before: LayoutCost, after: LayoutCost) -> str:
+    text = f"{before.name} → {after.name}: from {before.count:g} changes per call"
+    left = f"{count_text(after)} in {seconds(after.seconds)}" if after.seconds is not None else count_text(after)
+    return f"{text} in {seconds(before.seconds)} to {left}."
+
+
+def changes(stage: StageRecord) -> Table:
+    """Return each change of one stage, per call."""
+    shown: list[Column[LayoutChange]] = [
+        names("what", lambda change: short(change.name)),
+        names("where", lambda change: place(stage, change)),
+        names("seen in", lambda change: change.source),
+        number("times", lambda change: change.times_per_call, "{:g}".format),
+        number("µs", lambda change: change.seconds_per_call, microseconds),
+    ]
+    return table_of(shown, changes_of(stage))

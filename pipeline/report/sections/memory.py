@@ -1,0 +1,289 @@
+"""The memory of a stage: weights, activations, workspace, context; and when it is held."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
+from pipeline.records.diagnostics import MemoryTimeline, Watched
+from pipeline.report.charts import CLASSES
+from pipeline.report.charts.bars import stacked
+from pipeline.report.charts.plots import timeline as timeline_chart
+from pipeline.report.formatting import clean, listed, share, size
+from pipeline.report.run_text import note_text
+from pipeline.report.sections.ladder import memory_front
+from pipeline.report.tables import Column, Figure, Section, drawn, names, number, table_of
+
+Part = Literal["weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch"]
+PARTS: tuple[Part, ...] = get_args(Part)
+ALLOCATED: tuple[Part, ...] = ("weights", "held besides", "activations", "workspace")  # at the peak of a call
+Unknown = Literal["", "no timeline", "nothing allocated", "no workspace"]
+
+LEAST_POINTS = 4  # of a timeline worth drawing: beginning, peak and end are in the table
+WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
+NEAR = 0.1  # of the peak
+HELP: dict[Part, str] = {
+    "weights": "of the stage's own net, where it is known",
+    "held besides": "between calls: the inputs, the untouched net; with the weights where those are unknown",
+    "activations": "at the peak of a call; with the workspace where that can't be told apart",
+    "workspace": "what libraries work in, at the peak of a call",
+    "in reserve": "reserved by torch but not allocated at the peak: its cache, and the pools of captured graphs",
+    "context": "of the process, before its first tensor",
+    "outside torch": "the rest of what the device sees: libraries, and runtimes with an allocator of their own",
+}
+PALETTE: dict[str, str] = dict(zip(PARTS, list(CLASSES.values())[: len(PARTS)], strict=True))
+MIB, GIB = 2**20, 2**30
+NOTE = (
+    "Allocator statistics for one call, sampled at every layer or at every allocation. The remainder is process memory "
+    "reported by the driver. A captured graph allocates from its own pool: shown by parts where its kernels could be "
+    "launched one by one, otherwise in reserve. Another runtime's memory lies outside torch."
+)
+UNKNOWN: dict[Unknown, str] = {
+    "": "",
+    "no timeline": "no timeline was recorded",
+    "nothing allocated": "nothing is allocated in a call: it lies in a pool, in reserve or outside torch",
+    "no workspace": "no layer can be watched: workspace counts as activations, weights as held besides",
+}
+WATCHED: dict[Watched, str] = {
+    "layers": "Allocator statistics before and after every layer",
+    "allocations": "Every allocation that torch's allocator recorded",
+    "nothing allocated": "torch's allocator recorded no allocation",
+    "ends": "Beginning, peak and end alone",
+}
+
+
+@dataclass(frozen=True)
+class MemoryFigures:
+    """Bytes of one stage by what they are; None where unknown."""
+
+    stage: StageSummary
+    amounts: dict[Part, int | None]
+    unknown: Unknown  # why something isn't known
+
+    @property
+    def name(self) -> str:
+        """The stage's name, fit to be shown."""
+        return clean(self.stage.name)
+
+    @property
+    def timeline(self) -> MemoryTimeline | None:
+        """Allocated bytes through one call."""
+        return timeline_of(self.stage)
+
+    @property
+    def peak_layer(self) -> str:
+        """The layer that ran at the peak; empty where unknown."""
+        return clean(self.timeline.peak_layer or "") if self.timeline else ""
+
+    @property
+    def allocated(self) -> int:
+        """Bytes at the peak of one call."""
+        return sum(self.amounts[part] or 0 for part in ALLOCATED)
+
+    @property
+    def total(self) -> int:
+        """All bytes that are known."""
+        return sum(amount or 0 for amount in self.amounts.values())
+
+    @property
+    def process_bytes(self) -> int | None:
+        """Memory of the whole process on the GPU."""
+        return self.stage.stage.memory.process_bytes if self.stage.stage.memory else None
+
+
+def timeline_of(stage: StageSummary) -> MemoryTimeline | None:
+    """Return the allocated bytes through one call of the stage."""
+    return stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
+
+
+def memories(summary: RunSummary) -> list[MemoryFigures]:
+    """Return the memory of every ranked stage with diagnostics."""
+    return [figures_of(stage) for stage in summary.ranked if stage.stage.diagnostics]
+
+
+def figures_of(stage: StageSummary) -> MemoryFigures:
+    """Return a stage's memory by what it is: the parts of the call's peak, and what the process holds besides."""
+    timeline, memory = timeline_of(stage), stage.stage.memory
+    if timeline is None:
+        return MemoryFigures(stage, dict.fromkeys(PARTS), "no timeline")
+    pooled = timeline.workspace_bytes is None and timeline.activations_bytes == 0
+    reserved, seen = (memory.reserved_peak_bytes, memory.process_bytes) if memory else (None, None)
+    peak = timeline.held_bytes + timeline.activations_bytes + (timeline.workspace_bytes or 0)
+    outside = None
+    if seen is not None and reserved is not None and timeline.context_bytes is not None:
+        outside = seen - reserved - timeline.context_bytes
+    amounts: dict[Part, int | None] = {
+        "weights": timeline.weights_bytes,
+        "held besides": timeline.held_bytes - (timeline.weights_bytes or 0),
+        "activations": None if pooled else timeline.activations_bytes,
+        "workspace": timeline.workspace_bytes,
+        "in reserve": None if reserved is None else reserved - peak,
+        "context": timeline.context_bytes,
+        "outside torch": outside,
+    }
+    known = {part: None if amount is None else max(0, amount) for part, amount in amounts.items()}
+    blind: Unknown = "no workspace" if timeline.workspace_bytes is None else ""
+    return MemoryFigures(stage, known, "nothing allocated" if pooled else blind)
+
+
+def section(summary: RunSummary) -> Section:
+    """Return every stage's memory by what it is."""
+    said, every, after = sentences(summary), memories(summary), memory_front(summary)
+    drawn_bars = chart(every)
+    return Section(
+        "memory",
+        "Memory",
+        said[-1] if said else "",
+        NOTE,
+        said,
+        [drawn_bars] if drawn_bars else [],
+        table_of(columns(), every).without_empty_columns,
+        [after] if after else [],
+    )
+
+
+def columns() -> list[Column[MemoryFigures]]:
+    """Return the parts of a stage's memory."""
+
+    def part(name: Part) -> Column[MemoryFigures]:
+        csv = f"memory_{name.replace(' ', '_')}_bytes"
+        return number(name, lambda each: each.amounts[name], size, HELP[name], csv)
+
+    def allocator_peak(each: MemoryFigures) -> int | None:
+        return each.stage.stage.memory.allocated_peak_bytes if each.stage.stage.memory else None
+
+    def resident(each: MemoryFigures) -> int | None:
+        memory = each.stage.stage.memory
+        return memory.host_peak_bytes if memory and each.process_bytes is None else None
+
+    peak = "of torch's allocator in one call; pools of captured graphs and other runtimes' memory are not in it"
+    at_peak = "in the host's memory at its peak, where the device reports none"
+    return [
+        names("stage", lambda each: each.name),
+        number("the device sees", lambda each: each.process_bytes, size, "of the whole process"),
+        *map(part, PARTS),
+        number("allocator's peak", allocator_peak, size, peak),
+        number("resident", resident, size, at_peak),
+        names("why unknown", why_unknown, "what a dash stands for", "memory_why_unknown"),
+    ]
+
+
+def why_unknown(each: MemoryFigures) -> str:
+    """Return why a part isn't known; of a stage without a timeline what its notes say."""
+    diagnostics = each.stage.stage.diagnostics
+    notes = diagnostics.notes_on("memory timeline") if diagnostics and each.unknown == "no timeline" else []
+    return "; ".join(note_text(note) for note in notes) or UNKNOWN[each.unknown]
+
+
+def chart(figures: list[MemoryFigures]) -> Figure | None:
+    """Draw every stage's memory as stacked bars."""
+    every = [each for each in figures if each.total]
+    if not every:
+        return None
+    bars = [(each.name, {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
+    title = "What the device's memory holds"
+    svg = stacked(bars, PALETTE, (title, "GiB of the device"), [size(each.total) for each in every])
+    return drawn(title, svg, "The process on the device, at the peak of a call.")
+
+
+def sentences(summary: RunSummary) -> list[str]:
+    """Return what dominates, what each rung did to the peak, and what the winner needs of the device."""
+    every = memories(summary)
+    watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
+    heavy = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
+    steps = [step(before, after) for before, after in pairwise(watched)]
+    return [*heavy, *steps, *_uncaptured(every), *_device(summary, every)]
+
+
+def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
+    """Return which layer and library ask for workspace that is most of the peak."""
+    layer, machine, reference = each.peak_layer, summary.run.environment, summary.run.reference
+    kinds = {clean(work.name): work.kind for work in reference.layers} if reference else {}
+    cudnn = "Conv" in kinds.get(layer, "") and machine is not None and machine.cudnn is not None
+    where = f" for {layer}" if layer else ""
+    amounts = each.timeline.allocated_bytes if each.timeline else []
+    near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
+    often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
+    return (
+        f"{each.name}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the peak is "
+        f"workspace, for an algorithm that {'cuDNN' if cudnn else 'a library'} chose{where}.{often}"
+    )
+
+
+def step(before: MemoryFigures, after: MemoryFigures) -> str:
+    """Return such as "tf32 → amp: the device sees 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
+    both, peaks = f"{before.name} → {after.name}", f"{size(before.allocated)} → {size(after.allocated)}"
+    seen = "the"
+    if before.process_bytes is not None and after.process_bytes is not None:
+        seen = f"the device sees {size(before.process_bytes)} → {size(after.process_bytes)}. The"
+    by = {part: (after.amounts[part] or 0) - (before.amounts[part] or 0) for part in ALLOCATED}
+    changes = {part: change for part, change in by.items() if abs(change) > WORTH_NAMING * before.allocated}
+    if not changes:
+        return f"{both}: {seen} allocator's peak of a call hardly changes, {peaks}."
+    alike = abs(after.allocated - before.allocated) <= WORTH_NAMING * before.allocated
+    verb = "stays about the same" if alike else "falls" if after.allocated < before.allocated else "rises"
+    said = ", ".join(f"{part} {'−' if change < 0 else '+'}{size(abs(change))}" for part, change in changes.items())
+    old, new = before.peak_layer, after.peak_layer
+    moved = f"; the peak is now at {new}, no longer at {old}" if old and new and old != new else ""
+    return f"{both}: {seen} allocator's peak of a call {verb}, {peaks}: {said}{moved}."
+
+
+def _uncaptured(every: list[MemoryFigures]) -> list[str]:
+    """Return whose activations are those of kernels launched one by one, and where they lie in the stage itself."""
+    uncaptured = [each.name for each in every if each.timeline and each.timeline.call == "uncaptured"]
+    if not uncaptured:
+        return []
+    return [
+        (
+            f"{listed(uncaptured)}: a call allocates nothing, because the graph's pool holds what its kernels need at "
+            "all times. The same kernels were launched one by one to show it as activations and workspace, not in "
+            "reserve."
+        )
+    ]
+
+
+def _device(summary: RunSummary, every: list[MemoryFigures]) -> list[str]:
+    """Return what the winner needs of the device beside the baseline."""
+    seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
+    winner, baseline = summary.ranking.winner or "", summary.baseline
+    if winner == baseline or winner not in seen or baseline not in seen:
+        return []
+    return [f"{clean(winner)} takes {size(seen[winner])} of the device, {clean(baseline)} {size(seen[baseline])}."]
+
+
+def through_a_call(summary: RunSummary) -> Section:
+    """Draw memory through one call where it could be watched: the baseline and the winner, then the others."""
+    watched = [
+        each for each in map(figures_of, summary.ranked) if each.timeline and len(each.timeline.seconds) >= LEAST_POINTS
+    ]
+    first = [each for each in watched if each.stage.name in (summary.baseline, summary.ranking.winner)]
+    return Section(
+        "timelines",
+        "Memory through one call",
+        "What torch's allocator holds from the beginning of a call to its end.",
+        pairs=[_over_time(each) for each in first],
+        others=[_over_time(each) for each in watched if each not in first],
+    )
+
+
+def _over_time(each: MemoryFigures) -> Figure:
+    timeline = each.timeline
+    assert timeline is not None
+    title = f"Memory of {each.name} through one call"
+    amounts = [amount / MIB for amount in timeline.allocated_bytes]
+    peak = f"{size(max(timeline.allocated_bytes))}{f' at {each.peak_layer}' if each.peak_layer else ''}"
+    svg = timeline_chart(timeline.seconds, amounts, (title, "milliseconds of the host", "MiB allocated"), peak)
+    call = ", of the same kernels launched one by one" if timeline.call == "uncaptured" else ""
+    note = f"{WATCHED[timeline.watched]}{call}. Times are the host's, which runs ahead of the GPU."
+    return drawn(title, svg, f"{note} {holders(each.stage)}")
+
+
+def holders(stage: StageSummary) -> str:
+    """Return the largest outputs alive at the peak."""
+    timeline = timeline_of(stage)
+    if timeline is None or not timeline.holders:
+        return ""
+    said = "; ".join(f"{', '.join(each.layers)}: {each.size_bytes / MIB:.1f} MiB" for each in timeline.holders)
+    return f"Outputs alive at the peak: {clean(said)}."

@@ -1,0 +1,206 @@
+"""One stage's own part of the page."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
+from pipeline.errors import plural
+from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
+from pipeline.report import answer, run_text
+from pipeline.report.formatting import clean, interval, seconds, significant, spoken, times, two
+from pipeline.report.sections import accuracy, bottleneck, fusion, host, layout, memory, roofline
+from pipeline.report.tables import Table
+from pipeline.report.usage import Usage, usage
+
+
+@dataclass(frozen=True)
+class StagePart:
+    """The page of one stage; empty texts and tables are left out.
+
+    Attributes:
+        summary: its figures.
+        gist: shown while the part is folded.
+        facts: name and text of what one reads first.
+        host: the same, of its time on the host.
+        more: the same, of its memory and counters, and what is unknown.
+        usage: how to use it; None where it isn't ranked.
+        layers, layers_from: its layers by time above their roofline, and how they were told apart.
+        kernels, generated, changes: its longest kernels, those that the compiler wrote, and changes of layout.
+        fusion, graphs, sources: what was fused, and files of the graphs and of the generated kernels.
+        details: name and lines of what it records besides.
+    """
+
+    summary: StageSummary
+    gist: str
+    facts: list[tuple[str, str]]
+    host: list[tuple[str, str]]
+    more: list[tuple[str, str]]
+    usage: Usage | None
+    layers: Table | None
+    layers_from: str
+    kernels: Table
+    generated: Table
+    changes: Table
+    fusion: str
+    graphs: list[str]
+    sources: list[str]
+    details: list[tuple[str, list[str]]]
+
+    @property
+    def stage(self) -> StageRecord:
+        """The stage's record."""
+        return self.summary.stage
+
+
+def part(summary: RunSummary, stage: StageSummary) -> StagePart:
+    """Return all that is known of one stage."""
+    record, peaks = stage.stage, summary.run.measured_peaks
+    fused = fusion.fusion_of(record)
+    notes = [run_text.note_text(note) for note in record.diagnostics.notes] if record.diagnostics else []
+    after = [
+        ("counted bytes", fusion.counted_text(record)),
+        ("at the peak", memory.holders(stage)),
+        *(("unknown", note) for note in notes),
+    ]
+    details = [(key.replace("_", " "), lines(value)) for key, value in record.details.items()]
+    return StagePart(
+        summary=stage,
+        gist=_gist(summary, stage),
+        facts=[(name, text) for name, text in _essentials(summary, stage) if text],
+        host=host.of_stage(record),
+        more=[(name, text) for name, text in after if text],
+        usage=usage(summary, stage) if stage.ranked else None,
+        layers=roofline.top_layers(stage),
+        layers_from=run_text.layers_text(record.diagnostics),
+        kernels=fusion.kernels(record, peaks.bandwidth_bytes_per_s if peaks else None),
+        generated=fusion.generated(stage),
+        changes=layout.changes(record),
+        fusion=fusion.of_stage(stage),
+        graphs=fused.graphs if fused else [],
+        sources=sorted({kernel.source for kernel in fused.kernels}) if fused else [],
+        details=[*compile_lines(record.compile_facts), *details],
+    )
+
+
+def _gist(summary: RunSummary, stage: StageSummary) -> str:
+    fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
+    fast += ", not resolved" if fast and stage.compared.outcome == "not resolved" else ""
+    said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.spec.adds)]
+    return " · ".join(text for text in said if text)
+
+
+def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
+    """Return what one reads of a stage first; empty texts where something isn't known."""
+    record = stage.stage
+    reason = f"Reason for this limit: {record.spec.tolerance.reason}."
+    asked = ", ".join(
+        f"{key}={value if isinstance(value, str) else dumped(value)}" for key, value in record.spec.options.items()
+    )
+    return [
+        ("speed", _speed(summary, stage)),
+        ("time", _time(summary, stage)),
+        ("bottleneck", bottleneck.sentence(stage)),
+        ("latency", _latency(stage)),
+        ("right?", f"{accuracy.right(stage)} {reason}" if record.accuracy else ""),
+        ("asked of the answer", answer.limits(summary.run.config.accuracy, record)),
+        ("half precision", accuracy.precision_faults(record)),
+        ("calibrated on", accuracy.calibrated_on(record, stage.words)),
+        ("memory", run_text.memory_text(record) if record.memory else ""),
+        ("energy", _energy(stage)),
+        ("set-up", _setup(record)),
+        ("asked", asked),
+        ("ran", record.description),
+    ]
+
+
+def _speed(summary: RunSummary, stage: StageSummary) -> str:
+    ratio, eager = stage.ratio, stage.eager_ratio
+    if not stage.ranked or ratio is None:
+        return ""
+    said = [f"{times(ratio)} {interval(ratio)} {spoken(summary.baseline)}, {stage.compared.outcome}"]
+    if summary.baseline != EAGER and eager:
+        said.append(f"{times(eager)} {interval(eager)} {EAGER} fp32")
+    return f"{'; '.join(said)}. {run_text.remedy_of(stage)}".strip()
+
+
+def _time(summary: RunSummary, stage: StageSummary) -> str:
+    if stage.seconds is None:
+        return ""
+    text = f"{seconds(stage.seconds.value)} per call, interleaved with {clean(summary.baseline)}"
+    if stage.sustained_seconds:
+        text += f"; {seconds(stage.sustained_seconds)} at full load"
+    rate = f", {significant(stage.images_per_second)} {stage.words.samples}/s" if stage.images_per_second else ""
+    return f"{text}{rate}{'' if stage.ranked else ' (not ranked)'}"
+
+
+def _latency(stage: StageSummary) -> str:
+    own, outside = stage.latency, stage.host_latency
+    if own is None:
+        return ""
+    text = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, p99 {seconds(own.p99)}"
+    if outside is None:
+        return text
+    return f"{text}; from host memory and back p50 {seconds(outside.p50)}, p99 {seconds(outside.p99)}"
+
+
+def _energy(stage: StageSummary) -> str:
+    energy, each = stage.stage.energy, stage.joules_per_image
+    if energy is None or not each:
+        return ""
+    return f"{significant(each)} J {stage.words.one}; the idle device draws {two(energy.idle_watts)} W"
+
+
+def _setup(record: StageRecord) -> str:
+    if record.build_seconds is None:
+        return ""
+    text = f"{seconds(record.build_seconds)} to build, {seconds(record.first_call_seconds)} for the first call"
+    warm_up = record.warm_up
+    if warm_up is None:
+        return text
+    end = "settle" if warm_up.steady else "warm up, still unsteady"
+    return f"{text}, {plural(warm_up.calls, 'call')} in {seconds(warm_up.seconds)} to {end}"
+
+
+def dumped(value: object) -> str:
+    """Return a value as JSON."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def compile_lines(facts: CompileFacts | None) -> list[tuple[str, list[str]]]:
+    """Return the counts of a compilation by name; what wasn't counted is left out."""
+    if facts is None:
+        return []
+    counted = {
+        "graphs": facts.graphs,
+        "graph breaks": facts.breaks,
+        "graph break reasons": facts.graph_breaks,
+        "recompiles": facts.recompiles,
+        "recompile reasons": facts.recompile_reasons,
+        "generated kernels": facts.generated_kernels,
+        "cache bytes": facts.cache_bytes,
+        "candidates measured": facts.candidates_measured,
+    }
+    return [(name, lines(value)) for name, value in counted.items() if value is not None]
+
+
+def lines(value: object) -> list[str]:
+    """Return a detail's value: one line for each entry, those with the same value together."""
+    if not isinstance(value, dict):
+        return [told(value)]
+    alike: dict[str, list[str]] = defaultdict(list)
+    for key, each in value.items():
+        alike[told(each)].append(str(key))
+    return [f"{', '.join(keys)}: {text}" for text, keys in alike.items()] or ["none"]
+
+
+def told(value: object) -> str:
+    """Return a detail in one line."""
+    if value is None or value in ("", [], {}):
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(told, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {told(each)}" for key, each in value.items())
+    return value if isinstance(value, str) else dumped(value)
