@@ -19,16 +19,16 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from triton.backends.compiler import GPUTarget
 
-from pipeline.compiler.autotune import Tuner, compiling_threads
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.choose import LIBRARY, MeasuredLayer
-from pipeline.compiler.compile_processes import CompilingProcesses, TargetAlone, worth_processes
 from pipeline.compiler.errors import CompileError, typed_line
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.network_calls import without_tf32
-from pipeline.compiler.own_norms import launches_of_pass, put_passes
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
+from pipeline.compiler.tuning.autotune import Tuner, compiling_threads
+from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer
+from pipeline.compiler.tuning.compile_processes import CompilingProcesses, TargetAlone, worth_processes
+from pipeline.compiler.tuning.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.program import Program, Programs, only_noted
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from pipeline.compiler import artifact, driver, fp8_build
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.budget import Budget
 from pipeline.compiler.candidate import INDUCTOR, Properties, Search, captured, tuner_in
 from pipeline.compiler.driver import Built, Request, silent
 from pipeline.compiler.errors import CompileError
@@ -23,6 +22,7 @@ from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
 from pipeline.compiler.machine import write_json
 from pipeline.compiler.network_calls import library_switches
+from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common.capability import is_cuda
 
 MOST_SHAPES = 8  # that are kept compiled; each holds its own weights and a CUDA graph's memory

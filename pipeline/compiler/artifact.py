@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler import custom_ops
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.errors import shortened, typed_line
-from pipeline.compiler.fx_graph import as_word
+from pipeline.compiler.graph.fx_graph import as_word
 from pipeline.compiler.machine import write_json
 from pipeline.compiler.network_calls import exported_program
 

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, fx, nn
 from torch._inductor.async_compile import shutdown_compile_workers
 
-from pipeline.compiler.autotune import HOME, Tuner
 from pipeline.compiler.batch import Order
 from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.errors import typed_line
+from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision
 from pipeline.compiler.inductor import Mode, compile_counting_bytes
-from pipeline.compiler.lowering import Plan
+from pipeline.compiler.tuning.autotune import HOME, Tuner
 
 QUOTED_CHARACTERS = 200  # of a compiler's error
 Provider = Literal["own kernels", "Inductor", "PyTorch eager"]

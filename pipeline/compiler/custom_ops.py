@@ -20,8 +20,8 @@ from torch._ops import OpOverload
 from torch.autograd import forward_ad
 from torch.profiler import record_function
 
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.ops import ANNOTATION, KERNELS, tile_of
+from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import merged

@@ -19,7 +19,6 @@ from torch import Tensor, fx, nn
 
 from pipeline.compiler.agreement import check_agreement
 from pipeline.compiler.ahead import compiled_beside, programs_of
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.batch import Batch, Order
 from pipeline.compiler.candidate import (
     INDUCTOR,
@@ -36,19 +35,20 @@ from pipeline.compiler.candidate import (
     quoted,
     worth_searching,
 )
-from pipeline.compiler.choose import choose, untimed_library
 from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
 from pipeline.compiler.errors import UnsupportedError
-from pipeline.compiler.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.folding import folded
-from pipeline.compiler.fx_graph import shape_of
+from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
+from pipeline.compiler.graph.fx_graph import shape_of
+from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.lowering import Plan, find_places, lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
 from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
-from pipeline.compiler.layers import UpsampledLayer, inputs_of, layer_of
-from pipeline.compiler.lowering import Plan, find_places, lower
 from pipeline.compiler.network_calls import library_switches, refuses, switch_on_the_library, without_tf32
-from pipeline.compiler.own_norms import put_own_norms
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
+from pipeline.compiler.tuning.autotune import Tuner
+from pipeline.compiler.tuning.choose import choose, untimed_library
+from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 

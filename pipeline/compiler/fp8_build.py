@@ -10,10 +10,7 @@ import torch
 from torch import nn
 
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.budget import Budget
-from pipeline.compiler.calibrate import keep_for, largest
 from pipeline.compiler.candidate import Candidate, quoted
-from pipeline.compiler.choose import untimed_library
 from pipeline.compiler.driver import (
     Built,
     Makers,
@@ -26,10 +23,13 @@ from pipeline.compiler.driver import (
     without_fp8,
 )
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
-from pipeline.compiler.fx_graph import WHOLE, layers
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import layers_in_fp8, layers_of, left_to_inductor, quantisable, scales
+from pipeline.compiler.graph.fx_graph import WHOLE, layers
 from pipeline.compiler.half import layers_within
+from pipeline.compiler.tuning.budget import Budget
+from pipeline.compiler.tuning.calibrate import keep_for, largest
+from pipeline.compiler.tuning.choose import untimed_library
 from pipeline.kernels.common.capability import barred_on
 
 JUDGED_BATCHES = 3  # on which a layer's sensitivity is measured: each layer costs a call of the whole network on each

@@ -41,9 +41,9 @@ from torch.fx.node import Argument
 
 import pipeline.kernels
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
-from pipeline.compiler.decomposed_activations import CAST, uncast
-from pipeline.compiler.fx_graph import MULTIPLICATION, arguments, calls, erase_unread
-from pipeline.compiler.post_grad_choice import (
+from pipeline.compiler.graph.decomposed_activations import CAST, uncast
+from pipeline.compiler.graph.fx_graph import MULTIPLICATION, arguments, calls, erase_unread
+from pipeline.compiler.graph.post_grad_choice import (
     SUBTRACTION,
     TAKERS,
     Choice,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.fx_graph import is_matrix_work, module_of, name_by_first_paths
+from pipeline.compiler.graph.fx_graph import is_matrix_work, module_of, name_by_first_paths
 from pipeline.compiler.network_calls import exported_program
 from pipeline.profiling.layers import BETWEEN, summed
 from pipeline.profiling.profiler import classify, joins

@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.profiler import record_function
 from torch.utils.hooks import RemovableHandle
 
-from pipeline.compiler.fx_graph import layers
+from pipeline.compiler.graph.fx_graph import layers
 from pipeline.profiling.operators import Dispatched, FlopCount, Operator
 from pipeline.profiling.profiler import joins as joins_images
 from pipeline.records.chrome_trace import LAYER, Annotations, TraceEvent, launches, of

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pipeline.compiler.budget import Budget
+from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.artifact import ArchiveError, checked_archive
-from pipeline.compiler.exported_net import without_checks
-from pipeline.compiler.fx_graph import is_call
+from pipeline.compiler.graph.exported_net import without_checks
+from pipeline.compiler.graph.fx_graph import is_call
 from pipeline.errors import ModelError, typed_line
 
 GIB = 2**30

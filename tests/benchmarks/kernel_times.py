@@ -18,9 +18,9 @@ import torch
 import triton
 from torch import Tensor
 
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.cuda_graphs import graph_replay_ms
 from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs

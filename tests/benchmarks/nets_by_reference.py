@@ -26,11 +26,11 @@ from models.unet import UNet
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import archive_of, checked_archive
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.calibrate import largest
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.fp8_values import layers_in_fp8, scales
-from pipeline.compiler.layers import layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
+from pipeline.compiler.graph.layers import layer_of
+from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.tuning.calibrate import largest
 from pipeline.errors import typed_line
 from tests.benchmarks.net_times import with_real_statistics
 from tests.compiler.rewriting import rewrite_all

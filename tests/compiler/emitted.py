@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import fp8_groups
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import fp8_groups
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
 from tests.compiler.rewriting import layers
 from tests.kernels.kinds import KINDS, TRIED, Kind, kind_of

@@ -11,13 +11,13 @@ from torch import Tensor, fx, nn
 
 from models.unet import UNet
 from pipeline.compiler import candidate, driver
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.candidate import Search
 from pipeline.compiler.custom_ops import REFERENCE
 from pipeline.compiler.driver import Request, Rewritten, silent
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.lowering import Plan
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.lowering import Plan
+from pipeline.compiler.tuning.autotune import Tuner
 from tests.compiler.rewriting import copied
 
 MOVED = 12345  # bytes, by the compiler that is made up

@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.layers import KernelLayer, layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.layers import KernelLayer, layer_of
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from tests.compiler.nets import NETS, image, lively
 

@@ -17,16 +17,17 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from pipeline.compiler import ahead, autotune, compile_processes, own_norms
-from pipeline.compiler import choose as choosing
+from pipeline.compiler import ahead
 from pipeline.compiler.ahead import compiled_beside, programs_of
-from pipeline.compiler.autotune import MOST_AT_ONCE, Tuner
-from pipeline.compiler.choose import MeasuredLayer, choose
-from pipeline.compiler.compile_processes import TargetAlone, worth_processes
-from pipeline.compiler.fp8_values import fp8_groups
-from pipeline.compiler.lowering import lower
+from pipeline.compiler.graph.fp8_values import fp8_groups
+from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.own_norms import put_own_norms
+from pipeline.compiler.tuning import autotune, compile_processes, own_norms
+from pipeline.compiler.tuning import choose as choosing
+from pipeline.compiler.tuning.autotune import MOST_AT_ONCE, Tuner
+from pipeline.compiler.tuning.choose import MeasuredLayer, choose
+from pipeline.compiler.tuning.compile_processes import TargetAlone, worth_processes
+from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common import program
 from pipeline.kernels.common.program import Program, Programs, only_noted
 from tests.compiler.rewriting import Exported, exported, rewritten_from

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.compiler.exported_net import export
 from pipeline.compiler.folding import BatchNorm, fold, folded
+from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made, conv

@@ -9,8 +9,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import rewrite
 from pipeline.compiler.passes.constant_folding import fold_constants
 from tests.compiler.nets import image

@@ -13,8 +13,8 @@ from torch.autograd import forward_ad
 
 from pipeline.compiler import custom_ops
 from pipeline.compiler.custom_ops import NAMES, OPERATIONS, OUTPUTS, kernel_call, merge, norm, operation
-from pipeline.compiler.layers import KernelLayer
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.layers import KernelLayer
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import KERNELS, UnknownTileError, tile_of, tile_text
 from pipeline.kernels import conv_first, upsample2x
 from pipeline.kernels.common.block_statistics import statistics_of

@@ -15,7 +15,6 @@ from torch import Tensor, fx, nn
 from models.unet import UNet
 from pipeline.compiler import agreement, candidate, driver
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.autotune import NothingRunsError
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import Properties
 from pipeline.compiler.custom_ops import REFERENCE
@@ -33,8 +32,9 @@ from pipeline.compiler.driver import (
     without_fp8,
 )
 from pipeline.compiler.errors import UnsupportedError
+from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import half_net
-from pipeline.compiler.lowering import Plan
+from pipeline.compiler.tuning.autotune import NothingRunsError
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import (
     MOVED,

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler import calibrate, driver, fp8_build
+from pipeline.compiler import driver, fp8_build
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.budget import Budget
 from pipeline.compiler.candidate import Candidate, Properties
 from pipeline.compiler.driver import Rewritten, composed_flops
-from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_build import (
     Fp8,
     Sensitivity,
@@ -24,8 +22,11 @@ from pipeline.compiler.fp8_build import (
     sensitivity,
     sensitivity_or_why,
 )
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import Precision
-from pipeline.compiler.lowering import Plan
+from pipeline.compiler.tuning import calibrate
+from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
 from tests.compiler.nets import lively

@@ -2,7 +2,7 @@
 
 import torch
 
-from pipeline.compiler.layers import quantised
+from pipeline.compiler.graph.layers import quantised
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from tests.compiler.nets import image
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.calibrate import largest
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
+from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.common.nhwc import FP8_MAX
 from tests.compiler.nets import classic, ending_in, image
 from tests.compiler.rewriting import (

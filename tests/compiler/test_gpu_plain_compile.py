@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 
-from pipeline.compiler import custom_ops, post_grad_choice
-from pipeline.compiler.autotune import Tuner
+from pipeline.compiler import custom_ops
+from pipeline.compiler.graph import post_grad_choice
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
+from pipeline.compiler.tuning.autotune import Tuner
 from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net
 from tests.process_state import own_switches
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.autotune import Tuner
-from pipeline.compiler.calibrate import largest
-from pipeline.compiler.choose import choose
 from pipeline.compiler.cuda_graphs import Captured
-from pipeline.compiler.exported_net import export
-from pipeline.compiler.fp8_values import scales
+from pipeline.compiler.graph.exported_net import export
+from pipeline.compiler.graph.fp8_values import scales
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.inductor import compile_counting_bytes
-from pipeline.compiler.lowering import Plan, lower
-from pipeline.compiler.own_norms import put_own_norms
+from pipeline.compiler.tuning.autotune import Tuner
+from pipeline.compiler.tuning.calibrate import largest
+from pipeline.compiler.tuning.choose import choose
+from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import supported
 from pipeline.stages.api import silent
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively

@@ -12,8 +12,8 @@ from torch.nn import functional
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.custom_ops import REFERENCE, operation
 from pipeline.compiler.ops import tile_text
-from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
+from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import distance, lowered, own_calls, rewritten_from

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.compiler.exported_net import export
-from pipeline.compiler.fp8_values import fp8_groups, reads_fp8
+from pipeline.compiler.graph.exported_net import export
+from pipeline.compiler.graph.fp8_values import fp8_groups, reads_fp8
 from tests.compiler.inverted_residuals import Late
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import computing, distance, layers, lowered, own_calls, rewrite_all, rewritten

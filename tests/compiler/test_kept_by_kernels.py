@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from pipeline.compiler import driver, fp8_build
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import batched
-from pipeline.compiler.budget import Budget
 from pipeline.compiler.candidate import Properties
 from pipeline.compiler.driver import Built, by_inductor_alone
 from pipeline.compiler.errors import CompileError, UnsupportedError
 from pipeline.compiler.fp8_build import Fp8
+from pipeline.compiler.tuning.budget import Budget
 from tests.compiler.made_up_gpu import images, no_gpu, request, rewritten, times
 
 __all__ = ["no_gpu"]  # a fixture

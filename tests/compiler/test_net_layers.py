@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.exported_net import export
-from pipeline.compiler.fx_graph import is_matrix_work, layers, module_of
+from pipeline.compiler.graph.exported_net import export
+from pipeline.compiler.graph.fx_graph import is_matrix_work, layers, module_of
 from pipeline.profiling.layer_order import compute_layers
 from pipeline.profiling.layers import layer_work
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import fx
 
-from pipeline.compiler.own_norms import found_passes
+from pipeline.compiler.tuning.own_norms import found_passes
 from tests.compiler.test_own_norms import graph
 
 aten = torch.ops.aten

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.calibrate import largest
-from pipeline.compiler.fp8_values import scales
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.fp8_values import scales
+from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.tuning.calibrate import largest
 from tests.compiler.nets import image
 from tests.compiler.rewriting import own_calls, rewritten_from
 

@@ -11,12 +11,12 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler import custom_ops
-from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.custom_ops import REFERENCE, RUNS, operation
-from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.ops import tile_text
-from pipeline.compiler.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
+from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
+from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler.nets import image, lively

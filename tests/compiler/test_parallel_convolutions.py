@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.compiler.exported_net import export
+from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.compiler.passes.parallel_convolutions import (
     STRAIGHT,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.exported_net import ExportedNet, export
+from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.passes.kernel_matching import padding
 from tests.compiler.nets import Excited, image, lively

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.compiler.errors import UnsupportedError
-from pipeline.compiler.exported_net import export
+from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
 from tests.compiler.nets import NETS, classic, image
 from tests.compiler.rewriting import (

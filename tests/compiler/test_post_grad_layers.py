@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 
-from pipeline.compiler import post_grad_choice
+from pipeline.compiler.graph import post_grad_choice
 from pipeline.compiler.post_grad_pass import Convolutions
 from tests.compiler.plain_compile import (
     LAYERS,

@@ -9,8 +9,8 @@ from torch import nn
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
-from pipeline.compiler.layers import layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.layers import layer_of
+from pipeline.compiler.graph.lowering import Plan, lower
 from tests.benchmarks.research_nets import GatedUNet, NAFNet, R2UNet, ResUNetA, U2Net, UNet3Plus, WarpedUNet
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import rewritten_from

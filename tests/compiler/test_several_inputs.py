@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import ABOUT, load, save
-from pipeline.compiler.autotune import Tuner
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.choose import LIBRARY, MeasuredLayer, choose
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.fx_graph import channel_concatenations
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.fx_graph import channel_concatenations
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import Half
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.tuning.autotune import Tuner
+from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer, choose
 from tests.compiler.nets import lively
 from tests.compiler.rewriting import layers, own_calls, rewrite_all
 from tests.input_nets import SEVERAL

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.compiler.autotune import NothingRunsError, Tuner
+from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 
 TIMES = {"slow": 3.0, "fast": 1.0, "middling": 2.0}
 
@@ -135,5 +135,5 @@ def test_no_choice_is_lost_among_processes(tmp_path: Path) -> None:
 def test_other_sources_make_other_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed kernel, or another process's Triton, asks again."""
     before = Tuner(tmp_path).path()
-    monkeypatch.setattr("pipeline.compiler.autotune.code_digest", lambda *_: "0" * 64)
+    monkeypatch.setattr("pipeline.compiler.tuning.autotune.code_digest", lambda *_: "0" * 64)
     assert Tuner(tmp_path).path() != before

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.driver import composed_flops
-from pipeline.compiler.exported_net import export
-from pipeline.compiler.layers import LibraryPhases, Upsampling
+from pipeline.compiler.graph.exported_net import export
+from pipeline.compiler.graph.layers import LibraryPhases, Upsampling
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_LIBRARY, rewrite
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import called, distance, layers, lowered, own_calls, rewritten_from

@@ -12,8 +12,8 @@ from torch.nn import functional
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import archive_of, checked_archive
 from pipeline.compiler.errors import UnsupportedError
-from pipeline.compiler.exported_net import ExportedNet, export
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet, export
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.export.artefacts import check_alone
 from pipeline.export.request import ExportError

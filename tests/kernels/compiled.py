@@ -27,8 +27,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
-from pipeline.compiler.compile_processes import CompilingProcesses, TargetAlone
 from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.tuning.compile_processes import CompilingProcesses, TargetAlone
 from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
 from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import depthwise
 from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of

@@ -11,7 +11,7 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp

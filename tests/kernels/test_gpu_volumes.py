@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import conv3x3, conv_first, conv_head, upsample2x
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.compiler.autotune import build_side_by_side
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs

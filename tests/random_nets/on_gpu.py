@@ -20,8 +20,8 @@ from torch import Tensor, fx
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.custom_ops import KernelCall, kernel_call
-from pipeline.compiler.fp8_values import fp8_groups
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.fp8_values import fp8_groups
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
 from tests.kernels.examples import assert_near
 from tests.random_nets.draw import Draw

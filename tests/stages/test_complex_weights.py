@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import net_in_dtype
-from pipeline.compiler.exported_net import Entry
+from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import AsItLies, Half
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
-from pipeline.compiler.exported_net import export
 from pipeline.compiler.folding import folded
+from pipeline.compiler.graph.exported_net import export
 from pipeline.stages.api import Workload
 from tests.stages.test_stages import references
 

@@ -14,11 +14,11 @@ from pipeline.compiler import driver, fp8_build
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load
 from pipeline.compiler.batch import Batch
-from pipeline.compiler.budget import Budget
-from pipeline.compiler.calibrate import largest
 from pipeline.compiler.driver import Rewritten
-from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, of_sensitivity, sensitivity
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.tuning.budget import Budget
+from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec

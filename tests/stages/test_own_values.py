@@ -12,7 +12,7 @@ from torch.nn.modules.module import _global_buffer_registration_hooks
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import UnsupportedError
-from pipeline.compiler.exported_net import CASTS, export
+from pipeline.compiler.graph.exported_net import CASTS, export
 from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages.api import Workload
 from pipeline.stages.common.precision import half_net

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.build import build_model
-from pipeline.compiler.exported_net import Entry
+from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import AsItLies
 from pipeline.errors import ModelError
 from pipeline.worker.net_contract import check

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pipeline.compiler.exported_net import ExportedNet
+from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.constant_folding import fold_batch_norm, fold_constants
 from pipeline.compiler.passes.excitation_folding import excite_where_summed, take_gated_conv1x1

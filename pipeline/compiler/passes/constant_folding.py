@@ -14,9 +14,9 @@ from torch.fx.node import Argument
 from torch.utils._pytree import tree_map
 
 from pipeline.compiler.batch import CHANNELS_LAST, laid_out
-from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.folding import BatchNorm, fold
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     BY_STORAGE,
     add_constant,
     arguments,

@@ -5,8 +5,8 @@ import operator
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     MULTIPLICATION,
     add_constant,
     arguments,
@@ -19,7 +19,7 @@ from pipeline.compiler.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.layers import STATISTICS, GatedLayer, KernelLayer, producer, put_layer
+from pipeline.compiler.graph.layers import STATISTICS, GatedLayer, KernelLayer, producer, put_layer
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.compiler.passes.norms import LEAST_CHANNELS

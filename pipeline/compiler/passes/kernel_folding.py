@@ -5,8 +5,8 @@ import operator
 import torch
 from torch import fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     MULTIPLICATION,
     Shape,
@@ -21,7 +21,7 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
+from pipeline.compiler.graph.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import arguments, calls, gives_image, is_call, like, module_of, shape_of
-from pipeline.compiler.layers import KernelLayer, put_layer
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import arguments, calls, gives_image, is_call, like, module_of, shape_of
+from pipeline.compiler.graph.layers import KernelLayer, put_layer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 
 CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"

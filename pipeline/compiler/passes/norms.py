@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import Argument
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     MULTIPLICATION,
     add_constant,
@@ -27,7 +27,7 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.layers import STATISTICS, KernelLayer, producer
+from pipeline.compiler.graph.layers import STATISTICS, KernelLayer, producer
 from pipeline.compiler.passes.kernel_folding import TO, of_few_channels
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE

@@ -13,9 +13,18 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional
 
-from pipeline.compiler.exported_net import ExportedNet
 from pipeline.compiler.folding import fold
-from pipeline.compiler.fx_graph import ADDITION, arguments, calls, is_call, module_of, only_user, replace, shape_of
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
+    ADDITION,
+    arguments,
+    calls,
+    is_call,
+    module_of,
+    only_user,
+    replace,
+    shape_of,
+)
 from pipeline.compiler.passes.constant_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
 from pipeline.compiler.passes.kernel_matching import each_axis, padding
 

@@ -7,8 +7,8 @@ import torch
 from torch import fx
 from torch.nn import functional
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     CLONE,
     CONCATENATION,

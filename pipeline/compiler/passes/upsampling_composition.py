@@ -6,8 +6,8 @@ A 1×1 convolution after an up-sampling goes before it, where a quarter of the p
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     CONCATENATION,
     arguments,
     calls,
@@ -20,7 +20,7 @@ from pipeline.compiler.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.layers import LibraryPhases, UpsampledLayer, Upsampling, put_layer
+from pipeline.compiler.graph.layers import LibraryPhases, UpsampledLayer, Upsampling, put_layer
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, UPSAMPLING, by_its_sizes, describe
 from pipeline.kernels.common.kernel_op import CHANNELS

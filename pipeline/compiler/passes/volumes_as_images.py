@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     CONCATENATION,
     MULTIPLICATION,
@@ -26,7 +26,7 @@ from pipeline.compiler.fx_graph import (
     replace,
     shape_of,
 )
-from pipeline.compiler.layers import VolumeLayer, put_layer
+from pipeline.compiler.graph.layers import VolumeLayer, put_layer
 from pipeline.compiler.passes.kernel_folding import CAST, RECOGNISABLE, TO
 from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE

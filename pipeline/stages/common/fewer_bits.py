@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from pipeline.compiler.budget import Budget, Run, keep_within, spent
 from pipeline.compiler.fp8_build import JUDGED_BATCHES, apart
+from pipeline.compiler.tuning.budget import Budget, Run, keep_within, spent
 from pipeline.config.request_error import nearest
 from pipeline.errors import per_cent
 from pipeline.records.run_record import Precision

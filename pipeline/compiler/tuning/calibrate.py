@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.batch import Batch, batched, of_batches
-from pipeline.compiler.budget import Budget, filled
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import fp8_groups, layers_in_fp8, quantisable_together, scales
-from pipeline.compiler.fx_graph import part_of_answer, shape_of
-from pipeline.compiler.layers import OUT, POOLED, KernelLayer, UpsampledLayer, inputs_of, layer_of
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import fp8_groups, layers_in_fp8, quantisable_together, scales
+from pipeline.compiler.graph.fx_graph import part_of_answer, shape_of
+from pipeline.compiler.graph.layers import OUT, POOLED, KernelLayer, UpsampledLayer, inputs_of, layer_of
+from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.tuning.budget import Budget, filled
 
 
 def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pipeline.compiler.fx_graph import ADDITION, MULTIPLICATION, is_call
+from pipeline.compiler.graph.fx_graph import ADDITION, MULTIPLICATION, is_call
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
 
 CAST = torch.ops.prims.convert_element_type.default

@@ -15,8 +15,8 @@ from torch import Tensor, fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pipeline.compiler.decomposed_activations import SUMMED, activation_of, readers, uncast
-from pipeline.compiler.fx_graph import ADDITION, CLONE, MULTIPLICATION, arguments, is_call
+from pipeline.compiler.graph.decomposed_activations import SUMMED, activation_of, readers, uncast
+from pipeline.compiler.graph.fx_graph import ADDITION, CLONE, MULTIPLICATION, arguments, is_call
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_folding import gains_by_adding
 from pipeline.compiler.passes.kernel_matching import described, pair

@@ -18,9 +18,9 @@ from torch import Tensor, fx
 from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import REFERENCE, operation
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fp8_values import reads_fp8, writes_fp8
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fp8_values import reads_fp8, writes_fp8
+from pipeline.compiler.graph.fx_graph import (
     BY_STORAGE,
     as_word,
     calls,
@@ -29,7 +29,7 @@ from pipeline.compiler.fx_graph import (
     part_of_answer,
     shape_of,
 )
-from pipeline.compiler.layers import (
+from pipeline.compiler.graph.layers import (
     FP8,
     LOGITS,
     OUT,

@@ -14,8 +14,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.batch import laid_out
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import is_call
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import is_call
 from pipeline.kernels import conv3x3x3
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import ROWS, statistics_of

@@ -11,13 +11,13 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kernel_call
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.layers import KernelLayer
-from pipeline.compiler.lowering import Plan, lower
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.layers import KernelLayer
+from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
+from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.kernels.common.epilogue import Outputs
 from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
 from pipeline.kernels.common.library import store_results

@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
-from pipeline.compiler.fx_graph import arguments, is_call, name_by_first_paths
+from pipeline.compiler.graph.fx_graph import arguments, is_call, name_by_first_paths
 from pipeline.compiler.half import cast_own_values
 from pipeline.compiler.network_calls import exported_program
 

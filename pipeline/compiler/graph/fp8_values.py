@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Mapping
 import torch
 from torch import fx
 
-from pipeline.compiler.exported_net import ExportedNet
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.exported_net import ExportedNet
+from pipeline.compiler.graph.fx_graph import (
     channel_concatenations,
     gives_image,
     is_matrix_work,
@@ -15,7 +15,7 @@ from pipeline.compiler.fx_graph import (
     part_of_answer,
     shape_of,
 )
-from pipeline.compiler.layers import LEAST, OUT, POOLED, KernelLayer, inputs_of, layer_behind, layer_of
+from pipeline.compiler.graph.layers import LEAST, OUT, POOLED, KernelLayer, inputs_of, layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
 

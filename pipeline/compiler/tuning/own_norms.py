@@ -16,11 +16,9 @@ import torch
 from torch import Tensor, fx
 
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.autotune import NothingRunsError, Tuner
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.choose import RIGHT, untimed_library
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, RUNS, far_from_reference, layout, operation
-from pipeline.compiler.fx_graph import (
+from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     CONCATENATION,
     MULTIPLICATION,
@@ -31,10 +29,12 @@ from pipeline.compiler.fx_graph import (
     only_user,
     shape_of,
 )
-from pipeline.compiler.layers import FP8
+from pipeline.compiler.graph.layers import FP8
 from pipeline.compiler.ops import tile_of, tile_text
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, TO
 from pipeline.compiler.passes.norms import factor_and_shift
+from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
+from pipeline.compiler.tuning.choose import RIGHT, untimed_library
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
