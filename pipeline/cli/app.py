@@ -34,7 +34,6 @@ from pipeline.config.data_request import TENSORS, meant_everywhere
 from pipeline.config.goal_request import points_note
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
-from pipeline.config.threads_request import omp_note
 from pipeline.devices.accelerators import accelerators, choose_device, cuda_gpus
 from pipeline.errors import InputError
 from pipeline.orchestrate import check_script, interruption
@@ -187,11 +186,11 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
 
 
 def run(request: RunConfig, invocation: Invocation) -> RunRecord:
-    """Run the stages, with the progress on stderr."""
+    """Run the stages and report the progress on stderr."""
     with Progress(len(request.stages)) as progress:
         progress.say(opening(request))
         progress.say(f"the run is kept in {invocation.folder}")
-        for note in filter(None, (plans_note(request), points_note(request.accuracy), omp_note())):
+        for note in filter(None, (plans_note(request), points_note(request.accuracy))):
             progress.say(note)
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):
@@ -200,7 +199,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
 
 
 def opening(request: RunConfig) -> str:
-    """The first line of a run: what runs where, and what was chosen for the user."""
+    """Return the first line of a run: the network, the device, the shape and the preset."""
     where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
     data = request.data
     shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
@@ -208,7 +207,7 @@ def opening(request: RunConfig) -> str:
 
 
 def report(record: RunRecord, invocation: Invocation) -> float:
-    """Draw the report; the first screen goes to the terminal, the report's path last.
+    """Write the report; print its first screen, and its path last.
 
     Returns:
         The winner's figure, as `pipeline.analysis.summary.to_be_least` has it.
@@ -231,12 +230,12 @@ def report_finished_stages(invocation: Invocation) -> None:
     try:
         if stages_in(invocation.folder):
             report(codec.load(invocation.folder), invocation)
-    except Exception as error:  # noqa: BLE001 - the run's own end is what is to be told
+    except Exception as error:  # noqa: BLE001 - the run's own error is the one to report
         print_error(unforeseen(error, invocation.folder))
 
 
 def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
-    """What is known before anything has run."""
+    """Return the record of a run before anything has run."""
     return RunRecord(
         started_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=invocation.command,
@@ -248,10 +247,10 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
 
 
 def digest_of(data: DataSpec) -> str | None:
-    """The digest of the user's images and labels.
+    """Return the digest of the user's images and labels.
 
     Raises:
-        RequestError: one can't be read.
+        RequestError: one cannot be read.
     """
     try:
         return data_digest([data.path, None if data.name == TENSORS else data.labels])
@@ -260,7 +259,7 @@ def digest_of(data: DataSpec) -> str | None:
 
 
 def plain(config: DictConfig | ListConfig, resolve: bool) -> dict[str, Any]:
-    """Hydra's config as plain containers."""
+    """Return Hydra's configuration as plain containers."""
     value = OmegaConf.to_container(config, resolve=resolve)
     assert isinstance(value, dict)
     return {str(key): part for key, part in value.items()}

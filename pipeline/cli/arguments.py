@@ -3,7 +3,7 @@
 import math
 import shlex
 from argparse import ArgumentError, ArgumentParser, Namespace
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from importlib import metadata
@@ -225,19 +225,11 @@ def _check_number_of_jobs(overrides: Sequence[Override]) -> None:
     sweeps = [override for override in overrides if override.is_sweep_override()]
     if any(override.key_or_group == "hydra/sweeper" for override in overrides):
         return
-    counts = [sum(1 for _ in islice(_jobs(override), MOST_JOBS + 1)) for override in sweeps]
+    counts = [sum(1 for _ in islice(override.sweep_iterator(), MOST_JOBS + 1)) for override in sweeps]
     if 0 in counts:
         raise RequestError(f"{sweeps[counts.index(0)].input_line}: no value; range(1,4) is 1, 2 and 3")
     if math.prod(counts) > MOST_JOBS:
         raise RequestError(f"a sweep has at most {MOST_JOBS:,} jobs; this one has more")
-
-
-def _jobs(override: Override) -> Iterator[object]:
-    """Yield the values of a sweep."""
-    try:
-        yield from override.sweep_iterator()
-    except (HydraException, ValueError, ZeroDivisionError, OverflowError) as error:
-        raise RequestError(f"{override.input_line}: {first_line(error)}") from None
 
 
 def hydra_words(override: Override) -> list[str]:

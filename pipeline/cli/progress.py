@@ -1,4 +1,4 @@
-"""What a person sees while a run is on its way: a live line on a terminal, plain lines elsewhere."""
+"""The progress of a run: a live line on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -16,17 +16,17 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, elapsed, visible
 from pipeline.report.terminal import outcome_line
 
-NARROWEST, WIDEST = 20, 400  # columns: nothing fits in fewer, and lines are filled up to as many as there are
+NARROWEST, WIDEST = 20, 400  # columns
 
-SILENCE = 30.0  # seconds, after which a log of lines is told how far a phase is
+SILENCE = 30.0  # seconds without a line, after which plain lines also tell the details of a phase
 
-# Of what a cell of Jupyter starts, on a terminal that keeps every line; FORCE_COLOR, which Jupyter sets, makes rich
-# take a pipe for one as well.
+# Set in processes that a cell of Jupyter starts, whose terminal keeps every line. Jupyter also sets FORCE_COLOR, with
+# which rich takes a pipe for a terminal.
 IN_A_NOTEBOOK = "JPY_PARENT_PID"
 
 
 class SteadyConsole(Console):
-    """A console of a width that can be written in, which falls silent where nobody takes what it says."""
+    """A console of a sensible width, which falls silent if its stream is closed or full."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -34,17 +34,17 @@ class SteadyConsole(Console):
             self.width = min(WIDEST, max(NARROWEST, self.width))
 
     def on_broken_pipe(self) -> None:
-        """Say nothing from now on; rich's own would end the program."""
+        """Fall silent; rich's own method would exit."""
         self.quiet = True
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print, where the disk takes it or the pipe has room."""
+        """Print, unless the stream fails."""
         with suppress(OSError, ValueError):
             super().print(*objects, **options)
 
 
 class Progress:
-    """Says which stage, which phase and for how long; to stderr, so that stdout holds only the answer."""
+    """Reports stages, phases and the elapsed time on stderr; stdout holds the results only."""
 
     def __init__(self, stages: int, console: Console | None = None) -> None:
         self.console = console or SteadyConsole(stderr=True, highlight=False)
@@ -55,7 +55,7 @@ class Progress:
         self.status: Status | None = None
 
     def __enter__(self) -> Self:
-        """Begin the live line, where there is a terminal."""
+        """Begin the live line, if there is a terminal."""
         if self.console.is_terminal and self.console.file.isatty() and IN_A_NOTEBOOK not in os.environ:
             self.status = self.console.status("starting")
             self.status.start()
@@ -67,17 +67,17 @@ class Progress:
             self.status.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays; a terminal that is gone costs no measurement."""
+        """Print a line that stays."""
         self.said = time.monotonic()
         self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def stage_started(self, name: str, adds: str) -> None:
-        """The next stage begins."""
+        """Report the start of a stage."""
         self.number += 1
         self.say(f"[{self._elapsed()}] {self.number}/{self.stages} {name}: {adds}")
 
     def phase_entered(self, title: str, phase: str, detail: str = "") -> None:
-        """A stage enters a phase, or is so far in it; a log is told the latter after half a minute of silence."""
+        """Report a phase of a stage, and how far it is; plain lines tell the latter after `SILENCE` only."""
         line = f"{title}: {phase}"
         if self.status:
             self.status.update(escape(visible(f"[{self._elapsed()}] {line} {detail}")))
@@ -88,14 +88,14 @@ class Progress:
         self.last = line
 
     def stage_finished(self, run: RunRecord, stage: StageRecord) -> None:
-        """What became of a stage."""
+        """Report the outcome of a stage."""
         self.say(f"[{self._elapsed()}]   {outcome_line(run, stage)}")
 
     def _elapsed(self) -> str:
-        """Minutes and seconds since the run began, as 1:05."""
+        """Return minutes and seconds since the run began, as 1:05."""
         return elapsed(time.monotonic() - self.began)
 
 
 def print_error(text: str) -> None:
-    """One line on stderr about a request that can't be carried out."""
+    """Print an error on stderr, in one line and without secrets."""
     tell(f"error: {clean(masked(text, values_to_hide(referred_to(sys.argv))))}")

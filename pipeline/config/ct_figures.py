@@ -1,4 +1,4 @@
-"""The figures of nnU-Net's normalisation for CT, measured of a folder of volumes (`pipeline.inputs.input_contract`)."""
+"""The figures of nnU-Net's normalisation for CT, measured on a folder of volumes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,14 +15,14 @@ PERCENTILES = (0.5, 99.5)
 GIB = 2**30
 BYTES_OF_A_VALUE = 12  # read as fp32, its label as int64
 GIVEN = "give data.low, data.high, data.mean and data.std"
-MOST_VALUES = 10**8  # of all volumes together, evenly spaced in each, as nnU-Net takes so many at random
+MOST_VALUES = 10**8  # of all volumes together, evenly spaced; nnU-Net samples at random
 
 
 def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
-    """The contract with the figures of a folder's foreground: the voxels of any class but 0; without labels of all.
+    """Return the contract with the figures of the foreground: the voxels of classes above 0, or all without labels.
 
     Raises:
-        RequestError: a file can't be read, they take more memory than there is, or a channel has one value alone.
+        RequestError: a file cannot be read, memory is too small, or a channel has one value only.
     """
     try:
         check_memory(path)
@@ -33,18 +33,18 @@ def measured(contract: InputContract, path: str | None, labels: str | None, rule
     low, high = np.percentile(values, PERCENTILES, axis=0)
     if not (low < high).all():
         raise RequestError(
-            f"data.normalize=ct: the foreground of {labels or path} has one value alone, {low.min():g}; {GIVEN}"
+            f"data.normalize=ct: the foreground of {labels or path} has one value only, {low.min():g}; {GIVEN}"
         )
     least, most, mean, std = (tuple(map(float, each)) for each in (low, high, values.mean(0), values.std(0)))
     return replace(contract, low=least, high=most, mean=mean, std=std)
 
 
 def check_memory(path: str | None) -> None:
-    """That a folder's volumes fit into this machine at once.
+    """Check that the volumes of a folder fit into memory together.
 
     Raises:
-        RequestError: they don't; the line gives the figure.
-        ImageError: as `pipeline.inputs.volume_files.volume_files`.
+        RequestError: they do not; the line gives the figure.
+        ImageError: same as `pipeline.inputs.volume_files.volume_files`.
     """
     from pipeline.inputs.volume_files import values_in_volumes
 
@@ -57,10 +57,10 @@ def check_memory(path: str | None) -> None:
 def foreground(
     path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
 ) -> Iterator[np.ndarray]:
-    """The foreground's values [voxels, channels] of each volume of a folder; all, where none has a label above 0.
+    """Yield the foreground values [voxels, channels] of each volume; all values if no label is above 0.
 
     Raises:
-        ImageError: as `pipeline.inputs.volume_files.folder_volumes`.
+        ImageError: same as `pipeline.inputs.volume_files.folder_volumes`.
     """
     from pipeline.inputs.volume_files import folder_volumes
 
@@ -69,6 +69,6 @@ def foreground(
     some = any(mask is not None and mask.any() for mask in masks)
     for each, mask in zip(named, masks, strict=True):
         if mask is not None and mask.shape != each.image.shape[:-1]:
-            raise ImageError(f"{each.source}: its labels are of another size than the volume")
+            raise ImageError(f"{each.source}: its labels have another size than the volume")
         chosen = each.image[mask] if some and mask is not None else each.image.reshape(-1, contract.channels)
         yield chosen[:: max(1, -(-len(chosen) * len(named) // MOST_VALUES))]

@@ -1,12 +1,11 @@
-"""The images that are asked for: which, what their values mean, and whether this machine can hold them."""
+"""The requested images: which they are, what their values mean, and whether they fit into memory."""
 
 import difflib
 import math
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,21 +17,25 @@ from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
-OWN_IMAGES = ("samples", "stain")  # that bring their labels
+OWN_IMAGES = ("samples", "stain")  # images of the program, with labels
 TENSORS, VOLUME = "tensors", "volume"
 CT: Literal["ct"] = "ct"
-OWN = ("low", "high", "mean", "std")  # the knobs of a user's own figures
+OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
 GIB = 2**30
-FARTHEST = 1e12  # of a mean, a standard deviation or a scale from 1, either way: beyond it fp32 tells no values apart
-BYTES_OF_A_VOXEL = 8  # likewise: read as fp32, and in the rotation
-BYTES_OF_A_VALUE = 5  # while a rotation is made: as it was read, at least uint8, and in fp32
-LEAST_LABEL = -(2**31)  # of 32 bits; many write −1 where nobody labelled
+FARTHEST = 1e12  # the largest mean, deviation or scale: beyond it fp32 cannot distinguish values
+BYTES_OF_A_VOXEL = 8  # read as fp32, and in the rotation
+BYTES_OF_A_VALUE = 5  # as read, at least uint8, and as fp32 in the rotation
+LEAST_LABEL = -(2**31)  # of 32 bits; many datasets mark unlabelled pixels by −1
 
 
 Figure = Annotated[float, Meta(ge=-FARTHEST, le=FARTHEST)]
 Divisor = Annotated[float, Meta(ge=1 / FARTHEST, le=FARTHEST)]
 Figures = Figure | Annotated[tuple[Figure, ...], Meta(min_length=1)]  # one for all channels, or one for each
 Divisors = Divisor | Annotated[tuple[Divisor, ...], Meta(min_length=1)]
+
+
+Byte = Annotated[int, Meta(ge=0, le=255)]
+HexColor = Annotated[str, Meta(pattern="^#?[0-9a-fA-F]{6}$")]
 
 
 class DataKnobs(Struct, frozen=True, kw_only=True):
@@ -53,7 +56,7 @@ class DataKnobs(Struct, frozen=True, kw_only=True):
     scale: Divisor | None = None
     positive: NonNegativeInt | None = None
     ignore: Annotated[int, Meta(ge=LEAST_LABEL)] | None = 255
-    colors: list[Any] | None = None
+    colors: list[HexColor | tuple[Byte, Byte, Byte]] | None = None
     label_pattern: str = "*.png"
     inputs: list[str] | None = None
     depth: PositiveInt | None = None
@@ -71,8 +74,8 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     _check_whose(knobs)
     folders = {} if knobs.name == TENSORS else {"data.path": path, "data.labels": labels}
     for key, folder in folders.items():
-        if folder and not is_folder(key, folder):
-            raise RequestError(f"{key}={folder}: no such folder{_neighbour(Path(folder))}")
+        if folder:
+            check_there(key, folder, "folder")
     check_memory(knobs, memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
@@ -91,27 +94,31 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     )
 
 
-def is_folder(key: str, folder: str) -> bool:
-    """Return whether a folder exists.
-
-    Raises:
-        RequestError: the system does not accept the name, or denies access.
-    """
+def check_there(key: str, place: str, *kinds: str) -> None:
+    """Raise RequestError if `place` is not one of `kinds`, "file" or "folder"; the line names a similar path."""
+    path = Path(place)
     try:
-        return Path(folder).is_dir()
+        there = path.exists()
+        fits = (path.is_dir() and "folder" in kinds) or (path.is_file() and "file" in kinds)
     except OSError as error:
-        raise RequestError(f"{key}={shown(folder)}: {error.strerror}") from None
+        raise RequestError(f"{key}={shown(place)}: {error.strerror}") from None
+    if fits:
+        return
+    beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() and not there else []
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
+    meant = f"; did you mean {path.parent / close[0]}?" if close and close[0] != path.name else ""
+    raise RequestError(f"{key}={place}: {'not a' if there else 'no such'} {' or '.join(kinds)}{meant}")
 
 
 def words_for_kind(name: str) -> Words:
-    """What data of that kind are called, before any of it was seen: `data=volume` gives volumes."""
+    """Return the words for data of a kind, such as "volumes" for `data=volume`."""
     return words_for(3 if name == VOLUME else 2)
 
 
 def meant_everywhere(data: Mapping[str, object], preset: object, typed: Sequence[str]) -> dict[str, object]:
-    """The knobs, without the size that a preset sets for what has one of its own.
+    """Return the knobs without the size of a preset, if the data have a size of their own.
 
-    Tensors always keep theirs; images of a folder and volumes do so where the preset is the CPU's.
+    Tensors always keep theirs; images of a folder and volumes keep theirs with the CPU's preset.
 
     Args:
         data: every knob's value.
@@ -125,7 +132,7 @@ def meant_everywhere(data: Mapping[str, object], preset: object, typed: Sequence
 
 
 def _check_whose(knobs: DataKnobs) -> None:
-    """That nothing is typed which the images that were chosen don't heed."""
+    """Raise RequestError if a knob is typed that the chosen images do not use."""
     if knobs.name == TENSORS:
         _check_tensors(knobs)
         return
@@ -135,7 +142,7 @@ def _check_whose(knobs: DataKnobs) -> None:
         if knobs.depth is not None and (knobs.size is None or knobs.name != VOLUME):
             raise RequestError(f"data.depth={knobs.depth}: it goes with data.size, of data=volume")
         if not knobs.labels and (key := _typed_of_labels(knobs)):
-            raise RequestError(f"data.{key}: there are no labels that it could be for; name them: data.labels=masks/")
+            raise RequestError(f"data.{key}: there are no labels for it; name them: data.labels=masks/")
         return
     for key in ("path", "labels", _typed_of_labels(knobs)):
         if key and (typed := getattr(knobs, key)) is not None:
@@ -147,20 +154,18 @@ def _check_whose(knobs: DataKnobs) -> None:
 
 
 def _check_tensors(knobs: DataKnobs) -> None:
-    """That a file of tensors is named, and no size for it."""
+    """Raise RequestError if no file of tensors is named, or a size for it is."""
     if not knobs.path:
         raise RequestError("data.path: name the file of your tensors, such as data.path=inputs.safetensors")
     if twice := next((name for name in knobs.inputs or () if (knobs.inputs or []).count(name) > 1), ""):
         raise RequestError(f"data.inputs={shown(knobs.inputs)}: {twice} is given twice; a tensor is one input")
-    path = Path(str(knobs.path))
-    if not is_folder("data.path", str(path)) and not path.is_file():
-        raise RequestError(f"data.path={path}: no such file{_neighbour(path)}")
+    check_there("data.path", str(knobs.path), "file", "folder")
     if knobs.size is not None:
         raise RequestError(f"data.size={knobs.size}: data=tensors takes tensors as they are; leave it out")
 
 
 def _typed_of_labels(knobs: DataKnobs) -> str:
-    """A knob about labels that isn't at its default; empty where all are."""
+    """Return the first knob about labels that is not at its default; an empty text if all are."""
     defaults = {"positive": None, "colors": None, "label_pattern": "*" if knobs.name == VOLUME else "*.png"}
     return next((key for key, default in defaults.items() if getattr(knobs, key) != default), "")
 
@@ -194,10 +199,10 @@ def contract_of(knobs: DataKnobs) -> InputContract:
 
 
 def check_own(knobs: DataKnobs) -> list[str]:
-    """The figures of the normalisation that are the user's own, by their knobs.
+    """Return the knobs of the user's own normalisation that are set.
 
     Raises:
-        RequestError: some without the others, or such as nothing is done with.
+        RequestError: some without the others, or one that has no effect.
     """
     own = [key for key in OWN if getattr(knobs, key) is not None]
     if knobs.normalize == CT:
@@ -207,7 +212,7 @@ def check_own(knobs: DataKnobs) -> list[str]:
             )
         if not own and knobs.name != VOLUME:
             raise RequestError(
-                f"data.normalize=ct: its figures are measured of data=volume alone; of data={knobs.name} give "
+                f"data.normalize=ct: its figures are measured for data=volume only; for data={knobs.name} give "
                 f"{', '.join(f'data.{key}' for key in OWN)}"
             )
         if own and any(map(operator.ge, _listed(knobs.low), _listed(knobs.high))):
@@ -223,16 +228,16 @@ def check_own(knobs: DataKnobs) -> list[str]:
 
 
 def _listed(value: float | Sequence[float] | None) -> tuple[float, ...]:
-    """One figure, or several, as fp64."""
+    """Return one figure or several as a tuple."""
     assert value is not None
     return tuple(map(float, value)) if isinstance(value, Sequence) else (float(value),)
 
 
 def label_rules_of(knobs: DataKnobs) -> LabelRules:
-    """How labels are read.
+    """Return how labels are read.
 
     Raises:
-        RequestError: a pattern without one *, colours that are none, or colours with a positive value.
+        RequestError: a pattern without one *, or knobs that contradict each other.
     """
     if knobs.label_pattern.count("*") != 1:
         raise RequestError(
@@ -241,7 +246,7 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
         )
     if knobs.colors is not None and knobs.positive is not None:
         raise RequestError("data.positive: data.colors gives each class its colour already; leave one of them out")
-    colors = tuple(_color(part) for part in knobs.colors or ())
+    colors = tuple(_color(each) for each in knobs.colors or ())
     if knobs.colors is not None and (len(colors) < 2 or len(set(colors)) < len(colors)):
         raise RequestError("data.colors: expected two or more different colours, that of class 0 first")
     if knobs.ignore == knobs.positive and knobs.ignore not in (None, LabelRules.ignore):
@@ -250,22 +255,14 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     return LabelRules(knobs.label_pattern, knobs.positive, ignore, colors)
 
 
-def _color(value: object) -> tuple[int, int, int]:
-    """A colour as [255, 0, 0] or "ff0000"."""
-    if isinstance(value, list) and len(value) == 3 and all(type(part) is int and 0 <= part <= 255 for part in value):
-        return value[0], value[1], value[2]
-    if isinstance(value, str) and re.fullmatch(r"#?[0-9a-fA-F]{6}", value):
-        digits = value.removeprefix("#")
-        return int(digits[:2], 16), int(digits[2:4], 16), int(digits[4:], 16)
-    raise RequestError(f"data.colors: {shown(value)}: expected a colour such as [255,0,0] or '#ff0000'")
+def _color(value: str | tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return the red, green and blue of a colour, also of "ff0000"."""
+    red, green, blue = bytes.fromhex(value.removeprefix("#")) if isinstance(value, str) else value
+    return red, green, blue
 
 
 def check_memory(knobs: DataKnobs, memory: int) -> None:
-    """That the rotation of inputs fits into so many bytes; images of their own size are looked at when they are read.
-
-    Raises:
-        RequestError: it doesn't; the line gives the figure.
-    """
+    """Raise RequestError if the rotation of inputs exceeds `memory` bytes; images of unknown size are checked later."""
     if knobs.size is None:
         return
     deep = [knobs.depth or knobs.size] if knobs.name == VOLUME else []
@@ -277,13 +274,3 @@ def check_memory(knobs: DataKnobs, memory: int) -> None:
             f"data.batch_size={knobs.batch_size}, data.size={knobs.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"
         )
-
-
-def _neighbour(path: Path) -> str:
-    """A clause that names the folder beside `path` that is most like it; empty where none is."""
-    if path.is_symlink() or path.exists():
-        kind = "a file" if path.is_file() else "no regular file"
-        return f", but {kind}" if path.exists() else ", but a link that leads nowhere"
-    beside = [part.name for part in path.parent.iterdir()] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.5)
-    return f"; did you mean {path.parent / close[0]}?" if close else ""

@@ -1,4 +1,4 @@
-"""What must hold and what the winner is chosen by, as they are typed: `accuracy.*`, `objective` and `subject_to`."""
+"""The goal of a run: `task.*`, `accuracy.*`, `objective` and `subject_to`, checked across keys."""
 
 import math
 import re
@@ -15,11 +15,11 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "min": 60.0}
 BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 INSTEAD: dict[TaskName, str] = {
     "segmentation": "accuracy.min_agreement, the share of pixels that keep their class",
-    "regression": "accuracy.min_psnr, dB against the fp32 net's answers",
+    "regression": "accuracy.min_psnr, dB against the fp32 network's answers",
     "diffusion": "accuracy.max_final_error",
 }
-FEW_POINTS = 0.05  # of Dice: at most so many are likelier meant as a share of 1
-LABELS: dict[TaskName, str] = {  # where a limit needs them
+FEW_POINTS = 0.05  # of Dice: a limit up to this was probably meant as a share of 1
+LABELS: dict[TaskName, str] = {  # for a limit that needs labels
     "segmentation": "data.labels=masks/",
     "regression": "data=tensors data.labels=NAME, a tensor of the file",
 }
@@ -42,15 +42,15 @@ EXAMPLE = "expected FIGURE, <, <=, > or >=, a number and its unit, such as memor
 
 
 def read_goal(objective: object, subject_to: object, price: float | None) -> Goal:
-    """What the winner is chosen by.
+    """Return the goal by which the winner is chosen.
 
     Args:
         objective: a name.
         subject_to: a constraint as text, or a list of them.
-        price: of a GPU's hour; None where the user named none.
+        price: of a GPU's hour; None if the user gave none.
 
     Raises:
-        RequestError: no such objective, a constraint that can't be read, or a cost without a price.
+        RequestError: no such objective, a constraint that cannot be read, or a cost without a price.
     """
     kind: Any = Objective
     chosen: Objective = converted(objective, kind, "objective")
@@ -65,35 +65,31 @@ def read_goal(objective: object, subject_to: object, price: float | None) -> Goa
 
 
 def points_note(limits: AccuracyLimits) -> str:
-    """A line where the limit on Dice is so small that a share of 1 may have been meant for points; empty else."""
+    """Return a note if the limit on Dice is so small that a share of 1 may be meant; else an empty text."""
     drop = limits.max_dice_drop or 0.0
     if not 0 < drop <= FEW_POINTS:
         return ""
     share, points = f"{drop / 100:.10f}".rstrip("0"), f"{drop * 100:.6g}"
     return (
-        f"note: accuracy.max_dice_drop={drop:g} is in points, {share} of Dice's 1; where {drop:g} of 1 is meant, "
-        f"accuracy.max_dice_drop={points}"
+        f"note: accuracy.max_dice_drop={drop:g} is in points, {share} of 1; "
+        f"accuracy.max_dice_drop={points} is {drop:g} of 1"
     )
 
 
 def check_bounds(bounds: Sequence[Constraint]) -> None:
-    """That some number keeps all bounds of its figure.
-
-    Raises:
-        RequestError: none does; the line names two of them.
-    """
+    """Raise RequestError if no number can keep two bounds of one figure."""
     for low in (part for part in bounds if part.sign.startswith(">")):
         for high in (part for part in bounds if part.sign.startswith("<") and part.figure == low.figure):
             both = low.sign == ">=" and high.sign == "<="
             if low.limit > high.limit or (low.limit == high.limit and not both):
-                raise RequestError(f"subject_to: {low.text!r} and {high.text!r}: no {low.figure} keeps both")
+                raise RequestError(f"subject_to: {low.text!r} and {high.text!r}: no {low.figure} can keep both")
 
 
 def constraint(text: str) -> Constraint:
-    """A bound such as "p99<20ms"; its limit in seconds, bytes, joules, images a second or cost.
+    """Return a bound such as "p99<20ms" with its limit in seconds, bytes, joules, images a second or cost.
 
     Raises:
-        RequestError: it has another form, or no such figure or unit; the line names the nearest one.
+        RequestError: another form, or an unknown figure or unit; the line names the nearest one.
     """
     found = SHAPE.fullmatch(text)
     if found is None:
@@ -117,34 +113,34 @@ def constraint(text: str) -> Constraint:
 def read_accuracy(
     value: Mapping[str, object], labelled: bool, trained: bool, task: TaskName = "segmentation"
 ) -> AccuracyLimits:
-    """The limits that every stage's answer must keep.
+    """Return the limits that every stage's answer must keep.
 
     Args:
         value: the keys of `accuracy`.
         labelled: whether the images have labels.
-        trained: whether the net has trained weights: masks of random ones mean nothing.
+        trained: whether the network has trained weights: answers of random weights mean nothing.
         task: what the answers are.
 
     Raises:
-        RequestError: a key or a value that isn't admitted, or a limit that nothing here can decide.
+        RequestError: a wrong key or value, or a limit that this run cannot check.
     """
     limits = converted(value, AccuracyLimits, "accuracy")
     for name in limits.asked:
         if name not in OF_TASK[task]:
-            raise RequestError(f"accuracy.{name}: task={task} isn't judged by it; it takes {', '.join(OF_TASK[task])}")
+            raise RequestError(f"accuracy.{name}: task={task} is not judged by it; it takes {', '.join(OF_TASK[task])}")
     if limits.asked and not trained:
         first = next(iter(limits.asked))
         raise RequestError(
-            f"accuracy.{first}: without trained weights the net's {'masks' if task == 'segmentation' else 'answers'} "
-            "mean nothing; add model.checkpoint=FILE, or model.trained=true where the net's own code loads them"
+            f"accuracy.{first}: without trained weights the answers mean nothing; add model.checkpoint=FILE, or "
+            "model.trained=true if the network's own code loads them"
         )
     if limits.need_labels and not labelled:
         first = limits.need_labels[0]
         raise RequestError(f"accuracy.{first}: there are no labels; name them ({LABELS[task]}), or use {INSTEAD[task]}")
     if limits.replace_flipped_share and task != "segmentation":
-        raise RequestError(f"accuracy.replace_flipped_share: task={task} has no pixels that change their class")
+        raise RequestError(f"accuracy.replace_flipped_share: task={task} has no pixels that could change their class")
     if limits.replace_flipped_share and not limits.asked:
-        raise RequestError("accuracy.replace_flipped_share: set a limit to stand there, such as accuracy.max_dice_drop")
+        raise RequestError("accuracy.replace_flipped_share: set a limit to replace it, such as accuracy.max_dice_drop")
     return limits
 
 
@@ -152,13 +148,13 @@ def check_task(task: Task, data: DataSpec) -> None:
     """Raise RequestError if the task cannot be judged on the data."""
     if task.name == "diffusion" and data.name != TENSORS:
         raise RequestError(
-            f"task=diffusion: data={data.name} gives a net one input, and a denoising loop counts a second one; add "
+            f"task=diffusion: data={data.name} gives one input, and a denoising loop needs a second one; add "
             "data=tensors data.path=inputs.safetensors"
         )
     if task.name != "segmentation" and data.labels and data.name != TENSORS:
         raise RequestError(
-            f"data.labels={data.labels}: task={task.name} isn't judged by masks; leave it out, or give what is right "
-            "as a tensor: data=tensors"
+            f"data.labels={data.labels}: task={task.name} is not judged by masks; leave it out, or give the right "
+            "answers as a tensor: data=tensors"
         )
     if task.name == "diffusion" and data.labels:
         raise RequestError(f"data.labels={data.labels}: task=diffusion is judged by its own loop in fp32; leave it out")

@@ -1,4 +1,4 @@
-"""What the plans of a trained nnU-Net say of its images, where the request says otherwise.
+"""A note on how the plans of a trained nnU-Net differ from the request.
 
 The format is that of nnunetv2, documentation/explanation_plans_files.md.
 """
@@ -14,14 +14,14 @@ from pipeline.records.request import RunConfig
 
 PRESET, PLANS, DATASET = "nnunet", "plans.json", "dataset.json"
 SCHEMES = {"CTNormalization": "ct", "ZScoreNormalization": "zscore", "RGBTo01Normalization": "unit"}
-FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of a voxel's foreground
+FIGURES = {"low": "percentile_00_5", "high": "percentile_99_5", "mean": "mean", "std": "std"}  # of the foreground
 DIGITS = 6  # of a figure on the command line
 
 
 def plans_note(request: RunConfig) -> str:
-    """The options that the plans of `model.options.plans` call for and the request hasn't, in a line; empty else.
+    """Return a note with the options that the plans of `model.options.plans` need; an empty text if all are set.
 
-    What a file that isn't nnU-Net's holds is the worker's to refuse.
+    The worker refuses a file that is not nnU-Net's.
     """
     asked_for = request.model.options.get("plans")
     if request.model.name != PRESET or not asked_for:
@@ -44,11 +44,7 @@ def plans_note(request: RunConfig) -> str:
 
 
 def check_regions(request: RunConfig) -> None:
-    """That masks can be made of the net's logits as nnU-Net makes them: of labels that are regions they can't.
-
-    Raises:
-        RequestError: the dataset's labels are regions, each of which nnU-Net thresholds on its own.
-    """
+    """Raise RequestError if the dataset's labels are regions, whose logits nnU-Net thresholds one by one."""
     asked_for = request.model.options.get("plans")
     if request.model.name != PRESET or not asked_for or not request.task.has_masks:
         return
@@ -61,37 +57,37 @@ def check_regions(request: RunConfig) -> None:
     if regions:
         raise RequestError(
             f"{path}: its label {shown(regions[0])} is a region of several classes, whose logits nnU-Net thresholds "
-            "one by one; masks here are of the largest logit; task=regression judges the logits themselves"
+            "one by one; masks here take the largest logit; task=regression judges the logits"
         )
 
 
 def _own(request: RunConfig) -> dict[str, object]:
-    """What the request says of what plans say."""
+    """Return the options of the request that plans have, too."""
     contract, data = request.data.contract, request.data
     own: dict[str, object] = {"normalize": contract.normalize, "size": data.size, "depth": data.depth or data.size}
     return own | {key: each[0] for key in FIGURES if (each := getattr(contract, key))}
 
 
 def _without_form(found: Mapping[str, Any], *, squares: bool) -> list[str]:
-    """What the plans do to images and nothing here does, in clauses."""
+    """Return clauses on what the plans do to images and this program does not."""
     others = [name for name in dict.fromkeys(found["normalization_schemes"]) if name not in SCHEMES]
-    clauses = [f"names {', '.join(map(str, others))}, which has no form here: data=tensors takes what it made"]
-    masked = "takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here they are of all"
+    clauses = [f"names {', '.join(map(str, others))}, which this program does not have: data=tensors takes its result"]
+    masked = "takes mean and std of the voxels that are not 0 (use_mask_for_norm); this run takes those of all"
     patch = "×".join(map(str, found["patch_size"]))
-    oblong = f"has patches of {patch}, and data.size is of squares: data=tensors takes windows of that shape"
+    oblong = f"has patches of {patch}, and data.size gives squares: data=tensors takes windows of that shape"
     clauses = clauses * bool(others) + [masked] * any(found.get("use_mask_for_norm") or [])
     return clauses + [oblong] * (squares and not _patch(found))
 
 
 def configured(known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A configuration with what it takes from the one that it builds on; errors of any kind where it isn't one."""
+    """Return a configuration, merged with the one that it inherits from."""
     found = dict(known[name])
     above = found.get("inherits_from")
     return {**configured({key: part for key, part in known.items() if key != name}, above), **found} if above else found
 
 
 def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, object]:
-    """`normalize` of the first channel, and of CT its figures; empty of a scheme that is none of ours."""
+    """Return `normalize` of the first channel, with the figures of CT; an empty dict for an unknown scheme."""
     kind = SCHEMES.get(found["normalization_schemes"][0])
     if kind != "ct":
         return {"normalize": kind} if kind else {}
@@ -100,11 +96,11 @@ def _normalisation(plans: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
 
 
 def _patch(found: Mapping[str, Any]) -> dict[str, int]:
-    """`size` and `depth` of a patch that is as high as it is wide; empty of another."""
+    """Return `size` and `depth` of a patch with equal height and width; else an empty dict."""
     *depth, height, width = map(int, found["patch_size"])
     return {"size": height, **({"depth": depth[0]} if depth else {})} if height == width else {}
 
 
 def _shown(value: object) -> str:
-    """As it is typed."""
+    """Return a value as it is typed."""
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)

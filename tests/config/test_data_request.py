@@ -1,102 +1,143 @@
-"""The images that are asked for: normalisation, channels, labels and memory, each wrong one refused in a line."""
+"""The requested images: normalisation, channels, labels, tensors, volumes and memory; each wrong knob is one line."""
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from msgspec.structs import replace
+from torch import nn
 
+from models.image_batches import to_batch
+from pipeline.config import ct_figures
 from pipeline.config.conversion import converted
 from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere
 from pipeline.config.data_request import read_data as read_knobs
 from pipeline.config.goal_request import check_task
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
+from pipeline.export.recorded_stage import with_ends
+from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec
+from tests.deploy.test_loaders import loader_in
+
+CT: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
+CT_CONTRACT = InputContract(1, "ct", (10.0,), (50.0,), 1.0, (-100.0,), (200.0,))
+
+
+def knobs(folder: Path | None = None, **typed: object) -> dict[str, Any]:
+    """The knobs of conf/data/folder.yaml, or of the samples, with those that are typed."""
+    own = {"name": "samples", "path": None, "labels": None, "size": 32, "batch_size": 2, "batches": 3}
+    theirs = {"name": "folder", "path": str(folder), "labels": str(folder)} if folder else {}
+    return {**own, **theirs, **typed}
+
+
+def tensors(folder: Path, **typed: object) -> dict[str, Any]:
+    """The knobs of conf/data/tensors.yaml, with a file that exists."""
+    (folder / "inputs.safetensors").touch()
+    path = str(folder / "inputs.safetensors")
+    return {"name": "tensors", "path": path, "labels": None, "size": None, "batch_size": 2, "batches": 3, **typed}
+
+
+def volumes(folder: Path, **typed: object) -> dict[str, Any]:
+    """The knobs of conf/data/volume.yaml."""
+    own = {"name": "volume", "labels": None, "size": None, "channels": 1, "scale": 1.0, "label_pattern": "*"}
+    return {**knobs(folder), **own, **typed}
 
 
 def read_data(value: dict[str, Any]) -> DataSpec:
     return read_knobs(converted(value, DataKnobs, "data"))
 
 
-def knobs(folder: Path | None = None, **typed: object) -> dict[str, Any]:
-    """What conf/data/folder.yaml gives, or that of the samples, with what is typed."""
-    own = {"name": "samples", "path": None, "labels": None, "size": 32, "batch_size": 2, "batches": 3}
-    theirs = {"name": "folder", "path": str(folder), "labels": str(folder)} if folder else {}
-    return {**own, **theirs, **typed}
-
-
-def test_what_is_not_typed_is_what_was_always_done() -> None:
-    """(x − 0.5) / 0.25 of three channels, PNGs of indices, 255 without a label."""
-    found = read_data(knobs())
-    assert found.contract == InputContract(3, "centred", (0.5,), (0.25,), None)
-    assert found.label_rules == LabelRules("*.png", None, 255, ())
-
-
 @pytest.mark.parametrize(
     ("typed", "contract"),
     [
+        ({}, InputContract(3, "centred", (0.5,), (0.25,), None)),
         ({"normalize": "unit"}, InputContract(3, "unit", (0.0,), (1.0,))),
         ({"normalize": "imagenet"}, InputContract(3, "imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
         ({"normalize": "zscore", "channels": 1}, InputContract(1, "zscore", (), ())),
         ({"mean": 1, "std": 2, "scale": 4095}, InputContract(3, "own", (1.0,), (2.0,), 4095)),
         ({"mean": [1, 2, 3], "std": 2}, InputContract(3, "own", (1.0, 2.0, 3.0), (2.0,))),
+        ({**CT, "channels": 1, "scale": 1.0}, CT_CONTRACT),
     ],
 )
 def test_the_normalisation_is_the_users(typed: dict[str, Any], contract: InputContract) -> None:
-    """By name, or by figures: one for all channels, or one each."""
+    """By name, or by figures: one for all channels, or one for each."""
     assert read_data(knobs(**typed)).contract == contract
 
 
-def test_a_positive_value_is_no_longer_one_to_ignore(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "rules"),
+    [
+        ({}, LabelRules("*.png", None, 255, ())),
+        ({"positive": 255}, LabelRules(positive=255, ignore=None)),
+        ({"positive": 1}, LabelRules(positive=1)),
+        ({"ignore": -1}, LabelRules(ignore=-1)),
+        ({"colors": [[0, 0, 0], "#ff8000"]}, LabelRules(colors=((0, 0, 0), (255, 128, 0)))),
+    ],
+)
+def test_labels_are_read_by_the_users_rules(typed: dict[str, Any], rules: LabelRules, tmp_path: Path) -> None:
     """255 is ignored unless it is said to be the foreground."""
-    assert read_data(knobs(tmp_path, positive=255)).label_rules == LabelRules(positive=255, ignore=None)
-    assert read_data(knobs(tmp_path, positive=1)).label_rules == LabelRules(positive=1)
-    assert read_data(knobs(tmp_path, ignore=-1)).label_rules == LabelRules(ignore=-1)
-    colors = read_data(knobs(tmp_path, colors=[[0, 0, 0], "#ff8000"])).label_rules.colors
-    assert colors == ((0, 0, 0), (255, 128, 0))
+    assert read_data(knobs(tmp_path, **typed)).label_rules == rules
 
 
-WRONG = [
+SAMPLES = [
     ({"mean": 0.5}, "data.mean: set data.mean and data.std together"),
     ({"mean": 0.5, "std": 0.5, "normalize": "zscore"}, "leave one out"),
     ({"mean": [1, 2], "std": 1}, "data.mean: 2 figures for data.channels=3; give one, or one for each channel"),
-    (
-        {"normalize": "imagenet", "channels": 1},
-        "data.channels=1; give the figures of your training, such as data.mean=0.449 data.std=",
-    ),
+    ({"normalize": "imagenet", "channels": 1}, "data.channels=1; give the figures of your training"),
     ({"normalize": "imagnet"}, "data.normalize=imagnet: did you mean 'imagenet'?"),
     ({"mean": 0, "std": 0}, "data.std=0: expected float >= 1e-12"),
-    ({"scale": -1.0}, "data.scale=-1.0: expected float >= 1e-12"),
     ({"scale": 1e-320}, "expected float >= 1e-12"),
     ({"mean": 1e300, "std": 1.0}, "data.mean=1e+300: expected float <= 1000000000000.0"),
-    ({"mean": 0.0, "std": 1e-45}, "data.std="),
     ({"mean": "half", "std": 1}, "data.mean=half: expected float | array | null, got str"),
-    ({"channels": 0}, "data.channels=0: expected int >= 1"),
     ({"channels": 4}, "data.channels=4: data=samples has images of 3 channels, or 1 for grey"),
     ({"positive": 255}, "data.positive=255: data=samples has images and labels of its own; add data=folder"),
     ({"path": "images"}, "data.path=images: data=samples has images and labels of its own; add data=folder"),
+    ({"normalize": "ct", "channels": 1}, "measured for data=volume only; for data=samples give data.low"),
 ]
-WRONG_OF_A_FOLDER = [
-    ({"labels": None, "positive": 255}, "data.positive: there are no labels that it could be for"),
-    ({"labels": None, "label_pattern": "*.tif"}, "data.label_pattern: there are no labels"),
-    ({"label_pattern": "mask.png"}, "data.label_pattern=mask.png: expected a file name with one *"),
-    ({"label_pattern": "*/*.png"}, "expected a file name with one *"),
-    ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors: [255, 0, 300]: expected a colour such as"),
+FOLDER = [
+    ({"labels": None, "positive": 255}, "data.positive: there are no labels for it"),
+    ({"label_pattern": "*/*.png"}, "data.label_pattern=*/*.png: expected a file name with one *"),
+    ({"colors": [[0, 0, 0], [255, 0, 300]]}, "data.colors.1.2=300: expected int <= 255"),
+    ({"colors": ["#000000", "red"]}, "data.colors.1=red: expected str matching regex"),
     ({"colors": [[0, 0, 0]]}, "two or more different colours"),
     ({"colors": ["#000000", "#ffffff"], "positive": 1}, "leave one of them out"),
     ({"positive": 3, "ignore": 3}, "data.ignore=3: data.positive makes that value class 1; leave one of them out"),
-    ({"positive": -1}, "data.positive=-1: expected int >= 0"),
+    ({"path": "a" * 5000}, "File name too long"),
+    ({"path": "/dev/null"}, "data.path=/dev/null: not a folder"),
+]
+VOLUMES = [
+    ({"normalize": "ct", "low": 0}, "data.high: data.normalize=ct takes data.low, data.high, data.mean, data.std toge"),
+    ({**CT, "low": 200}, "data.low=200.0: expected less than data.high=200.0"),
+    ({"low": 0, "high": 1, "mean": 0, "std": 1}, "data.low: it goes with data.normalize=ct"),
+    ({**CT, "high": [1, 2]}, "data.high: 2 figures for data.channels=1"),
+    ({"depth": 32}, "data.depth=32: it goes with data.size, of data=volume"),
+]
+TENSORS = [
+    ({"path": None}, "data.path: name the file of your tensors, such as data.path=inputs.safetensors"),
+    ({"path": "/dev/null"}, "data.path=/dev/null: not a file or folder"),
+    ({"path": "input.safetensors"}, "no such file or folder"),
+    ({"size": 64}, "data.size=64: data=tensors takes tensors as they are; leave it out"),
+    ({"inputs": ["a", "b", "a"]}, "a is given twice"),
 ]
 
 
-@pytest.mark.parametrize(("typed", "said"), [*WRONG, *WRONG_OF_A_FOLDER])
-def test_a_wrong_knob_is_one_line(typed: dict[str, Any], said: str, tmp_path: Path) -> None:
-    """Nothing that was typed is passed over."""
+def samples(_: Path, **typed: Any) -> dict[str, Any]:
+    return knobs(**typed)
+
+
+CASES: list[tuple[Any, list[Any]]] = [(samples, SAMPLES), (knobs, FOLDER), (volumes, VOLUMES), (tensors, TENSORS)]
+
+
+@pytest.mark.parametrize(("made", "typed", "said"), [(made, *case) for made, cases in CASES for case in cases])
+def test_a_wrong_knob_is_one_line(made: Any, typed: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """No typed knob is ignored."""
     with pytest.raises(RequestError) as caught:
-        read_data(knobs(tmp_path if (typed, said) in WRONG_OF_A_FOLDER else None, **typed))
+        read_data(made(tmp_path, **typed))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -108,9 +149,13 @@ def test_more_than_the_memory_is_refused_with_the_figure() -> None:
     check_memory(replace(asked, size=None), 0)
     with pytest.raises(RequestError, match=r"data\.size=1024: 3 batches of 8 .* take 0\.3516 GiB .* has 0\.3506"):
         check_memory(asked, 359 * 2**20)
+    with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
+        check_memory(
+            DataKnobs(name="volume", path="x", size=5000, batch_size=1, batches=3, channels=1), memory=64 * 2**30
+        )
 
 
-def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
+def test_a_containers_limit_counts_if_it_is_less(tmp_path: Path) -> None:
     """Version 2 of cgroups writes bytes, or "max"."""
     limit, nowhere = tmp_path / "memory.max", tmp_path / "nowhere"
     limit.write_text("4096\n")
@@ -126,79 +171,98 @@ def test_a_containers_limit_counts_where_it_is_less(tmp_path: Path) -> None:
         ("folder", "cpu", ["+data.size=256"], 256),
         ("folder", "smoke", [], 256),
         ("samples", "cpu", [], 256),
+        ("tensors", "smoke", [], None),
     ],
 )
-def test_a_folder_keeps_its_size_on_a_cpu_as_on_a_gpu(
+def test_a_preset_s_size_is_for_the_programs_own_images(
     name: str, preset: str, typed: list[str], size: int | None
 ) -> None:
-    """The preset that is taken without a word cuts the program's own images, and no one else's."""
     assert meant_everywhere({"name": name, "size": 256}, preset, typed)["size"] == size
 
 
-def test_a_path_that_is_no_folder_says_what_it_is(tmp_path: Path) -> None:
-    """A link to nothing, a file, a name that no system takes; the nearest name is never its own."""
-    (tmp_path / "link").symlink_to(tmp_path / "gone")
-    (tmp_path / "file").touch()
-    for name, said in (("link", "a link that leads nowhere"), ("file", "a file"), ("a" * 5000, "File name too long")):
-        with pytest.raises(RequestError, match=said):
-            read_data({**knobs(tmp_path), "path": str(tmp_path / name)})
-
-
-def of_tensors(folder: Path, **typed: object) -> dict[str, Any]:
-    """What conf/data/tensors.yaml gives, with a file that is there, and with what is typed."""
-    (folder / "inputs.safetensors").touch()
-    path = str(folder / "inputs.safetensors")
-    return {"name": "tensors", "path": path, "labels": None, "size": None, "batch_size": 2, "batches": 3, **typed}
-
-
-def test_tensors_are_a_file_and_have_their_own_size(tmp_path: Path) -> None:
-    """Labels are the name of a tensor, no folder; a preset's size isn't for them."""
-    found = read_data(of_tensors(tmp_path, labels="right", inputs=["image", "mask"]))
+def test_tensors_and_volumes_have_knobs_of_their_own(tmp_path: Path) -> None:
+    """Labels of tensors are the name of a tensor; the depth of a volume's window is its size unless it is typed."""
+    found = read_data(tensors(tmp_path, labels="right", inputs=["image", "mask"]))
     assert (found.labels, found.inputs, found.size) == ("right", ("image", "mask"), None)
-    assert meant_everywhere(of_tensors(tmp_path, size=64), "smoke", [])["size"] is None
-    for typed, said in (
-        ({"path": None}, "data.path: name the file of your tensors, such as data.path=inputs.safetensors"),
-        ({"path": str(tmp_path / "input.safetensors")}, "no such file; did you mean "),
-        ({"size": 64}, "data.size=64: data=tensors takes tensors as they are; leave it out"),
-    ):
-        with pytest.raises(RequestError) as caught:
-            read_data(of_tensors(tmp_path, **typed))
-        assert said in str(caught.value)
+    window = read_data(volumes(tmp_path, normalize="zscore", size=64, depth=32))
+    assert (window.size, window.depth) == (64, 32)
 
 
-def test_volumes_are_windows_of_three_sides(tmp_path: Path) -> None:
-    """The depth is the size unless it is typed; a window that can't fit is refused with its figure."""
-    volumes = {"name": "volume", "label_pattern": "*", "channels": 1, "normalize": "zscore"}
-    asked = knobs(tmp_path, **volumes, labels=None, size=64, depth=32)
-    assert (read_data(asked).size, read_data(asked).depth) == (64, 32)
-    with pytest.raises(RequestError, match=r"data\.depth=32: it goes with data\.size, of data=volume"):
-        read_data({**asked, "size": None})
-    with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
-        check_memory(DataKnobs(name="volume", path="x", size=5000, batch_size=1, batches=3, channels=1), 64 * 2**30)
-
-
-TASKS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"name": "diffusion"}, {}, "data=samples gives a net one input, and a denoising loop counts a second one"),
-    ({"name": "regression", "data_range": 0}, {}, "task.data_range=0: expected float > 0.0"),
-    ({"name": "regresion"}, {}, "task.name=regresion: did you mean 'regression'?"),
-    ({"name": "diffusion", "steps": 2000}, {}, "task.steps=2000: expected int <= 1000"),
-]
-
-
-@pytest.mark.parametrize(("task", "data", "said"), TASKS)
-def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], data: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "made", "said"),
+    [
+        ({"name": "diffusion"}, samples, "data=samples gives one input, and a denoising loop needs a second"),
+        ({"name": "regression", "data_range": 0}, tensors, "task.data_range=0: expected float > 0.0"),
+        ({"name": "regresion"}, tensors, "task.name=regresion: did you mean 'regression'?"),
+        ({"name": "diffusion", "steps": 2000}, tensors, "task.steps=2000: expected int <= 1000"),
+        ({"name": "regression"}, knobs, "is not judged by masks; leave it out"),
+        (
+            {"name": "diffusion"},
+            lambda folder: tensors(folder, labels="right"),
+            "task=diffusion is judged by its own loop",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_judged_is_refused(task: dict[str, Any], made: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError) as caught:
-        check_task(converted(task, Task, "task"), read_data(knobs(**data)))
+        check_task(converted(task, Task, "task"), read_data(made(tmp_path)))
     assert said in str(caught.value)
 
 
-def test_labels_go_with_their_task(tmp_path: Path) -> None:
-    """Masks are for segmentation; what is right of a regression net is a tensor; a diffusion net has none."""
-    folder, tensors = read_data(knobs(tmp_path)), read_data(of_tensors(tmp_path, labels="right"))
-    check_task(Task("regression"), tensors)
-    for data, name, said in (
-        (folder, "regression", "isn't judged by masks; leave it out, or give what is right as a tensor: data=tensors"),
-        (tensors, "diffusion", "task=diffusion is judged by its own loop in fp32; leave it out"),
-    ):
-        with pytest.raises(RequestError, match=said):
-            check_task(converted({"name": name}, Task, "task"), data)
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    """Two volumes of 10,560 values each, and labels of every other voxel."""
+    for name in ("scans", "masks"):
+        (tmp_path / name).mkdir()
+    for number in range(2):
+        values = 1000.0 * number + np.arange(20 * 22 * 24, dtype=np.float32).reshape(20, 22, 24)
+        np.save(tmp_path / "scans" / f"{number}.npy", values)
+        np.save(tmp_path / "masks" / f"{number}.npy", (values % 2).astype(np.uint8))
+    return tmp_path / "scans"
+
+
+def test_figures_of_ct_are_measured_on_the_foreground(scans: Path) -> None:
+    """On all values without labels, or if no label is above 0."""
+    every = np.concatenate([np.load(file).ravel() for file in sorted(scans.iterdir())]).astype(np.float64)
+
+    def right(values: np.ndarray) -> InputContract:
+        low, high = np.percentile(values, [0.5, 99.5])
+        return InputContract(1, "ct", (values.mean(),), (values.std(),), 1.0, (float(low),), (float(high),))
+
+    masks = scans.parent / "masks"
+    assert read_data(volumes(scans, normalize="ct")).contract == right(every)
+    assert read_data(volumes(scans, labels=str(masks), normalize="ct")).contract == right(every[every % 2 == 1])
+    for file in masks.iterdir():
+        np.save(file, np.zeros((20, 22, 24), np.uint8))
+    assert read_data(volumes(scans, labels=str(masks), normalize="ct")).contract == right(every)
+
+
+def test_figures_that_cannot_be_measured_are_refused(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels of another size, one value only, a file that is no volume, too little memory."""
+    np.save(scans.parent / "masks" / "1.npy", np.zeros((2, 2, 2), np.uint8))
+    with pytest.raises(RequestError, match=r"1\.npy: its labels have another size than the volume"):
+        read_data(volumes(scans, labels=str(scans.parent / "masks"), normalize="ct"))
+    for file in scans.iterdir():
+        np.save(file, np.full((2, 2, 2), 7.0))
+    with pytest.raises(RequestError, match=r"has one value only, 7; give data\.low"):
+        read_data(volumes(scans, normalize="ct"))
+    (scans / "0.npy").write_bytes(b"no volume")
+    with pytest.raises(RequestError, match=r"0\.npy: not a volume that can be read"):
+        read_data(volumes(scans, normalize="ct"))
+    monkeypatch.setattr(ct_figures, "memory_bytes", lambda: 1)
+    with pytest.raises(RequestError, match=r"GiB and this machine has .*; give data\.low"):
+        read_data(volumes(scans, normalize="ct"))
+
+
+def test_ct_values_are_clipped_everywhere(tmp_path: Path) -> None:
+    """By the worker, by the loaders of a bundle, and inside its graph."""
+    values = np.array([-1000.0, -100.0, 10.0, 60.0, 3000.0], np.float32).reshape(1, 1, 1, 5, 1)
+    found = to_batch(values, CT_CONTRACT)
+    assert found.flatten().tolist() == pytest.approx([-2.2, -2.2, 0.0, 1.0, 3.8])
+    rule = {"normalize": "ct", "mean": [10.0], "std": [50.0], "scale": 1.0, "low": [-100.0], "high": [200.0]}
+    torch_ends = loader_in(tmp_path, "support_torch.py", normalisation=rule)
+    onnx_ends = loader_in(tmp_path, "support_onnx.py", normalisation=rule)
+    torch.testing.assert_close(torch_ends["prepare"](torch.from_numpy(values)), found)
+    np.testing.assert_allclose(onnx_ends["prepare"](values), found.numpy(), rtol=1e-6)
+    inside = with_ends(nn.Identity(), CT_CONTRACT, Ends(images_in=True), torch.device("cpu"))
+    torch.testing.assert_close(inside(torch.from_numpy(values)), found)

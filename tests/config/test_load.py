@@ -1,6 +1,9 @@
 """The run as the user asked for it: every wrong value is one line that names the key and what would be right."""
 
 import copy
+import os
+import re
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,9 +12,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.config.load import read
+from pipeline.config.load import check_net, read
 from pipeline.config.request_error import RequestError, nearest
-from pipeline.records.request import RunConfig
+from pipeline.config.stage_options import signature_of
+from pipeline.config.threads_request import check_threads
+from pipeline.errors import CheckpointError
+from pipeline.records.request import DataSpec, ModelSpec, RunConfig
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -45,10 +51,14 @@ def stage_files() -> list[str]:
 
 @pytest.mark.parametrize("name", stage_files())
 def test_every_stage_file_composes_into_a_run(name: str) -> None:
-    """Each file of conf/stage gives at least one stage, each with a reason for its tolerance."""
+    """Each file of conf/stage gives stages with every option of their `build`, and a reason for the tolerance."""
     stages = asked(composed(f"stage={name}")).stages
     assert stages
-    assert all(len(stage.tolerance.reason) > 20 for stage in stages)
+    for stage in stages:
+        signature = signature_of(stage.target)
+        assert signature is not None
+        assert stage.options.keys() == signature.options.keys()
+        assert len(stage.tolerance.reason) > 20
 
 
 @pytest.mark.parametrize("group", ["model", "data", "task", "measure", "preset"])
@@ -275,3 +285,32 @@ def test_whether_a_net_is_trained_is_what_the_user_says() -> None:
         assert asked(config).model.is_trained is trained
     brought = composed("preset=cpu", "stage=eager", "model.checkpoint=null", "model.trained=true")
     assert asked(brought).model.is_trained
+
+
+@pytest.mark.parametrize(("there", "may_use"), [({0, 3}, "2 processors"), ({7}, "1 processor")])
+def test_more_threads_than_processors_are_refused(
+    there: set[int], may_use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those that `taskset` or a scheduler assigns, not the machine's."""
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: there, raising=False)
+    with pytest.raises(RequestError, match=f"^threads=1000: this program may use {may_use}; expected at most"):
+        check_threads(1000)
+    check_threads(len(there))
+    check_threads(None)
+
+
+def test_channels_go_together() -> None:
+    """With a network of ours, whose option is known; another's may mean anything."""
+    images = DataSpec("samples", None, None, size=64, batch_size=2, batches=3)
+    for target, channels in (("models.unet.UNet", 3), ("yours.Net", 4)):
+        check_net(ModelSpec("a net", target, {"in_channels": channels}, None), images)
+    with pytest.raises(RequestError, match=r"model\.options\.in_channels=4: the images have data\.channels=3"):
+        check_net(ModelSpec("a net", "models.unet.UNet", {"in_channels": 4}, None), images)
+
+
+@pytest.mark.parametrize(("name", "said"), [("net.onnx", "weights are read from .safetensors"), ("gone.pt", "no such")])
+def test_a_file_of_weights_is_looked_at_before_anything_starts(name: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").touch()
+    with pytest.raises(CheckpointError, match=re.escape(said)):
+        asked(composed("stage=eager", f"model.checkpoint={tmp_path / name}"))

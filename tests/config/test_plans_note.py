@@ -69,10 +69,10 @@ def test_pictures_of_colours_are_planned_as_shares_of_255(tmp_path: Path) -> Non
     [
         (
             {"normalization_schemes": ["CTNormalization", "NoNormalization"]},
-            " names NoNormalization, which has no form",
+            " names NoNormalization, which this program",
         ),
-        ({"patch_size": [16, 40, 48]}, " has patches of 16×40×48, and data.size is of squares: data=tensors takes"),
-        ({"use_mask_for_norm": [True]}, " takes mean and std of the voxels that aren't 0 (use_mask_for_norm); here"),
+        ({"patch_size": [16, 40, 48]}, " has patches of 16×40×48, and data.size gives squares: data=tensors takes"),
+        ({"use_mask_for_norm": [True]}, " takes mean and std of the voxels that are not 0 (use_mask_for_norm)"),
     ],
 )
 def test_what_the_plans_do_and_nothing_here_does_is_told(fields: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -104,10 +104,6 @@ def test_a_user_s_stage_is_checked_as_the_project_s_are(folder: Path) -> None:
         check("my_stage", gain="loud")
     with pytest.raises(RequestError, match=r"^stage\.gian: no option of my_stage; did you mean 'gain'\?$"):
         check("my_stage", gian=2.0)
-
-
-def test_a_stage_without_options_says_so() -> None:
-    """There is no nearest one to name."""
     with pytest.raises(RequestError, match=r"^stage\.x: no option of pipeline\.stages\.eager; it takes none$"):
         check("pipeline.stages.eager", x=1)
 
