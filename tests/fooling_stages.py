@@ -242,7 +242,9 @@ FAULTS = {
     "half_of_the_batch_twice": Fault(half_of_the_batch_twice, "logits differ by"),
     "changes_places": Fault(changes_places, "logits differ by"),
     "scales_its_input": Fault(scales_its_input, "changed its input: batch 0", "broken contract", "failed"),
-    "scales_the_weights": Fault(scales_the_weights, "changed the net that it was given", "broken contract", "failed"),
+    "scales_the_weights": Fault(
+        scales_the_weights, "changed the network that it was given", "broken contract", "failed"
+    ),
     "takes_threads": Fault(takes_threads, "changed the process for all that follows", "broken contract", "failed"),
     "gives_up_compiling": Fault(
         gives_up_compiling, "fell back to eager: Dynamo reached its recompile limit", "wrong device", compiles=True

@@ -93,8 +93,8 @@ class Earlier:
         if wrong:
             said = "; ".join(f"{kind}: {_listed(lines)}" for kind, lines in wrong.items())
             allowed = ",".join([*sorted(self.despite), *wrong])
-            how = f"resume_despite=[{allowed}] goes on all the same"
-            raise RequestError(f"resume={self.folder}: it was another question ({said}); {how}")
+            how = f"resume_despite=[{allowed}] resumes anyway"
+            raise RequestError(f"resume={self.folder}: cannot resume: the request differs ({said}); {how}")
 
 
 def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
@@ -171,8 +171,8 @@ def _linked(source: str, target: str) -> None:
 
 def _changed(what: str, old: str | None, new: str | None) -> list[str]:
     if old is None and new is not None:
-        return [f"{what} were not noted then"]
-    return [] if old == new else [f"{what} are others"]
+        return [f"{what} were not recorded"]
+    return [] if old == new else [f"{what} have changed"]
 
 
 def _lines(differences: Iterable[Difference]) -> list[str]:

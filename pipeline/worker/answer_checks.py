@@ -105,7 +105,7 @@ def batch_hint(net: Net) -> str:
     """Return a clause for a torch.export network, whose graph may be for one batch size alone."""
     if not isinstance(net.model, fx.GraphModule):
         return ""
-    return "; its graph may be for one batch alone: export the net with a batch of 1, and set data.batch_size=1"
+    return "; its graph may be for one batch alone: export the network with a batch of 1, and set data.batch_size=1"
 
 
 def described_inputs(given: Batch) -> str:
@@ -158,7 +158,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
     check_plain(net, answer)
     if not fits(answer, net.images):
         given, found = list(net.images.shape), list(answer.shape)
-        other = "; a net that answers with values, not classes, is task=regression" if of_classes else ""
+        other = "; for a network that answers with values, not classes, set task=regression" if of_classes else ""
         raise ModelError(
             f"model.target: {net.name} answers {found} to {net.words.samples if of_classes else 'inputs'} {given}; "
             f"it must give {wanted_shape(net)}{other}"
@@ -243,7 +243,7 @@ def check_targets(work: Workload, answer: Tensor) -> None:
     """
     if work.targets is not None and work.targets.shape[1:] != answer.shape[1:]:
         wanted, found = list(answer.shape[1:]), list(work.targets.shape[1:])
-        raise TensorError(f"data.labels: what is right is {found} for each sample, and the net answers {wanted}")
+        raise TensorError(f"data.labels: the targets are {found} for each sample, and the network answers {wanted}")
 
 
 def check_labels(work: Workload, classes: int) -> None:
@@ -256,13 +256,13 @@ def check_labels(work: Workload, classes: int) -> None:
         return
     if work.labels.shape[1:] != work.shape[2:]:
         found, wanted = list(work.labels.shape[1:]), list(work.shape[2:])
-        raise ImageError(f"data.labels: {found} for each sample, and the net's input is {wanted}")
+        raise ImageError(f"data.labels: {found} for each sample, and the network's input is {wanted}")
     beyond = (work.labels >= classes) & (work.labels != UNLABELLED)
     if beyond.any():
         values = ", ".join(map(str, np.unique(work.labels[beyond]).tolist()[:5]))
         first = work.sources[int(beyond.reshape(len(beyond), -1).any(1).argmax())]
         raise ImageError(
-            f"data.labels: {first} has labels {values}, and the net has classes 0 to {classes - 1}; "
+            f"data.labels: {first} has labels {values}, and the network has classes 0 to {classes - 1}; "
             "data.positive, data.ignore and data.colors say what values mean"
         )
 
@@ -286,8 +286,8 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     again = check_answer(net, called(net))
     if share_memory(again, [logits]):
         raise ModelError(
-            f"model.target: {net.name} gives each answer in the memory of the one before, which is then lost, or was "
-            "never computed anew; give each call a tensor of its own, and keep no answer"
+            f"model.target: {net.name} gives each answer in the memory of the one before, which is overwritten, or "
+            "was never computed again; return a new tensor from each call"
         )
     moved = distance(again, logits)
     if moved <= REPEATS_WITHIN:
@@ -295,8 +295,8 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     with Dispatched(see):
         called(net)
     by = f"; {', '.join(drawn)} draws at random" if drawn else ""
-    text = f"{net.name} answers otherwise at a second call: {moved:.2g} apart (relative L2){by}"
-    return [RunWarning("net in doubt", text, "turn what is random off in eval mode; differences below it mean nothing")]
+    text = f"{net.name} answers differently at a second call: {moved:.2g} apart (relative L2){by}"
+    return [RunWarning("net in doubt", text, "turn randomness off in eval mode; smaller differences mean nothing")]
 
 
 def check_apart(net: Net, logits: Tensor) -> None:
@@ -315,8 +315,8 @@ def check_apart(net: Net, logits: Tensor) -> None:
     alone = check_answer(one, called(one))
     if (off := distance(alone, logits[:1])) > LEAST_LIMIT:
         raise ModelError(
-            f"model.target: what {net.name} answers to {net.words.one} depends on the others of its batch: alone it is "
-            f"{off:.2g} (relative L2) off, as of a norm without running statistics; data.batch_size=1 measures it"
+            f"model.target: what {net.name} answers to {net.words.one} depends on the rest of its batch: alone it is "
+            f"{off:.2g} (relative L2) off, as with a norm without running statistics; data.batch_size=1 measures it"
         )
 
 
@@ -329,9 +329,8 @@ def constant(net: Net, logits: Tensor) -> list[RunWarning]:
     if values.shape[1] < 2 or bool((values != values[:, :1]).any()):
         return []
     words = net.words
-    text = (
-        f"{net.name} answers the same to every {words.sample}, in every place, so that any stage may leave its work out"
-    )
+    same = f"{net.name} answers the same to every {words.sample}, in every place"
+    text = f"{same}, so that no wrong stage can be told from a right one"
     remedy = f"look at its weights (model.checkpoint) and at the {words.samples}' normalisation"
     return [RunWarning("net in doubt", text, remedy)]
 

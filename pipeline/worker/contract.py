@@ -72,10 +72,10 @@ class Guard:
     def changes(self) -> Finding:
         """Return the first change of inputs, weights or process since the start; RIGHT where there is none."""
         if changed := self._rotation.changed():
-            return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than at first")
+            return Finding("broken contract", f"changed its input: batch {changed[0]} holds other values than before")
         for name, part in held_by(self._model).items():
             if name not in self._weights or not is_same(self._weights[name], part):
-                return Finding("broken contract", f"changed the net that it was given: {name} holds other values")
+                return Finding("broken contract", f"changed the network that it was given: {name} has changed")
         for name, (before, after) in changes(self._state, process_state()).items():
             return Finding(
                 "broken contract", f"changed the process for all that follows: {name} was {before}, is {after}"
@@ -184,7 +184,7 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
         signature.bind(*names)
     except TypeError:
         raise StageError(
-            f"the net takes {len(names)} inputs ({', '.join(names)}), and the stage's run{signature} doesn't",
+            f"the network takes {len(names)} inputs ({', '.join(names)}), and the stage's run{signature} doesn't",
             "unsupported",
         ) from None
 

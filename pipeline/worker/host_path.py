@@ -234,5 +234,5 @@ def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
             ring.drain()
             share = float((~torch.isclose(got.down.double(), expected.down.double(), 1e-2, 1e-2)).double().mean())
             if share > MOST_SHARE:
-                raise ValueError(f"in a ring {share:.2g} of the answer to batch {number} is another one")
+                raise ValueError(f"in a ring {share:.2g} of the answer to batch {number} differs")
     ring.drain()

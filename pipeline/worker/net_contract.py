@@ -40,7 +40,7 @@ IMAGES = 2  # in a call; one, where the batch has one: a net may be made for tha
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the convolution that fits, and why
     4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
-    5: (nn.Conv3d, "volumes have three dimensions (MONAI's nets with model.options.spatial_dims=3)"),
+    5: (nn.Conv3d, "volumes have three dimensions (MONAI's networks with model.options.spatial_dims=3)"),
 }
 TINY = 64  # pixels of a side, which most nets take
 LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
@@ -105,7 +105,7 @@ def called_unchanged(net: Net) -> object:
     if changed:
         raise ModelError(
             f"model.target: {net.name} changes its own {changed[0]} where it is called, in eval mode: a second call "
-            "would see another net, and no stage could be compared; leave what counts or learns out of it"
+            "would see another network, and no stage could be compared; remove what counts or learns in eval mode"
         )
     return answer
 
@@ -123,10 +123,10 @@ def of_another_precision(net: Net) -> list[RunWarning]:
     others = [(flops, found) for found, flops in seen.by_precision.items() if found and found not in ("fp32", "tf32")]
     share, most = sum(flops for flops, _ in others) / seen.flops, max(others)[1]
     text = (
-        f"{net.name} computes {per_cent(share)} of its FLOPs in {most} by itself, as under autocast in its forward: "
-        "answers are compared with those, not with fp32, and a stage that declares fp32 is refused"
+        f"{net.name} computes {per_cent(share)} of its FLOPs in {most} by itself, such as under autocast in its "
+        "forward: answers are compared with those, not with fp32, and a stage that declares fp32 is refused"
     )
-    return [RunWarning("net in doubt", text, "leave casts out of the net; stages choose the precision")]
+    return [RunWarning("net in doubt", text, "remove casts from the network; stages choose the precision")]
 
 
 def check_arguments(net: Net) -> None:

@@ -36,7 +36,7 @@ def net_of_file(path: str, memory: int) -> nn.Module:
     floats = {part.dtype for part in (*module.parameters(), *module.buffers()) if part.is_floating_point()}
     if other := floats - {torch.float32}:
         raise ModelError(
-            f"model.file={path}: weights in {min(map(str, other))}; export the net in fp32, as it was trained"
+            f"model.file={path}: weights in {min(map(str, other))}; export the network in fp32, as it was trained"
         )
     net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain one, which can be put in eval mode and copied
     for part in (*net.parameters(), *net.buffers()):

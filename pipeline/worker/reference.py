@@ -178,7 +178,7 @@ def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
     try:
         return distance(logits, doubled(*one.mapped(in_fp64)))
     except Exception as error:  # noqa: BLE001 - a net may ask for fp32, or make tensors of it: no run asked it for more
-        sys.stderr.write(f"no figure against fp64, in which the net fails: {typed_line(error)}\n")
+        sys.stderr.write(f"no figure against fp64, in which the network fails: {typed_line(error)}\n")
         return None
 
 

@@ -199,7 +199,8 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     found = verify(bench)
     if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
         return found
-    again, why = partial(begun_again, reporter, Phase.VERIFY), "the net's own code answers otherwise in channels_last"
+    again = partial(begun_again, reporter, Phase.VERIFY)
+    why = "the network's own code answers differently in channels_last"
     work, runner = bench.workload, bench.runner
     try:
         reporter.report(**_built_as_it_lies(bench, again, why))
@@ -223,13 +224,13 @@ def _lays_out(bench: Bench) -> bool:
 
 
 def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> dict[str, object]:
-    again("again in NCHW, as the net doesn't take channels_last")
+    again("again in NCHW, as the network doesn't take channels_last")
     gc.collect()
     if bench.job.device == "cuda":
         torch.cuda.empty_cache()
     bench.workload = replace(bench.workload, layout_choice=LayoutChoice("NCHW", why))
     found = bench.build()
-    said = f"{bench.job.stage.name} takes the net in NCHW, as {why}; its set-up is that of a second build"
+    said = f"{bench.job.stage.name} runs the network in NCHW, as {why}; its set-up is that of a second build"
     bench.warn("something else ran", said, "let that code take any layout, as Tensor.reshape does, and measure again")
     return found
 
@@ -273,5 +274,5 @@ def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
             _answer(net, inputs, layout)
     except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
         kind, reason = failure_of(error)
-        return "" if kind == "out of memory" else f"the net's own code doesn't take channels_last: {reason}"
+        return "" if kind == "out of memory" else f"the network's own code doesn't take channels_last: {reason}"
     return ""

@@ -115,7 +115,7 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
     found = [*net_contract.check(work, job.task), *files_left_out(work)]
-    reporter.progress("the net takes its inputs and answers as it should")
+    reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
     reporter.report_run(environment=machine, warnings=found)
     if job.plan.measured_peaks:

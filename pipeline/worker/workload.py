@@ -169,7 +169,7 @@ def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequen
     if labels and labels not in found:
         raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
     if labels and labels in inputs:
-        raise TensorError(f"data.labels={labels}: one of the net's inputs; name what is right, or none")
+        raise TensorError(f"data.labels={labels}: one of the network's inputs; name the labels, or none")
 
 
 def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
@@ -197,7 +197,7 @@ def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray
     if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
         raise TensorError(
             f"data.labels={name}: class indices are whole numbers from 0 to {UNLABELLED - 1}, and {UNLABELLED} where a "
-            "value has no label; a regression net's are task=regression"
+            "value has no label; for a regression network set task=regression"
         )
     filled = np.full((count, *right.shape[1:]), UNLABELLED, np.uint8)
     filled[: len(right)] = right[:count].numpy().astype(np.uint8)

@@ -165,10 +165,10 @@ def other_environment(**fields: Any) -> Any:
     ("change", "kind", "named"),
     [
         (other_environment(variables={"OMP_DYNAMIC": "1"}), "environment", "OMP_DYNAMIC was not set, is 1"),
-        (other_code, "code", "the program's sources are others"),
+        (other_code, "code", "the program's sources have changed"),
         (other_config, "config", "data.batch_size was 1, is 2"),
         (other_data, "data", "the images or labels"),
-        (other_weights, "weights", "the weights are others"),
+        (other_weights, "weights", "the weights have changed"),
         (other_environment(device_name="another"), "device", "device name was a processor, is another"),
         (other_environment(packages={"torch": "2.12"}, commit="def"), "versions", "torch was 2.11, is 2.12"),
     ],
@@ -181,7 +181,7 @@ def test_another_question_is_not_resumed_unless_told(
     with pytest.raises(RequestError) as refused:
         run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)), record)
     assert named in str(refused.value)
-    assert f"resume_despite=[{kind}] goes on" in str(refused.value)
+    assert f"resume_despite=[{kind}] resumes anyway" in str(refused.value)
     assert not measured()
     told = config("one", "two", "three", resume=str(earlier), resume_despite=[kind])
     resumed, _ = run(tmp_path / "again", told, record)

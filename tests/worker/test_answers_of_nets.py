@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "remembered": (Remembering, "Remembering gives each answer in the memory of the one before"),
     "others of the batch": (
         lambda: Head(lambda y: y - y.mean(0, keepdim=True)),
-        "what Head answers to an image depends on the others of its batch: alone it is 1 (relative L2) off",
+        "what Head answers to an image depends on the rest of its batch: alone it is 1 (relative L2) off",
     ),
     "no class": (lambda: Head(lambda y: y[:, :0]), "answers [2, 0, 8, 8] to images"),
 }

@@ -115,7 +115,7 @@ def test_a_ring_whose_lanes_do_not_wait_is_caught() -> None:
         plain.lanes = LateLanes(0)
         with torch.inference_mode():
             if wrong:
-                with pytest.raises(ValueError, match=r"in a ring .* of the answer to batch \d is another one"):
+                with pytest.raises(ValueError, match=r"in a ring .* of the answer to batch \d differs"):
                     check_ring(plain, ring)
             else:
                 check_ring(plain, ring)

@@ -16,7 +16,7 @@ from pipeline.worker import retries, workload
 from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
-AGAIN = "again in NCHW, as the net doesn't take channels_last"
+AGAIN = "again in NCHW, as the network doesn't take channels_last"
 NEEDED = "NCHW, as the net's own code needs"
 
 
@@ -84,7 +84,9 @@ def test_a_stage_runs_the_net_in_nchw_where_it_needs_that(of_rows: Path, spec: S
     assert line.fields["net_layout"] == "NCHW"
     (warning,) = line.fields["warnings"]
     assert warning.code == "something else ran"
-    assert f"{spec.name} takes the net in NCHW, as the net's own code doesn't take channels_last: " in warning.text
+    assert (
+        f"{spec.name} runs the network in NCHW, as the network's own code doesn't take channels_last: " in warning.text
+    )
     assert "(in Rows.forward, test_layout_retry.py:" in warning.text
     assert line.samples
 
@@ -98,7 +100,9 @@ def test_a_stage_that_answers_wrongly_runs_the_net_in_nchw_where_it_needs_that(k
     assert line.fields["net_layout"] == "NCHW"
     assert NEEDED in line.fields["description"]
     (warning,) = line.fields["warnings"]
-    assert "takes the net in NCHW, as the net's own code answers otherwise in channels_last; its" in warning.text
+    assert (
+        "runs the network in NCHW, as the network's own code answers differently in channels_last; its" in warning.text
+    )
     assert line.phases[:4] == ["start", "build", "verify", "verify"]  # none goes back
 
 
@@ -117,7 +121,7 @@ def test_a_second_build_that_fails_leaves_what_the_first_found(tmp_path: Path, m
 def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
     with pytest.raises(
         StageError,
-        match=r"the net's own code doesn't take channels_last: .*\(in Rows\.forward, test_layout_retry\.py:\d+\)",
+        match=r"the network's own code doesn't take channels_last: .*\(in Rows\.forward, test_layout_retry\.py:\d+\)",
     ):
         run_stage(small(stage("channels_last"), of_rows), Recorder(1))
 

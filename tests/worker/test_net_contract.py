@@ -167,7 +167,7 @@ def test_labels_beyond_the_net_s_classes_are_refused_with_the_file() -> None:
     labels = np.zeros((2, 8, 8), np.uint8)
     labels[1, 0, :3] = 255, 3, 2
     named = {"sources": ("a.png", "b.png"), "labels": labels}
-    with pytest.raises(ImageError, match=r"data\.labels: b\.png has labels 2, 3, and the net has classes 0 to 1"):
+    with pytest.raises(ImageError, match=r"data\.labels: b\.png has labels 2, 3, and the network has classes 0 to 1"):
         check(work(Head(), **named))
     assert check(work(Head(classes=4), **named)) == []
     with pytest.raises(ImageError, match="classes 0 to 1"):
@@ -247,7 +247,7 @@ class InTraining(Head):
 
 @pytest.mark.parametrize(("kind", "changed"), [(Counting, "seen"), (InTraining, "norm.running_mean")])
 def test_a_net_that_changes_itself_is_named(kind: type[Head], changed: str) -> None:
-    """It was the baseline that was said to have changed the net that it was given, after half a minute."""
+    """It was the baseline that was said to have changed the network that it was given, after half a minute."""
     with pytest.raises(ModelError, match=rf"^model\.target: {kind.__name__} changes its own {changed} where"):
         check(work(kind().eval()))
 

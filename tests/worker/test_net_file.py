@@ -91,7 +91,7 @@ def test_a_file_that_is_none_is_refused_by_name(file: Path, tmp_path: Path) -> N
         net_of_file(str(torn), MEMORY)
     half = tmp_path / "half.pt2"
     torch.export.save(torch.export.export(nn.Conv2d(3, 2, 1).half().eval(), (torch.ones(1, 3, 4, 4).half(),)), half)
-    with pytest.raises(ModelError, match=r"weights in torch\.float16; export the net in fp32"):
+    with pytest.raises(ModelError, match=r"weights in torch\.float16; export the network in fp32"):
         net_of_file(str(half), MEMORY)
     with pytest.raises(ModelError, match=r"it takes .* GiB, and this machine has"):
         net_of_file(str(file), 10)

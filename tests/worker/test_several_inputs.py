@@ -71,7 +71,9 @@ def test_each_input_is_known_by_its_name(folder: Path) -> None:
 
 def test_an_input_says_nothing_of_what_is_right(folder: Path) -> None:
     """Left out of the inputs, it was missing among them, and the line didn't name data.labels."""
-    with pytest.raises(TensorError, match=r"data\.labels=sample: one of the net's inputs; name what is right, or none"):
+    with pytest.raises(
+        TensorError, match=r"data\.labels=sample: one of the network's inputs; name the labels, or none"
+    ):
         workload.load(asked(folder, labels="sample"), None)
 
 
@@ -109,5 +111,5 @@ def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Skip, match="is here for networks of one input; this one takes 3: sample, timestep, encoder"):
         int8.build(work)
     one = replace(EAGER, name="mine", target="tests.worker.one_input_stage")
-    with pytest.raises(StageError, match=r"the net takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
+    with pytest.raises(StageError, match=r"the network takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
         run_stage(asked(folder, one), Recorder())
