@@ -2,7 +2,6 @@
 
 import argparse
 import fcntl
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -58,10 +57,9 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
         RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
         OSError: the disk is full or read-only.
     """
-    sides = planned.sides or (sides_in(asked.out, planned.made_of) if planned.sides_stay else None)
-    if sides is None and not asked.whole:
+    if planned.sides is None and not asked.whole:
         return None
-    _, said = cut_of(planned, sides or (), asked)
+    _, said = cut_of(planned, planned.sides or (), asked)
     made_of = {**planned.made_of, **said}
     made_by = identity(made_of)
     with suppress(OSError):  # a case whose files are gone has no mask
@@ -73,22 +71,6 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
             outcome.write(asked.out, made_of, made_by, finished=True)
             return outcome
     return None
-
-
-def sides_in(folder: Path, made_of: dict[str, object]) -> tuple[int, ...] | None:
-    """Return the sides of the windows in a folder's predict.json; None if its masks were made of anything else.
-
-    A wrong value costs only time: other windows give another digest, and no mask matches it.
-    """
-    try:
-        theirs = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["made_of"]
-        found, same = theirs["window"], {key: theirs.get(key) for key in made_of} == json.loads(json.dumps(made_of))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    if not same:
-        return None
-    known = isinstance(found, list) and found and all(isinstance(side, int) and side > 0 for side in found)
-    return tuple(found) if known else None
 
 
 def tell_notes(planned: Planned) -> None:

@@ -41,7 +41,8 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
     job = job_of(run, stage, wanted, scratch)
-    check_batch(job.data.batch_size, sample_of(run), memory_bytes())
+    sides = sides_of(run)
+    check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
     return Planned(
         name=stage.name,
         words=words_for_kind(run.config.data.name),
@@ -50,7 +51,7 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
         notes=notes,
         build=partial(built, job, folder, run, same_data),
         gives=gives(run),
-        sides_stay=same_data,
+        sides=sides or None,
     )
 
 
@@ -81,11 +82,11 @@ def gives(run: RunRecord) -> Gives:
     return "logits" if run.config.task.has_masks else "values"
 
 
-def sample_of(run: RunRecord) -> list[int]:
-    """Return channels and sides of the run's windows; no sides if images keep their own size."""
+def sides_of(run: RunRecord) -> tuple[int, ...]:
+    """Return the sides of the run's windows; none if images keep their own size."""
     data = run.config.data
     sides = window(data.name, data.size, data.depth)
-    return [data.contract.channels, *([] if sides is None else [sides, sides] if isinstance(sides, int) else sides)]
+    return (sides, sides) if isinstance(sides, int) else sides or ()
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

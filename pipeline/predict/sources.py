@@ -84,8 +84,7 @@ class Planned:
         notes: for the user.
         build: builds or loads it; raises RequestError if that fails here.
         gives: logits, classes or values.
-        sides: of its windows; None if only the built network has them.
-        sides_stay: unknown sides are those of the masks that it made before.
+        sides: of its windows; None if images keep their own size, which only the built network has.
     """
 
     name: str
@@ -96,7 +95,6 @@ class Planned:
     build: Callable[[], Predictor]
     gives: Gives = "logits"
     sides: tuple[int, ...] | None = None
-    sides_stay: bool = True
 
 
 @dataclass(frozen=True)
