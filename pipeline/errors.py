@@ -45,17 +45,17 @@ def per_cent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # of a terminal, which torch.onnx puts into its errors (torch 2.12)
-EXPLAINED = "Explanation:"  # with which torch.compile begins what tells one error from another (torch 2.12)
-INTERPRETED = "The following operation failed in the TorchScript interpreter."  # whose error comes last (torch 2.12)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # terminal codes in torch.onnx's errors (torch 2.12)
+EXPLAINED = "Explanation:"  # of torch.compile: what tells its errors apart (torch 2.12)
+INTERPRETED = "The following operation failed in the TorchScript interpreter."  # the error comes last (torch 2.12)
 RAISED = re.compile(r"\w*(Error|Exception): ")
 MOST_CHARACTERS = 300  # of the line
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text that isn't empty, cut where it is long; of an error without a text its type.
+    """Return the first line of an error's text, shortened; without a text, its type.
 
-    A line that only introduces others gives way to the error's cause or to what comes of them, or is continued by its
+    A line that only introduces others is replaced by the error's cause or its last line, or continued by its
     explanation.
     """
     first, *others = _lines(error)
@@ -69,18 +69,17 @@ def first_line(error: BaseException) -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    """The lines of an error's text that aren't empty; of an error without a text its type."""
     return [line.strip() for line in text_of(error).splitlines() if line.strip()] or [type_of(error)]
 
 
 def typed_line(error: BaseException) -> str:
-    """An error's type and the first line of its text, where it has one that doesn't begin with the type itself."""
+    """Return an error's type and the first line of its text; the type once."""
     kind, line = type_of(error), first_line(error)
     return line if line == kind or line.startswith(f"{kind}: ") else shortened(f"{kind}: {line}")
 
 
 def text_of(error: BaseException) -> str:
-    """An error's text; empty where that itself fails."""
+    """Return an error's text; empty if `__str__` fails."""
     try:
         return COLOUR.sub("", str(error))
     except BaseException:  # noqa: BLE001 - whatever it raises, what was lost isn't the error
@@ -88,10 +87,10 @@ def text_of(error: BaseException) -> str:
 
 
 def type_of(error: BaseException) -> str:
-    """The name of an error's type, in one line."""
+    """Return the name of an error's type, in one line."""
     return shortened(" ".join(type(error).__name__.split()))
 
 
 def shortened(line: str, most: int = MOST_CHARACTERS) -> str:
-    """The line, cut to so many characters."""
+    """Return the line, cut to `most` characters."""
     return line if len(line) <= most else f"{line[: most - 1]}…"

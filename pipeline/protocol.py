@@ -1,8 +1,7 @@
-"""The messages between the parent and one worker, and the worker's end of the pipe.
+"""The messages between the parent and a worker, and the worker's end of the pipe.
 
-The job goes to the worker's stdin as one JSON line, then one line per command; stdin stays open as a life line: end of
-file means that the parent is gone. Messages come back as JSON lines on a descriptor of their own; stdout and stderr go
-to a log.
+The worker reads its job from stdin as one JSON line, then one line for each command. End of file means that the parent
+has ended. Messages come back as JSON lines on their own descriptor; stdout and stderr go to a log.
 """
 
 import ctypes
@@ -20,7 +19,7 @@ from pipeline.errors import first_line
 from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
 
-# A stage that was right and measured stays so whatever these come to.
+# A failure in these phases does not change the status of a stage that was right and measured.
 AFTER_CHECK = frozenset({Phase.LATENCIES, Phase.HOST_PATH, Phase.PROFILE, Phase.OBSERVE, Phase.EXPLAIN, Phase.EXPORT})
 
 
@@ -31,7 +30,7 @@ class Entered(msgspec.Struct, tag="entered", frozen=True):
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """How far the worker is within its phase, in words for a person; the phase's time limit goes on."""
+    """The progress within a phase, for a person; the time limit continues."""
 
     text: str
 
@@ -43,13 +42,13 @@ class StageReport(msgspec.Struct, tag="stage", frozen=True):
 
 
 class RunReport(msgspec.Struct, tag="run", frozen=True):
-    """Fields of the RunRecord; only the reference's worker sends them."""
+    """Fields of the RunRecord; only the worker of the reference sends them."""
 
     fields: dict[str, object]
 
 
 class ReadyToSample(msgspec.Struct, tag="ready", frozen=True):
-    """The stage is warm and waits for commands."""
+    """The stage is warm; the worker waits for commands."""
 
 
 class SampleTaken(msgspec.Struct, tag="sample", frozen=True):
@@ -59,28 +58,28 @@ class SampleTaken(msgspec.Struct, tag="sample", frozen=True):
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """The request was wrong; one line."""
+    """A wrong request; the reason is one line."""
 
     reason: str
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """Nothing more will come."""
+    """The last message."""
 
 
 class Nonsense(msgspec.Struct, tag="nonsense", frozen=True):
-    """A line that is no message, as the parent read it."""
+    """A line that the parent could not decode."""
 
     line: str
     error: str
 
 
 class TakeSample(msgspec.Struct, tag="sample", frozen=True):
-    """To the worker: take one sample now."""
+    """Command: take one sample now."""
 
 
 class EndSampling(msgspec.Struct, tag="end", frozen=True):
-    """To the worker: go on to what follows the samples."""
+    """Command: continue with the phases after the samples."""
 
 
 Message = Entered | Progress | StageReport | RunReport | ReadyToSample | SampleTaken | Refused | Done | Nonsense
@@ -90,12 +89,12 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def encoded(message: Message | Command) -> str:
-    """One line of JSON."""
+    """Encode a message as one line of JSON."""
     return json.dumps(msgspec.to_builtins(message)) + "\n"
 
 
 def decoded(line: str) -> Message:
-    """The message in a line from a worker; Nonsense for a line that holds none."""
+    """Decode a line from a worker; return Nonsense if it is no message."""
     try:
         return msgspec.convert(json.loads(line), Message)  # type: ignore[no-any-return]
     except (ValueError, RecursionError) as error:
@@ -103,16 +102,16 @@ def decoded(line: str) -> Message:
 
 
 def die_with_the_parent() -> None:
-    """Have Linux end this process when its parent dies: native code that holds Python's lock hears of no pipe."""
+    """Have Linux end this process when its parent dies; native code that holds the GIL sees no closed pipe."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class PipeReporter:
-    """The worker's end. The commands come on what was stdin: whoever asks there for an answer finds its end at once.
+    """The worker's end. It takes over stdin, so that code which reads stdin finds end of file.
 
     Attributes:
-        phase: what the worker is at.
+        phase: the current step.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -135,32 +134,32 @@ class PipeReporter:
         self._out.flush()
 
     def job(self) -> object:
-        """The job's document, as plain JSON values."""
+        """Return the job as plain JSON values."""
         return json.loads(self._lines.get())
 
     def enter(self, phase: Phase) -> None:
-        """Say that a phase begins."""
+        """Report that a phase begins."""
         self.phase = phase
         self._say(Entered(phase))
 
     def progress(self, text: str) -> None:
-        """Say how far the phase is."""
+        """Report the progress of the phase."""
         self._say(Progress(text))
 
     def report(self, **fields: object) -> None:
-        """Give fields of the StageRecord: dataclasses or JSON values."""
+        """Report fields of the StageRecord: dataclasses or JSON values."""
         self._say(StageReport(fields))
 
     def report_run(self, **fields: object) -> None:
-        """Give fields of the RunRecord."""
+        """Report fields of the RunRecord."""
         self._say(RunReport(fields))
 
     def refuse(self, reason: str) -> None:
-        """Say that the request was wrong."""
+        """Report that the request was wrong."""
         self._say(Refused(reason))
 
     def sampling(self) -> Iterator[TakeSample]:
-        """Yields what is wanted; ends when the parent has enough."""
+        """Yield the parent's requests for samples until it has enough."""
         self._say(ReadyToSample())
         while not isinstance(asked := self._command(), EndSampling):
             yield asked
@@ -169,9 +168,9 @@ class PipeReporter:
         return msgspec.convert(json.loads(self._lines.get()), Command)  # type: ignore[no-any-return]
 
     def sample(self, taken: Sample) -> None:
-        """Give the sample that was wanted."""
+        """Report the sample."""
         self._say(SampleTaken(taken))
 
     def done(self) -> None:
-        """Say that nothing more will come."""
+        """Report the end of the messages."""
         self._say(Done())

@@ -1,4 +1,4 @@
-"""Reads a Chrome trace of torch's profiler: who launched what, and what lies within what."""
+"""Chrome traces of torch's profiler: events, launches and nesting."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -8,37 +8,37 @@ from typing import Any
 
 LAYER, CALL = "layer:", "call"  # annotations: a layer's begins with the first, a whole call's is the second
 GPU_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
-DEEPEST = 16  # so many annotations may lie within one another
-DRIVER = {"cuda_runtime", "cuda_driver"}  # the latter is how Triton launches
-UNRELATED = -1  # the correlation of an event that shares none
+DEEPEST = 16  # nested annotations
+DRIVER = {"cuda_runtime", "cuda_driver"}  # Triton launches by the latter
+UNRELATED = -1  # correlation of an event without one
 Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One event that has a beginning and an end."""
+    """An event with a start and an end."""
 
-    index: int  # its place in the trace, by which it is known
+    index: int  # position in the trace, its identity
     category: str  # "kernel", "cpu_op", "user_annotation", …
     name: str
     start_us: float
     duration_us: float
     thread: int | str
-    correlation: int = UNRELATED  # the number that a kernel shares with its launch
-    input_shapes: Shapes = ()  # of an operator's inputs, where the profiler kept them; () for one that is no tensor
+    correlation: int = UNRELATED  # number that a kernel shares with its launch
+    input_shapes: Shapes = ()  # of an operator's inputs, if recorded; () for an input that is no tensor
     input_strides: Shapes = ()
 
     @property
     def end_us(self) -> float:
-        """When it ended."""
+        """End of the event."""
         return self.start_us + self.duration_us
 
 
 def complete(events: Iterable[Mapping[str, Any]]) -> list[TraceEvent]:
-    """The events of a trace's JSON that have a beginning and an end ("ph": "X").
+    """Return the events of a trace's JSON that have a start and an end ("ph": "X").
 
     Raises:
-        KeyError, TypeError, ValueError: one of them isn't as a profiler writes it.
+        KeyError, TypeError, ValueError: an event is malformed.
     """
     return [_event(index, event) for index, event in enumerate(events) if event.get("ph") == "X"]
 
@@ -59,18 +59,18 @@ def _event(index: int, event: Mapping[str, Any]) -> TraceEvent:
 
 
 def _shapes(given: Any) -> Shapes:
-    """A list of an operator's inputs; what is itself a list of tensors counts as none."""
+    """Return the shapes of an operator's inputs; () for a list of tensors."""
     return tuple(tuple(part) if all(isinstance(length, int) for length in part) else () for part in given or [])
 
 
 def of(events: Iterable[TraceEvent], *categories: str) -> list[TraceEvent]:
-    """The events of some categories, by their beginnings; of those that begin together the longest first."""
+    """Return the events of these categories by start; the longest first at equal starts."""
     chosen = (event for event in events if event.category in categories)
     return sorted(chosen, key=lambda event: (event.start_us, -event.duration_us))
 
 
 def length(events: Iterable[TraceEvent]) -> float:
-    """The length of the union of the events' intervals in seconds: what overlaps counts once."""
+    """Return the length of the union of the events' intervals in seconds."""
     total = reach = 0.0
     for event in sorted(events, key=lambda event: event.start_us):
         total += max(0.0, event.end_us - max(event.start_us, reach))
@@ -79,12 +79,12 @@ def length(events: Iterable[TraceEvent]) -> float:
 
 
 def launches(events: Iterable[TraceEvent]) -> dict[int, TraceEvent]:
-    """Correlation number to the driver's call that started the work."""
+    """Map correlation numbers to the driver calls that started the work."""
     return {event.correlation: event for event in events if event.category in DRIVER and event.correlation != UNRELATED}
 
 
 class Annotations:
-    """The annotations of a trace, to be asked which of them is the innermost around a moment of a thread."""
+    """The annotations of a trace by thread, to find the innermost one around an event."""
 
     def __init__(self, events: Iterable[TraceEvent], prefix: str) -> None:
         self.prefix = prefix
@@ -95,7 +95,7 @@ class Annotations:
         self.starts = {thread: [event.start_us for event in inside] for thread, inside in self.threads.items()}
 
     def around(self, event: TraceEvent) -> str | None:
-        """The rest of the innermost annotation's name; None where there is none around the event's beginning."""
+        """Return the innermost annotation around the event's start, without the prefix; None without one."""
         inside, starts = self.threads.get(event.thread, []), self.starts.get(event.thread, [])
         last = bisect_right(starts, event.start_us) - 1
         for index in range(last, max(-1, last - DEEPEST), -1):

@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, with every type checked; a run's record to results.json and back."""
+"""Dataclasses to JSON and back, with checked types; the record of a run as results.json."""
 
 import json
 import math
@@ -18,11 +18,11 @@ from pipeline.records.masking import masked, values_to_hide
 from pipeline.records.run_record import SCHEMA_VERSION, RunRecord
 
 FILE = "results.json"
-REFUSAL = "refused.txt"  # in the folder of a sweep's job: why its request was refused
-CLAIM = "claimed"  # a file of every run's folder, from its first moment
+REFUSAL = "refused.txt"  # in a sweep job's folder: why the request was refused
+CLAIM = "claimed"  # in every run's folder from the start
 STAGE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 MOST_BYTES = 2**30  # of a record; the longest seen has 5 MB
-CHANGEABLE = (NoneType, dict, list)  # what is or may hold a null
+CHANGEABLE = (NoneType, dict, list)  # types that are or may hold a null
 Kind = TypeVar("Kind")
 
 
@@ -31,10 +31,10 @@ class RecordError(OneLineError):
 
 
 def from_json(kind: type[Kind], value: object) -> Kind:
-    """The dataclass `kind` from plain JSON values; null where a number must be is read as NaN (see `atomic_json`).
+    """Convert plain JSON values to the dataclass `kind`; null becomes NaN where a float is required.
 
     Raises:
-        ValueError: a field is missing, is unknown to `kind`, or has a value of another type; the text holds its path.
+        ValueError: a field is missing or unknown, or its value is not allowed; the text has its path.
     """
     value = _with_nan(kind, value)
     record = msgspec.convert(value, kind)
@@ -44,7 +44,7 @@ def from_json(kind: type[Kind], value: object) -> Kind:
 
 
 def _with_nan(annotation: object, value: object) -> object:
-    """The value with NaN for null, where the annotation is a plain number's."""
+    """Return the value with NaN instead of null where the annotation is float."""
     if value is None:
         return math.nan if annotation is float else None
     if not isinstance(value, dict | list):
@@ -68,18 +68,18 @@ def _with_nan(annotation: object, value: object) -> object:
 
 @cache
 def _form(annotation: Hashable) -> tuple[object, tuple[object, ...]]:
-    """Of a generic annotation what it is of, and its arguments."""
+    """Return the origin of a generic annotation, and its arguments."""
     return get_origin(annotation), get_args(annotation)
 
 
 @cache
 def _hints(kind: Hashable) -> dict[str, object]:
-    """The annotations of a dataclass; none of anything else."""
+    """Return the annotations of a dataclass; nothing for other types."""
     return get_type_hints(kind) if is_dataclass(kind) else {}
 
 
 def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
-    """Paths of what `value` holds and `known` doesn't, which msgspec passes over in silence."""
+    """Yield the paths of the keys that `value` has and `known` lacks; msgspec ignores them in dataclasses."""
     if isinstance(value, dict) and isinstance(known, dict):
         for key, part in value.items():
             if key not in known:
@@ -93,10 +93,10 @@ def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
 
 
 def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[str, Any]:
-    """Some fields of the dataclass `kind` from plain JSON values.
+    """Convert plain JSON values to fields of the dataclass `kind`.
 
     Raises:
-        ValueError: `kind` has no such field, or a value has another type.
+        ValueError: `kind` has no such field, or a value is not allowed.
     """
     hints = get_type_hints(kind, include_extras=True)
     if unknown := sorted(set(fields) - set(hints)):
@@ -105,14 +105,12 @@ def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[s
 
 
 def to_json(record: object) -> Any:
-    """Dataclasses, and lists of them, as plain JSON values; NaN and infinities stay floats until they are written."""
+    """Convert dataclasses to plain JSON values; NaN and infinities stay floats until they are written."""
     return msgspec.to_builtins(record)
 
 
 def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json, without values of the environment that are secret or that its config refers to; its path.
-
-    A folder that is gone is made again.
+    """Write results.json without secrets, and return its path; a missing folder is created.
 
     Raises:
         OSError: the disk is full or read-only.
@@ -120,12 +118,12 @@ def save(run: RunRecord, folder: Path) -> Path:
     path = folder / FILE
     folder.mkdir(parents=True, exist_ok=True)
     text = json_text(_masked_json(run))
-    write_text(msgspec.json.format(text, indent=1), path)  # as json would, which indents in Python
+    write_text(msgspec.json.format(text, indent=1), path)  # faster than json's own indentation
     return path
 
 
 def without_secrets(run: RunRecord) -> RunRecord:
-    """The record as `save` writes it."""
+    """Return the record as `save` writes it."""
     return from_json(RunRecord, _masked_json(run))
 
 
@@ -134,10 +132,10 @@ def _masked_json(run: RunRecord) -> object:
 
 
 def load(folder: Path) -> RunRecord:
-    """The record in `folder`, or in the .json file that is named.
+    """Read the record in a folder, or in a .json file.
 
     Raises:
-        RecordError: there is none, its schema version is unknown, or a value isn't what the schema allows.
+        RecordError: there is none, it has another schema version, or a value is not allowed.
     """
     path = folder if folder.suffix == ".json" else folder / FILE
     try:
@@ -157,7 +155,7 @@ def load(folder: Path) -> RunRecord:
         if (path.parent / REFUSAL).is_file():
             way = f"the request was refused: {refusal_in(path.parent)}"
         elif (path.parent / CLAIM).is_file():
-            way = "this run ended, or still is, before its first record, and nothing can be taken over: run it anew"
+            way = "this run has no record yet, or ended before its first one; nothing can be taken over: run it anew"
         raise RecordError(f"{path}: no such file; {way}") from None
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror or first_line(error)}") from None
@@ -175,12 +173,8 @@ def refusal_in(folder: Path) -> str:
 
 
 def check_file(path: Path) -> None:
-    """That there is a file to be read from begin to end: a pipe or a device might never end.
-
-    Raises:
-        RecordError: it is none, or larger than any record.
-    """
+    """Raise RecordError for a pipe or a device, which might never end, and for an oversized file."""
     if path.exists() and not path.is_file():
-        raise RecordError(f"{path}: no regular file")
+        raise RecordError(f"{path}: not a regular file")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB, which no run's record has")
+        raise RecordError(f"{path}: {path.stat().st_size / 2**30:.3g} GiB is more than any record has")

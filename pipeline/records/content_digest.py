@@ -1,4 +1,4 @@
-"""What the program and its data were, as digests: two runs of one digest had the same files."""
+"""Digests of the program's sources and of the user's data."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def digest(files: Iterable[tuple[str, Path]]) -> str:
-    """SHA-256 over the names and contents of the files, in the order of their names.
+    """Return the SHA-256 of the files' names and contents, in the order of the names.
 
     Raises:
-        OSError: one can't be read.
+        OSError: a file cannot be read.
     """
     whole = hashlib.sha256()
     for name, path in sorted(files):
@@ -25,10 +25,10 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents.
+    """Return the SHA-256 of a file's contents.
 
     Raises:
-        OSError: it can't be read; it names the file, also where the system didn't.
+        OSError: it cannot be read; `filename` is set.
     """
     try:
         with path.open("rb") as file:
@@ -39,7 +39,7 @@ def file_digest(path: Path) -> str:
 
 
 def files_in(folder: Path, pattern: str = "*") -> list[tuple[str, Path]]:
-    """Every file below the folder that matches, with its path within the folder; hidden ones are left out."""
+    """Return the matching files below a folder, each with its path within it; hidden files are left out."""
     found = ((path.relative_to(folder), path) for path in folder.rglob(pattern) if path.is_file())
     return [(str(name), path) for name, path in found if not any(part.startswith(".") for part in name.parts)]
 
@@ -53,12 +53,12 @@ def code_digest() -> str:
 
 
 def data_digest(places: Iterable[str | None]) -> str | None:
-    """SHA-256 of the user's own files; None where there are none.
+    """Return the SHA-256 of the user's files, or folders of files; None without any.
 
-    Each place is a file or a folder of them. Beyond 2 GiB it is that of their names and sizes alone.
+    Beyond 2 GiB only the names and sizes count.
 
     Raises:
-        OSError: one can't be read.
+        OSError: a file cannot be read.
     """
     given = [Path(place) for place in places if place]
     if not given:

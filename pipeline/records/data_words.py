@@ -1,25 +1,25 @@
-"""What a net's data are called: images of pixels, or volumes of voxels. The input's rank decides, and only here."""
+"""The words for a network's data: images of pixels, or volumes of voxels, by the rank of the input."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pipeline.errors import plural
 
-REPEATED = "tensors"  # the kind of data whose samples come again as they are where they are too few
+REPEATED = "tensors"  # the kind of data whose samples are repeated, not shifted, if there are too few
 
 
 @dataclass(frozen=True)
 class Words:
-    """The words for what a net is given, in sentences and above columns.
+    """The words for a network's inputs, in sentences and headings.
 
     Attributes:
-        sample: one of a batch.
-        point: one place of it that has a class, or a value.
+        sample: one element of a batch.
+        point: an element of a sample that has a class, or a value.
         article: of `sample`.
-        shown: what a picture shows of one.
-        channels_first, channels_last: the two orders in which a batch may lie.
-        source: what several samples are made of.
-        made: what they are of it; `moved` is the same where no windows are cut.
+        shown: the part of a sample that a picture shows.
+        channels_first, channels_last: the memory layouts of a batch.
+        source: the origin of several samples.
+        made: how samples follow from it; `moved` is the same without windows.
     """
 
     sample: str
@@ -34,30 +34,30 @@ class Words:
 
     @property
     def samples(self) -> str:
-        """More than one sample."""
+        """Plural of `sample`."""
         return f"{self.sample}s"
 
     @property
     def points(self) -> str:
-        """More than one point."""
+        """Plural of `point`."""
         return f"{self.point}s"
 
     @property
     def one(self) -> str:
-        """Such as "an image"."""
+        """The sample with its article, such as "an image"."""
         return f"{self.article} {self.sample}"
 
     def counted(self, number: int) -> str:
-        """Such as "1 image", or "5,000 volumes"."""
+        """Return a count with its noun, such as "1 image" or "5,000 volumes"."""
         return plural(number, self.sample)
 
     @property
     def named(self) -> dict[str, str]:
-        """Each by its name."""
+        """The words by name."""
         return {name: getattr(self, name) for name in ("sample", "samples", "one", "point", "points")}
 
     def put_into(self, text: str) -> str:
-        """A text with the words in place of {sample}, {samples}, {one}, {point} and {points}."""
+        """Fill in {sample}, {samples}, {one}, {point} and {points}."""
         return text.format(**self.named)
 
 
@@ -67,10 +67,10 @@ MIXED = Words("sample", "point", "a", "picture")  # of runs of both
 
 
 def words_for(spatial_dims: int | None, kind: str = "") -> Words:
-    """The words for data of so many dimensions besides batch and channels; None is not known.
+    """Return the words for data with this number of dimensions besides batch and channels.
 
     Args:
-        spatial_dims: of the net's first input.
+        spatial_dims: of the network's first input; None if unknown.
         kind: `data.name`.
     """
     words = VOLUMES if spatial_dims == 3 else IMAGES
@@ -78,6 +78,6 @@ def words_for(spatial_dims: int | None, kind: str = "") -> Words:
 
 
 def words_for_all(found: Iterable[Words]) -> Words:
-    """The words for several runs at once; for none of them those for images."""
+    """Return the words for several runs together; without runs, those for images."""
     kinds = set(found)
     return kinds.pop() if len(kinds) == 1 else MIXED if kinds else IMAGES

@@ -1,6 +1,6 @@
-"""What explains a stage's time and memory: its profile, and what passes of their own found out besides.
+"""The profile of a stage and further passes, which explain its time and memory.
 
-Units stand in the names; "per call" is one batch.
+Units are in the names; "per call" is one batch.
 """
 
 from dataclasses import dataclass, field
@@ -8,15 +8,15 @@ from typing import Literal
 
 KernelClass = Literal["convolution", "matmul", "pointwise", "normalisation", "layout change", "copy", "pool", "other"]
 LayersSource = Literal[
-    "profile",  # annotations around each layer of the stage itself
-    "uncaptured",  # the stage replays kernels that were also launched one by one, with annotations
-    "layer order",  # the layers can run in one order only, so the n-th matrix kernel is the n-th layer's
+    "profile",  # annotations around each layer of the stage
+    "uncaptured",  # the replayed kernels were also launched one by one, with annotations
+    "layer order",  # the order of the layers is unique, so the n-th matrix kernel belongs to the n-th layer
 ]
 BytesSource = Literal[
     "hardware counters",  # of the GPU
     "operators",  # inputs and outputs of torch's operators, each once
-    "Inductor",  # what its generated kernels read and write, by its own count
-    "rewritten graph",  # what each operation of the rewritten graph reads and writes
+    "Inductor",  # reads and writes of its generated kernels, by its own count
+    "rewritten graph",  # reads and writes of each operation
 ]
 LayoutSource = Literal["trace", "ONNX graph", "generated code"]
 Searcher = Literal["cuDNN", "cuDNN for ONNX Runtime", "Inductor", "Inductor's templates", "own kernels"]
@@ -24,37 +24,37 @@ PlaceKind = Literal[
     "layer",
     "gap",  # between layers, before the first or after the last
     "node",  # of an exported graph
-    "operators",  # that a generated kernel runs besides
+    "operators",  # of the same generated kernel
 ]
 SearchUnit = Literal[
     "problems",  # distinct convolutions or matrix products
-    "nodes",  # of a graph, alike or not
-    "candidates",  # kernels or tiles that were timed
+    "nodes",  # of a graph
+    "candidates",  # timed kernels or tiles
 ]
 Watched = Literal[
     "layers",  # allocator statistics before and after every layer
     "allocations",  # every entry of the allocator's history
-    "nothing allocated",  # the history is empty: a captured graph's pool, or another runtime's own memory
-    "ends",  # the call's beginning, peak and end alone: this torch keeps no history
+    "nothing allocated",  # a captured graph's pool, or another runtime's memory
+    "ends",  # start, peak and end only: this torch keeps no history
 ]
 Topic = Literal[
     "layers", "memory timeline", "hardware counters", "time split", "fusion", "layout", "scaling", "searches"
 ]
 NoteCode = Literal[
-    "failed",  # finding it out raised an error, which the text quotes
-    "hidden layers",  # the runtime doesn't say which layer an operator is for
-    "kernels differ",  # the replayed kernels aren't those that were launched one by one
-    "ambiguous order",  # some layers could run in another order
-    "no allocator statistics",  # this device's allocator keeps none
+    "failed",  # with an error, which the text quotes
+    "hidden layers",  # the runtime does not map operators to layers
+    "kernels differ",  # the replayed kernels differ from those launched one by one
+    "ambiguous order",  # some layers can run in another order
+    "no allocator statistics",  # not available on this device
     "not read",  # counters: no tool, no permission, or no answer
 ]
 
-SKIP = "skip connections"  # concatenations, which no module of a net does; no module's path has a space in it
+SKIP = "skip connections"  # concatenations outside modules; a module's path has no space
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """All launches of one kernel (on a CPU: of one operator) in the profiled calls."""
+    """The launches of one kernel (on a CPU: operator) in the profiled calls."""
 
     name: str
     kind: KernelClass
@@ -64,35 +64,35 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """A separate pass under the profiler; never the source of the headline."""
+    """A separate pass under the profiler; the headline does not use it."""
 
     calls: int
     wall_seconds_per_call: float  # under the profiler
-    busy_share: float | None  # of the wall time in which some kernel ran; None on a CPU
+    busy_share: float | None  # of the wall time with a running kernel; None on a CPU
     launches_per_call: float
     kernels: list[KernelRow]
-    trace: str | None  # path within the run's folder, Chrome trace for Perfetto
+    trace: str | None  # path in the run's folder of a Chrome trace (Perfetto)
 
 
 @dataclass(frozen=True)
 class LayerWork:
-    """What one layer of the untouched net has to do for one image, in any precision."""
+    """The work of one layer of the unchanged network for one image, in any precision."""
 
-    name: str  # the module's path in the net, such as "encoder.0.3"; SKIP, or "" for what else lies between layers
+    name: str  # module path such as "encoder.0.3"; SKIP, or "" for the rest between layers
     kind: str  # the module's class, such as "Conv2d"
-    level: str  # where in the net: "encoder 0", "bottleneck", "decoder 1", "head", or the path's first part
-    flops: int  # 2 per multiply-add, as torch.utils.flop_counter counts
-    read_elements: int  # of its inputs, each once
+    level: str  # "encoder 0", "bottleneck", "decoder 1", "head", or the path's first part
+    flops: int  # 2 per multiply-add (torch.utils.flop_counter)
+    read_elements: int  # each input once
     written_elements: int
     weight_elements: int  # read once per call, not per image
-    in_channels: int = 0  # of a convolution, or a linear layer's features; 0 for anything else, or unknown
+    in_channels: int = 0  # of a convolution or a linear layer; else 0
     out_channels: int = 0
     groups: int = 1  # of a convolution
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """What the profile gave one layer; `name` is a LayerWork's, or "" for what belongs to none."""
+    """The time of one layer in the profile; `name` as in LayerWork, "" for the rest."""
 
     name: str
     seconds_per_call: float
@@ -101,135 +101,135 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class TimeSplit:
-    """Where the wall time of a profiled call went; the parts but the last are on the host, and overlap the GPU's."""
+    """The parts of a profiled call's wall time; those of the host overlap the GPU's."""
 
     wall_seconds: float
-    device_seconds: float | None  # some kernel ran; None on a CPU
-    launch_seconds: float  # inside calls to the driver that start work
-    framework_seconds: float  # inside the framework's operators, without those launches
-    interpreter_seconds: float  # inside the call, but in no operator and no launch
+    device_seconds: float | None  # with a running kernel; None on a CPU
+    launch_seconds: float  # in driver calls that start work
+    framework_seconds: float  # in the framework's operators, without launches
+    interpreter_seconds: float  # in neither operators nor launches
     waiting_seconds: float  # in synchronisation
 
 
 @dataclass(frozen=True)
 class BatchGrowth:
-    """Time of one call at smaller batches: what is bound by overhead does not grow with the batch."""
+    """The time of a call at smaller batches; overhead does not grow with the batch."""
 
     images: list[int]
-    seconds: list[float]  # per call, the median of a few samples
+    seconds: list[float]  # per call, median of a few samples
 
 
 @dataclass(frozen=True)
 class ImageGrowth:
-    """Time of one call of the whole batch on smaller images, and on its own: overhead does not grow with the image."""
+    """The time of a call on smaller images; overhead does not grow with the image."""
 
     pixels: list[int]  # of an image, rising
-    seconds: list[float]  # per call, the least of some
+    seconds: list[float]  # per call, minimum of some samples
 
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """One kernel, operator or node that turns NCHW into NHWC or back."""
+    """A kernel, operator or node that converts between NCHW and NHWC."""
 
     name: str
-    where: str | None  # such as "decoder.0.0", or "between decoder.0.0 and decoder.0.3"; None where nothing says
+    where: str | None  # "decoder.0.0", or "between decoder.0.0 and decoder.0.3"; None: unknown
     source: LayoutSource
     times_per_call: float
-    seconds_per_call: float | None  # None where only a graph says that it is there
-    where_kind: PlaceKind | None = None  # what `where` names; None where it is None
+    seconds_per_call: float | None  # None: known from a graph only
+    where_kind: PlaceKind | None = None  # kind of `where`
 
 
 @dataclass(frozen=True)
 class CountedBytes:
-    """What the GPU's own counters saw of one call, in which each kernel ran by itself."""
+    """The GPU's hardware counters of one call, in which each kernel ran alone."""
 
     read_bytes: int  # from device memory
     written_bytes: int  # to device memory
-    cache_bytes: int  # asked of the L2 cache
+    cache_bytes: int  # requested from the L2 cache
     kernels: int
-    alike: int  # of those, the ones that the profile has at the same place
-    tool: str  # that read them, with its version
-    by_kernel: dict[str, int]  # both, by the profile's kernels all of whose launches were counted
+    alike: int  # kernels at the same position in the profile
+    tool: str  # with its version
+    by_kernel: dict[str, int]  # reads and writes, of kernels whose launches were all counted
 
     @property
     def moved_bytes(self) -> int:
-        """To and from device memory."""
+        """The bytes to and from device memory."""
         return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """A kernel that a compiler wrote, with the operators that it does in one pass."""
+    """A generated kernel, with the operators that it fuses."""
 
     name: str
-    operators: list[str]  # in order, as ATen names them
+    operators: list[str]  # ATen names, in order
     direction: str  # "vertical" (each feeds the next), "horizontal" (siblings), "both", "single" or "unknown"
-    source: str  # path within the run's folder of the file that holds it
-    turns_layout: bool = False  # what it reads and what it writes lie in different orders
-    launches_per_call: int = 0  # by the program that calls it
+    source: str  # path in the run's folder of its source file
+    turns_layout: bool = False  # input and output have different layouts
+    launches_per_call: int = 0  # in the generated program
 
 
 @dataclass(frozen=True)
 class Fusion:
-    """How much is left to launch, and what went into one kernel."""
+    """The kernels that are left to launch, and the operators fused into each."""
 
     kernels_per_call: float
-    bytes_per_call: int | None  # through device memory; None where it can't be counted
-    bytes_source: BytesSource | None  # who counted them; None where nobody could
-    bytes_unknown: str = ""  # why they are unknown; empty where they are known
+    bytes_per_call: int | None  # through device memory; None: not countable
+    bytes_source: BytesSource | None  # None: not counted
+    bytes_unknown: str = ""  # reason for an unknown count
     kernels: list[FusedKernel] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)  # paths of the compiler's graphs as text
 
 
 @dataclass(frozen=True)
 class MemoryHolder:
-    """A block of memory that was alive at the peak, and the layers whose output lies in it."""
+    """A block of memory in use at the peak, and the layers whose output it holds."""
 
-    layers: list[str]  # more than one where a layer works in place
+    layers: list[str]  # several if a layer works in place
     size_bytes: int
 
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """Allocated bytes through one call, and what they are."""
+    """The allocated bytes during one call, and their use."""
 
-    seconds: list[float]  # since the call began
+    seconds: list[float]  # since the start of the call
     allocated_bytes: list[int]
-    weights_bytes: int | None  # of the stage's own copy; None where nobody knows which it is
-    activations_bytes: int  # at the peak, above what is held between calls and the workspace
-    workspace_bytes: int | None  # at the peak, what libraries took to work in; None where it can't be told apart
+    weights_bytes: int | None  # of the stage's copy; None: unknown
+    activations_bytes: int  # at the peak, beyond held bytes and workspace
+    workspace_bytes: int | None  # of libraries at the peak; None: not separable
     held_bytes: int  # between calls: weights, buffers, captured graphs
     context_bytes: int | None
-    peak_layer: str | None = None  # that ran at the peak; None between layers, and where layers weren't watched
-    holders: list[MemoryHolder] = field(default_factory=list)  # blocks alive at the peak, the largest first
+    peak_layer: str | None = None  # that ran at the peak; None: between layers, or not watched
+    holders: list[MemoryHolder] = field(default_factory=list)  # at the peak, largest first
     holders_left_out: int = 0  # smaller ones that are not listed
-    # Which call it is of. "uncaptured" launches one by one what the stage replays. The stage's own call then allocates
-    # nothing: the graph's pool, which is in reserve, holds the activations and the workspace between calls, too.
+    # "uncaptured": the replayed kernels, launched one by one. A replay allocates nothing, as the graph's pool holds the
+    # activations and the workspace between calls.
     call: Literal["own", "uncaptured"] = "own"
     watched: Watched = "layers"
 
 
 @dataclass(frozen=True)
 class SearchAsked:
-    """Somebody that the stage asks to search for the fastest algorithm, counted or not."""
+    """A search for the fastest algorithm that the stage requests."""
 
     searcher: Searcher
-    method: str | None = None  # as SearchCount has it
+    method: str | None = None  # as in SearchCount
 
 
 @dataclass(frozen=True)
 class SearchCount:
-    """How many searches for the fastest algorithm somebody made for the stage's shape."""
+    """The number of searches for the fastest algorithm at the stage's shape."""
 
     searcher: Searcher
     unit: SearchUnit  # of `count`
     count: int
-    method: str | None = None  # as the searcher names it, such as ONNX Runtime's "exhaustive"
+    method: str | None = None  # the searcher's name for it, such as "exhaustive" (ONNX Runtime)
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something that could not be found out, or a limit of what was, and why."""
+    """A missing or limited diagnosis, and the reason."""
 
     topic: Topic
     code: NoteCode
@@ -238,25 +238,25 @@ class Note:
 
 @dataclass(frozen=True)
 class PrecisionFault:
-    """The first module of a net at which half precision goes wrong, on one batch."""
+    """The first module at which half precision fails, on one batch."""
 
-    module: str  # its path in the net; "" for the net itself
-    level: str  # where in the net, as LayerWork has it
-    kind: Literal["overflow", "error jump"]  # a value that fp32 can hold and half precision can't, or lost precision
+    module: str  # path; "" for the network itself
+    level: str  # as in LayerWork
+    kind: Literal["overflow", "error jump"]  # beyond the range of half precision, or lost precision
     precision: Literal["fp16", "bf16"]
-    magnitude: float  # the largest of its output in fp32
-    input_magnitude: float | None  # of its input; None where it takes no tensor
-    error: float | None  # relative L2 of its output; None where it overflows
-    error_before: float  # the largest of what ran before it
-    kept: bool = False  # the next attempt kept it in fp32
+    magnitude: float  # maximum of its output in fp32
+    input_magnitude: float | None  # of its input; None: no tensor
+    error: float | None  # relative L2 of its output; None: overflow
+    error_before: float  # maximum of the modules before it
+    kept: bool = False  # in fp32 in the next attempt
 
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """All that explains one stage."""
+    """The diagnoses of one stage."""
 
     layers: list[LayerTime] = field(default_factory=list)
-    layers_source: LayersSource | None = None  # how a kernel's layer was determined; None where `layers` is empty
+    layers_source: LayersSource | None = None  # None: `layers` is empty
     split: TimeSplit | None = None
     growth: BatchGrowth | None = None
     image_growth: ImageGrowth | None = None  # on a CPU
@@ -268,16 +268,16 @@ class Diagnostics:
     notes: list[Note] = field(default_factory=list)
 
     def notes_on(self, topic: Topic) -> list[Note]:
-        """The notes of one topic."""
+        """Return the notes of one topic."""
         return [note for note in self.notes if note.topic == topic]
 
 
-LARGEST = {"fp16": 65504.0, "bf16": 3.3895e38}  # that each can hold: IEEE 754 binary16, and bfloat16
+LARGEST = {"fp16": 65504.0, "bf16": 3.3895e38}  # largest values: IEEE 754 binary16, and bfloat16
 
 
 def fault_text(found: PrecisionFault) -> str:
-    """Such as "first at up.0.conv: fp32 reaches 1.2e+05 there, and fp16 holds no more than 65504"."""
-    where = f"first at {found.module or 'the net itself'}"
+    """Return text such as "first at up.0.conv: fp32 reaches 1.2e+05 there, and fp16 holds no more than 65504"."""
+    where = f"first at {found.module or 'the network itself'}"
     if found.kind == "overflow":
         largest = LARGEST[found.precision]
         reached = max(found.magnitude, found.input_magnitude or 0.0)

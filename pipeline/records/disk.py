@@ -1,4 +1,4 @@
-"""Write files whole or not at all, as JSON that any reader takes; private folders and locks."""
+"""Atomic writes of text and JSON; private folders and locks."""
 
 import json
 import math
@@ -10,24 +10,23 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-HALF = re.compile(r"\\u[dD][89a-fA-F]")  # what JSON's escape of one begins with, and that of two that are one character
-INEXACT = (float, dict, list, tuple)  # what is or may hold a figure that is NaN
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate in JSON, alone or of a pair
+INEXACT = (float, dict, list, tuple)  # types that are or may hold NaN
 
 
 def write_json(value: object, path: Path) -> None:
-    """Write plain JSON values, a value a line.
+    """Write plain JSON values, one value a line.
 
     Raises:
-        OSError: as `write_text`.
+        OSError: as `write_bytes`.
     """
     write_text(json_text(value, indent=1), path)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """Plain JSON values; a figure that is NaN or infinite, which JSON has no word for, stands as null.
+    """Encode plain JSON values; NaN and infinities become null.
 
-    A byte of a file's name that is no UTF-8, which Python keeps as half a character and no reader of JSON takes, stands
-    as its escape.
+    A byte of a file name that is not UTF-8, which Python keeps as a lone surrogate, is written as its escape.
     """
     try:
         text = json.dumps(value, indent=indent, allow_nan=False)
@@ -40,7 +39,7 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 def spelt_out(value: object) -> object:
-    """The same JSON values with every half of a character in a text as the six signs of its escape."""
+    """Return the values with each lone surrogate in a text as its escape of six characters."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -49,7 +48,7 @@ def spelt_out(value: object) -> object:
 
 
 def finite(value: object) -> object:
-    """The same JSON values with null for every NaN and infinity."""
+    """Return the values with null instead of NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -60,12 +59,12 @@ def finite(value: object) -> object:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file of text; as `write_bytes`. Half a character in it becomes its escape."""
+    """Write a text file as `write_bytes` does; a lone surrogate becomes its escape."""
     write_bytes(text.encode(errors="backslashreplace"), path)
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Write the file in one step that outlasts a power cut; an interrupted write leaves the old file and no other.
+    """Write the file atomically and durably; an interrupted write leaves the old file.
 
     Raises:
         OSError: the disk is full or read-only, or the folder is gone.
@@ -84,7 +83,7 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the folder's entries on disk, too, where its file system can be asked for that."""
+    """Sync the folder's entries to disk, if the file system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -94,11 +93,11 @@ def sync_folder(folder: Path) -> None:
 
 
 @cache
-def elsewhere(folder: Path) -> Path:  # noqa: ARG001 - what it is cached by
-    """A temporary folder in the place of a run's, the same for record and report.
+def elsewhere(folder: Path) -> Path:  # noqa: ARG001 - the key of the cache
+    """Return a temporary folder to use instead of a run's, the same for record and report.
 
     Raises:
-        OSError: no disk takes one.
+        OSError: no disk can hold one.
     """
     return Path(tempfile.mkdtemp(prefix="unet-ladder-"))
 
@@ -107,10 +106,10 @@ OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(path: Path) -> Path:
-    """The folder, made for this user alone where it isn't there, and closed to other writers where it is.
+    """Create the folder for this user alone, or close an existing one to other writers; return it.
 
     Raises:
-        OSError: it can't be made, is a link, or is another user's.
+        OSError: it cannot be created, is a link, or belongs to another user.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -125,9 +124,9 @@ def private_folder(path: Path) -> Path:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the lock's file, which no process that is started inherits.
+    """Open the file of a lock; child processes do not inherit the descriptor.
 
     Raises:
-        OSError: it can't be opened, or is a link.
+        OSError: it cannot be opened, or is a link.
     """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""What answers are judged by: the task, tolerances and limits; and what the winner is chosen by."""
+"""The task, the tolerances and limits that answers must keep, and the goal that chooses the winner."""
 
 import math
 from collections.abc import Callable
@@ -17,16 +17,16 @@ Prediction = Literal["epsilon", "sample", "v_prediction"]
 
 @dataclass(frozen=True)
 class Task:
-    """The task and its knobs.
+    """The task of the network and its options.
 
     Attributes:
         name: segmentation: logits of classes, judged by masks; regression: values, judged by their distance;
-            diffusion: noise or what stands for it, judged by one step and by a whole denoising loop.
-        data_range: of regression: largest value minus smallest, for the PSNR; None is that of the fp32 net's answers.
-        steps: of diffusion: of the denoising loop.
-        timestep: of diffusion: the net's input that the loop counts.
-        schedule: of diffusion: how the noise grows over the 1000 steps of training.
-        prediction: of diffusion: what the net answers with.
+            diffusion: noise or its equivalent, judged by one step and by a denoising loop.
+        data_range: regression: largest minus smallest value, for the PSNR; None: that of the fp32 network's answers.
+        steps: diffusion: number of steps of the denoising loop.
+        timestep: diffusion: the input of the network that takes the loop's time step.
+        schedule: diffusion: the noise schedule over the 1000 steps of training.
+        prediction: diffusion: the quantity that the network predicts.
     """
 
     name: TaskName = "segmentation"
@@ -38,7 +38,7 @@ class Task:
 
     @property
     def has_masks(self) -> bool:
-        """Whether the answer is classes, so that masks, Dice and pixels that change class mean something."""
+        """The answers are classes, so that masks, Dice and changed pixels are defined."""
         return self.name == "segmentation"
 
 
@@ -49,7 +49,7 @@ MOST_DIGITS = 9
 
 
 def beyond(value: float, limit: float, digits: int) -> str:
-    """A figure with so many digits, or as many more as tell it from its limit."""
+    """Return a figure with `digits` digits, or with more if they are needed to tell it from its limit."""
     while digits < MOST_DIGITS and value != limit and float(f"{value:.{digits}g}") == float(f"{limit:g}"):
         digits += 1
     return f"{value:.{digits}g}"
@@ -57,14 +57,14 @@ def beyond(value: float, limit: float, digits: int) -> str:
 
 Objective = Literal["throughput", "latency", "memory", "energy", "cost"]
 FigureName = Literal[
-    "throughput",  # images a second at full load
-    "time",  # seconds per call at full load
+    "throughput",  # images a second at steady state
+    "time",  # seconds per call at steady state
     "p50",  # seconds of single calls, device to device
     "p90",
     "p99",
-    "host_p50",  # the same from host memory and back
+    "host_p50",  # with the copies from and to host memory
     "host_p99",
-    "memory",  # bytes: the process as a GPU sees it, the resident peak on a CPU
+    "memory",  # bytes: GPU memory of the process, peak resident memory on a CPU
     "energy",  # joules an image
     "cost",  # of a million images, in the user's currency
     "setup",  # seconds of build and first call
@@ -75,12 +75,12 @@ Limit = Annotated[float, Meta(ge=0, le=1000)]
 Sign = Literal["<", "<=", ">", ">="]
 POINTS = 100.0  # of Dice in 1
 NEED_LABELS = ("max_dice_drop", "min_dice", "max_psnr_drop")
-NEEDS = {  # of limits that need something else than labels
-    "min_agreement": "the answers are no classes",
-    "min_psnr": "the answers are those of no regression net",
-    "max_final_error": "the answers are those of no diffusion net",
+NEEDS = {  # why a limit without need of labels has no figure
+    "min_agreement": "the answers are not classes",
+    "min_psnr": "the task is not regression",
+    "max_final_error": "the task is not diffusion",
 }
-OF_TASK: dict[TaskName, tuple[str, ...]] = {  # the limits that mean something
+OF_TASK: dict[TaskName, tuple[str, ...]] = {  # the limits that are defined
     "segmentation": ("max_dice_drop", "min_dice", "min_agreement"),
     "regression": ("min_psnr", "max_psnr_drop"),
     "diffusion": ("max_final_error",),
@@ -93,11 +93,11 @@ class Constraint:
 
     figure: FigureName
     sign: Sign
-    limit: float  # in the figure's unit: seconds, bytes, joules, images a second or cost
+    limit: float  # in the unit of the figure
     text: str  # as the user typed it
 
     def admits(self, value: float) -> bool:
-        """Whether a figure keeps the bound."""
+        """Return whether a figure keeps the bound."""
         compared = {
             "<": value < self.limit,
             "<=": value <= self.limit,
@@ -109,7 +109,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the winner is chosen by, among the stages that keep every bound."""
+    """The objective of the winner, and the bounds that it must keep."""
 
     objective: Objective = "throughput"
     subject_to: list[Constraint] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a stage may be from fp32, and why so far."""
+    """The distance from fp32 that a stage may have, and the reason."""
 
     relative_l2: float
     flipped_share: float
@@ -126,31 +126,31 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class AccuracyLimits:
-    """What every stage's answer must keep, besides the stage's own tolerance; None is no limit."""
+    """The limits on the answers of every stage, besides its tolerance; None: no limit."""
 
     max_dice_drop: Annotated[float, Meta(ge=0, le=100)] | None = (
-        None  # points of Dice that the worst class may lose: 0.5 is 0.005
+        None  # points of Dice lost by the worst class: 0.5 is 0.005
     )
     min_dice: Share | None = None  # of the worst class, 0 to 1
-    min_agreement: Share | None = None  # share of pixels that keep the fp32 net's class, 0 to 1
-    min_psnr: Limit | None = None  # of a regression net, dB against the fp32 net's answers
-    max_psnr_drop: Limit | None = None  # dB against what is right that it may lose
-    max_final_error: Limit | None = None  # of a diffusion net: relative L2 of the latents that its loop ends with
-    replace_flipped_share: bool = False  # these stand in place of the tolerances' flipped_share
+    min_agreement: Share | None = None  # share of pixels with the fp32 network's class, 0 to 1
+    min_psnr: Limit | None = None  # regression: dB against the fp32 network's answers
+    max_psnr_drop: Limit | None = None  # regression: dB lost against the truth
+    max_final_error: Limit | None = None  # diffusion: relative L2 of the final latents
+    replace_flipped_share: bool = False  # these replace flipped_share of the tolerances
 
     @property
     def asked(self) -> dict[str, float]:
-        """The limits that are set, by their keys."""
+        """The limits that are set, by key."""
         limits = {part.name: getattr(self, part.name) for part in fields(self) if part.name.startswith(("max", "min"))}
         return {name: value for name, value in limits.items() if value is not None}
 
     @property
     def need_labels(self) -> list[str]:
-        """Those of them that only labels can decide."""
+        """The set limits that need labels."""
         return [name for name in self.asked if name in NEED_LABELS]
 
     def missed(self, found: Accuracy, words: Words = IMAGES) -> str:
-        """Which limit an answer misses, with its figure, in a line; empty where it keeps all of them."""
+        """Return the limit that an answer misses, with its figure, in a line; empty if it keeps all."""
         lines = {
             "max_dice_drop": (3, "its worst class loses {} points of Dice, {:g} allowed"),
             "min_dice": (4, "its worst class has a Dice of {}, {:g} asked for"),
@@ -162,14 +162,14 @@ class AccuracyLimits:
         for name, limit in self.asked.items():
             value = accuracy_figure(name, found)
             if value is None:
-                return f"accuracy.{name} can't be told: {NEEDS.get(name, 'there are no labels')}"
+                return f"accuracy.{name} is not defined: {NEEDS.get(name, 'there are no labels')}"
             if not (value <= limit if name.startswith("max") else value >= limit):
                 digits, line = lines[name]
                 return f"{line.format(beyond(value, limit, digits), limit)} (accuracy.{name})"
         return ""
 
     def excess(self, found: Accuracy) -> float:
-        """How many times an answer's worst figure is beyond its limit: 1 just keeps it, infinite is unknown."""
+        """Return the largest ratio of an answer's figure to its limit: at most 1 keeps it, infinite is unknown."""
         return max((_excess(name, limit, found) for name, limit in self.asked.items()), default=0.0)
 
 
@@ -182,11 +182,11 @@ def _excess(name: str, limit: float, found: Accuracy) -> float:
 
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:
-    """What a limit is on: points of Dice lost, the least Dice, the share of pixels that agree, dB; None without labels.
+    """Return the figure that a limit is on; None if it is not defined, such as without labels.
 
     Args:
-        name: of the limit.
-        found: the comparison of an answer with the fp32 net's.
+        name: the key of the limit.
+        found: the comparison of an answer with the fp32 network's.
     """
     if name == "min_agreement":
         return None if found.flipped_share is None else 1.0 - found.flipped_share
@@ -200,14 +200,14 @@ def accuracy_figure(name: str, found: Accuracy) -> float | None:
 
 
 def psnr(found: Accuracy) -> float | None:
-    """DB against the fp32 net's answers: infinite where nothing differs; None of any other task."""
+    """Return the PSNR against the fp32 network's answers in dB: infinite if equal, None for other tasks."""
     if found.psnr is None and found.flipped_share is None and found.step_errors is None and not found.relative_l2:
         return math.inf
     return found.psnr
 
 
 def psnr_drop(found: Accuracy) -> float | None:
-    """DB that an answer loses against what is right; None where nobody knows what is."""
+    """Return the dB that an answer loses against the truth; None without a truth."""
     if found.truth_psnr is None or found.reference_truth_psnr is None:
         return None
     return found.reference_truth_psnr - found.truth_psnr
@@ -223,7 +223,7 @@ OF_VALUES: dict[str, Callable[[Accuracy], float | None]] = {
 def judge(
     accuracy: Accuracy, tolerance: Tolerance, trained: bool = True, words: Words = IMAGES
 ) -> tuple[Literal["ok", "inaccurate"], str]:
-    """The status, and why it isn't ok: the worst cause first. Without trained weights only the logits are judged."""
+    """Return the status, and the worst reason if it is not ok; without trained weights only logits count."""
     if accuracy.nan_share == 1:
         healthy = " (their mask looks like a healthy empty one)" if accuracy.flipped_share is not None else ""
         return "inaccurate", f"all {_answers(accuracy)} are NaN or infinite{healthy}"
@@ -245,7 +245,7 @@ def judge(
 
 
 def _answers(accuracy: Accuracy) -> str:
-    """What the answers are called: logits where masks are made of them."""
+    """Return the name of the answers: logits if masks follow from them."""
     return "values" if accuracy.flipped_share is None else "logits"
 
 

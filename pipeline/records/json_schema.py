@@ -12,7 +12,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, object]:
-    """The JSON Schema of a run's record, in this version; NaN and infinities, beyond JSON, stand as null."""
+    """Return the JSON Schema of a record; NaN and infinities, which JSON lacks, are null."""
     schema = msgspec.json.schema(RunRecord)
     return {"$schema": DIALECT, "title": f"results.json, schema version {SCHEMA_VERSION}", **_tidied(schema)}
 
@@ -28,7 +28,7 @@ def _tidied(schema: object) -> Any:
 
 
 def text() -> str:
-    """The schema as it is committed."""
+    """Return the schema as text."""
     return json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Keep secrets, and the machine's folders, out of what a run writes."""
+"""Removal of secrets and of the machine's folders from the files of a run."""
 
 import os
 import re
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TypeVar
 
 SECRET = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)", re.IGNORECASE)
-REFERRED = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)")  # by an interpolation of a configuration
-LEAST_LETTERS = 8  # of a value that is a secret by its variable's name; a shorter one may be a common word
-LEAST_REFERRED = 4  # of a value that a configuration refers to
+REFERRED = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)")  # in an interpolation
+LEAST_LETTERS = 8  # of a value whose variable has a secret's name; a shorter one may be a common word
+LEAST_REFERRED = 4  # letters of a value that the request refers to
 Value = TypeVar("Value", str, list[str], object)
 
 
 def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What must not be shown, and what is shown in its place; the longest first.
+    """Return the values to hide, longest first, each with the reference `${oc.env:NAME}` that replaces it.
 
     Args:
-        referred: variables that a configuration names.
+        referred: variables that the request names.
         environment: variables and their values.
     """
     names = set(referred)
@@ -34,7 +34,7 @@ def values_to_hide(referred: Iterable[str] = (), environment: Mapping[str, str] 
 
 
 def masked(value: Value, hidden: Mapping[str, str]) -> Value:
-    """Text, or plain JSON values with all text in them, without the hidden values."""
+    """Return text, or plain JSON values, without the hidden values."""
     if not hidden:
         return value
     if isinstance(value, str):
@@ -47,7 +47,7 @@ def masked(value: Value, hidden: Mapping[str, str]) -> Value:
 
 
 def referred_to(config: object) -> set[str]:
-    """The variables that a configuration's interpolations name, wherever they stand."""
+    """Return the variables that the interpolations of a configuration name."""
     if isinstance(config, str):
         return set(REFERRED.findall(config))
     parts = config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
@@ -55,7 +55,7 @@ def referred_to(config: object) -> set[str]:
 
 
 class MaskedBytes:
-    """A stream of bytes without the hidden values, also where a piece ends within one."""
+    """A filter for a stream of bytes, also for values that are split between pieces."""
 
     def __init__(self, hidden: Mapping[str, str]) -> None:
         self._hidden = {secret.encode(): instead.encode() for secret, instead in hidden.items()}
@@ -63,7 +63,7 @@ class MaskedBytes:
         self._waiting = b""
 
     def add(self, piece: bytes) -> bytes:
-        """What can be written after one more piece."""
+        """Add a piece; return the bytes that can be written."""
         whole = self._waiting + piece
         for secret, instead in self._hidden.items():
             whole = whole.replace(secret, instead)
@@ -72,24 +72,24 @@ class MaskedBytes:
         return whole[:cut]
 
     def rest(self) -> bytes:
-        """What is left at the end."""
+        """Return the rest at the end of the stream."""
         return self._waiting
 
 
-BEFORE_A_PATH = r"(?<![\w./-])"  # after these a path has begun already
+BEFORE_A_PATH = r"(?<![\w./-])"  # otherwise the path has begun before
 
 
 def without_places(text: str, roots: Iterable[str] | None = None) -> str:
-    """The text with the folders cut off its paths, such as `torch/jit/__init__.py`.
+    """Return the text with the folders removed from its paths, such as `torch/jit/__init__.py`.
 
     Args:
-        text: as a library says it.
-        roots: the folders; those that Python imports from, and the current one, by default.
+        text: a library's message.
+        roots: the folders; by default those of Python's path, and the current one.
     """
     known = set[str]()
     for root in (*sys.path, "") if roots is None else roots:
-        with suppress(OSError):  # a relative one, where the current folder was removed
+        with suppress(OSError):  # a relative one, if the current folder was removed
             known.add(str(Path(root).absolute()))
-    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first: one may lie within another
+    for root in sorted(known - {os.sep}, key=len, reverse=True):  # the deepest first, as they may be nested
         text = re.sub(f"{BEFORE_A_PATH}{re.escape(root + os.sep)}", "", text)
     return text

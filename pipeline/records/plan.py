@@ -1,4 +1,4 @@
-"""How long and how often to measure: the knobs of conf/measure, where thorough.yaml documents each."""
+"""The knobs of a measurement and the limits of its phases; conf/measure/thorough.yaml documents each."""
 
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -7,23 +7,23 @@ from typing import Annotated
 
 from msgspec import Meta
 
-# Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later: half a
-# second sees half a swing, and was up to 2.3 % faster than a loop (docs/h100, pace.json). The cap comes some 75 ms
-# after the first call, and the clock settles within 0.3 s, seen on an H200. But after a side that draws less than the
-# cap, 2 s at full load were 2.5 % slower than samples after 0.3 s.
+# Seconds. At its power limit an H100's pace swings about once a second, by 4 to 7 % at first and 2 to 3 % later:
+# samples of half a second were up to 2.3 % faster than a loop. The power cap acts 75 ms after the first call, and the
+# clock settles within 0.3 s (H200). After a side that draws less than the cap, 2 s at full load were 2.5 % slower than
+# samples after 0.3 s.
 FULL_LOAD_SAMPLE, FULL_LOAD_RUN_IN = 1.0, 0.3
-MOST, LONGEST = 1_000_000, 10_000_000  # of calls and blocks; seconds, some hundred days
+MOST, LONGEST = 1_000_000, 10_000_000  # calls and blocks; seconds
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
 CountOrNone = Annotated[int, Meta(ge=0, le=MOST)]
 Number = Annotated[float, Meta(ge=0, le=LONGEST)]  # of seconds, or a share
-Limit = Annotated[float, Meta(ge=1, le=LONGEST)]  # seconds of a phase: in less, no process starts
+Limit = Annotated[float, Meta(ge=1, le=LONGEST)]  # seconds of a phase; no process starts in less
 
 
 class Phase(StrEnum):
     """A worker's current step; each has a time limit in `Plan.phase_limits`."""
 
-    START = "start"  # imports, the net and its images
+    START = "start"  # imports, the network and its images
     MEASURED_PEAKS = "measured_peaks"
     REFERENCE = "reference"
     BUILD = "build"
@@ -112,24 +112,24 @@ class Plan:
                 raise ValueError(f"interim_analyses={list(analyses)}: expected rising block counts, such as [30,60]")
 
     def sample_seconds(self, device: str) -> float:
-        """The least that a sample lasts on "cuda" or "cpu"."""
+        """Return the least duration of a sample on "cuda" or "cpu"."""
         return self.gpu_sample_seconds if device == "cuda" else self.cpu_sample_seconds
 
     def run_in_seconds(self, device: str) -> float:
-        """How long the same side is called before each sample, untimed; on a CPU `sample_warmup_calls` are enough."""
+        """Return the untimed seconds before each sample; on a CPU `sample_warmup_calls` suffice."""
         return self.gpu_run_in_seconds if device == "cuda" else 0.0
 
     def rested_run_in_seconds(self, device: str) -> float:
-        """The same for a side that draws as much as a GPU may, after one that draws less; on a CPU none is needed."""
+        """Return the same for a side at the power cap after one below it; none on a CPU."""
         return self.gpu_rested_run_in_seconds if device == "cuda" else 0.0
 
     def sustained(self, device: str) -> bool:
-        """Whether samples on the device are at full load: a GPU at its power cap needs so long to settle its clock."""
+        """Return whether samples are long enough for a GPU at its power cap to settle its clock."""
         loaded = self.gpu_sample_seconds >= FULL_LOAD_SAMPLE and self.gpu_run_in_seconds >= FULL_LOAD_RUN_IN
         return device == "cuda" and loaded
 
     def on(self, device: str) -> "Plan":
-        """The same with a GPU's own numbers of blocks and seconds in place of the CPU's, where it is for a GPU."""
+        """Return the plan for a device: on a GPU with the numbers of blocks and seconds in `gpu`."""
         if device != "cuda":
             return self
         return replace(self, **asdict(self.gpu))
@@ -140,5 +140,5 @@ class Plan:
         return {phase: self.limits[LIMITED_AS.get(phase, phase)] for phase in Phase}
 
     def for_aa_pairs(self) -> "Plan":
-        """The same with exactly `aa_blocks` blocks: A/A pairs are all of one length."""
+        """Return the plan of A/A pairs, which all have `aa_blocks` blocks."""
         return replace(self, interim_analyses=(self.aa_blocks,))

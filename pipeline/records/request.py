@@ -1,4 +1,4 @@
-"""The request of a run as typed values; the constraints of the annotations are checked in `pipeline.config`."""
+"""The request of a run, and the job of a worker; annotations hold the constraints that msgspec checks."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -17,26 +17,26 @@ NonNegativeInt = Annotated[int, Meta(ge=0)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # the seeds that torch takes
 FINITE = 1e300
 REFERENCE_LOGITS = Path("reference", "logits.safetensors")  # within a run's folder
-REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the net's first answer
+REFERENCE_FIRST = REFERENCE_LOGITS.with_name("first.safetensors")  # some values of the network's first answer
 SCRATCH = "scratch"  # within a stage's folder: compilers' caches, deleted at the end of the run
 
 
 @dataclass(frozen=True)
 class StageSpec:
-    """A file of conf/stage: what it runs, on which devices, and how far its answer may be from fp32."""
+    """A stage as a file of conf/stage describes it."""
 
     name: str
-    target: str  # the module whose `build` makes the stage
+    target: str  # the module with the stage's `build`
     summary: str
     adds: str
     devices: list[str]
-    unavailable: str  # why it has no form on the devices that aren't listed
+    unavailable: str  # why it does not run on the other devices
     legacy: bool
     tolerance: Tolerance
     options: dict[str, Any]  # keyword arguments of `build`
-    exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None where it has none
-    any_size: bool = False  # takes inputs of other heights and widths than those that it was built on
-    packages: list[str] = field(default_factory=list)  # distributions whose versions the record names
+    exports: ExportKind | None = None  # the form in which `pipeline.export` packs it; None: none
+    any_size: bool = False  # takes inputs of any height and width
+    packages: list[str] = field(default_factory=list)  # distributions whose versions the record keeps
     variables: list[str] = field(default_factory=list)  # how the variables begin that its runtime reads
 
     def measured_by(self) -> dict[str, object]:
@@ -45,52 +45,52 @@ class StageSpec:
         return {key: value for key, value in fields.items() if key != "options"} | dict(self.options)
 
 
-# Of a stage's YAML; its other keys are options.
+# The keys of a stage's YAML; its other keys are options.
 STAGE_FIELDS = tuple(part.name for part in fields(StageSpec) if part.name != "options")
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The net: its class, the class's arguments and its weights."""
+    """The network: its class, the arguments of the class and the weights."""
 
     name: str = ""
     target: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str | None = None
-    output: int | str | None = None  # which part of the net's answer holds the logits; None where the answer is they
-    file: str | None = None  # a net as torch.export wrote it, in place of class, arguments and weights
-    trained: bool | None = None  # whether the net brings trained weights itself; None where nobody says
+    output: int | str | None = None  # the part of the answer that holds the logits; None: all of it
+    file: str | None = None  # a network saved by torch.export, instead of class, options and weights
+    trained: bool | None = None  # the class loads trained weights itself; None: unknown
 
     @property
     def is_trained(self) -> bool:
-        """Whether its answers mean something: without a file of weights they do where the user says so."""
+        """The answers are meaningful: there is a file of weights, or the user says so."""
         return self.weights is not None if self.trained is None else self.trained
 
     @property
     def weights(self) -> str | None:
-        """The file with trained weights; None where they are random."""
+        """The file with trained weights; None: random weights."""
         return self.file or self.checkpoint
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The images, what their values mean and how they are batched."""
+    """The images, their normalisation and their batches."""
 
     name: str
     path: str | None = None
     labels: str | None = None
-    size: PositiveInt | None = None  # height and width in pixels; None keeps the images' own
+    size: PositiveInt | None = None  # height and width in pixels; None: that of the images
     batch_size: PositiveInt = 1
     batches: int = 3
     contract: InputContract = field(default_factory=InputContract)
     label_rules: LabelRules = field(default_factory=LabelRules)
-    inputs: tuple[str, ...] = ()  # of data=tensors: which of the file's, in the order of the net's forward; () is all
-    depth: PositiveInt | None = None  # of data=volume: planes of a window; None is `size`
+    inputs: tuple[str, ...] = ()  # data=tensors: names in the order of the network's forward; () is all
+    depth: PositiveInt | None = None  # data=volume: planes of a window; None: `size`
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker needs to know, as one JSON document."""
+    """The input of a worker, as one JSON document."""
 
     # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call;
     # "hosted": single calls from host memory and back
@@ -104,10 +104,10 @@ class Job:
     seed: int
     time_inaccurate: bool
     launcher: str  # Hydra's
-    folder: str  # the stage's own
-    reference: str  # the file with the reference's logits
-    accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)  # that the stage's answer must keep, too
-    earlier: str | None = None  # the scratch folder of the same stage's first process, to build from; else build cold
+    folder: str  # of the stage
+    reference: str  # the file with the logits of the reference
+    accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)  # besides the stage's tolerance
+    earlier: str | None = None  # scratch folder of the stage's first process, to build from; None: build cold
     task: Task = SEGMENTATION
     packages: tuple[str, ...] = ()  # of all stages of the run
     variables: tuple[str, ...] = ()  # likewise
@@ -115,7 +115,7 @@ class Job:
 
 @dataclass(frozen=True)
 class ReportTargets:
-    """The figures that cost and capacity are computed from; None leaves that out."""
+    """The figures for cost and capacity; None leaves them out of the report."""
 
     gpu_hour_price: Annotated[float, Meta(ge=0, le=FINITE)] | None = None  # in the user's currency
     target_images_per_second: Annotated[float, Meta(gt=0, le=FINITE)] | None = None
@@ -127,7 +127,7 @@ ResumeDespite = Literal["code", "config", "weights", "data", "device", "versions
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: some stages, one net, one set of images, one device."""
+    """The request of one run: stages, a network, images and a device."""
 
     stages: list[StageSpec]
     model: ModelSpec
@@ -140,23 +140,23 @@ class RunConfig:
     strict: bool
     preset: str
     launcher: str
-    baseline: StageSpec  # that every stage is interleaved with
-    eager: StageSpec  # fp32: the reference of every check, and the baseline where the other one can't run
-    resume: str | None = None  # the folder of an earlier run, whose finished stages are taken over
-    resume_despite: list[ResumeDespite] = field(default_factory=list)  # in what that run may differ from this one
-    gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # what to do where another run holds the GPU
+    baseline: StageSpec  # interleaved with every stage
+    eager: StageSpec  # fp32: the reference, and the baseline if the other one cannot run
+    resume: str | None = None  # folder of an earlier run, whose finished stages are taken over
+    resume_despite: list[ResumeDespite] = field(default_factory=list)  # allowed differences from that run
+    gpu_busy: Literal["wait", "refuse", "share"] = "wait"  # if another run holds the GPU
     accuracy: AccuracyLimits = field(default_factory=AccuracyLimits)
     goal: Goal = field(default_factory=Goal)
     task: Task = SEGMENTATION
-    sweep: str | None = None  # the folder of the sweep that this run is a job of
+    sweep: str | None = None  # folder of the sweep that this run belongs to
     report: ReportTargets = field(default_factory=ReportTargets)
-    ladder: bool = False  # the stages were asked for as rungs, whose keys begin with stage.rungs.NAME
-    variables: list[str] = field(default_factory=list)  # of the environment, that the request refers to
+    ladder: bool = False  # the keys of a stage begin with stage.rungs.NAME
+    variables: list[str] = field(default_factory=list)  # of the environment, named by the request
 
     def measured_by(self) -> dict[str, object]:
         """Return the settings that change what is measured, by the keys that a user types.
 
-        What is shown of a stage, where and when the run takes place and how its results are judged are left out.
+        Texts about a stage, the place of the run and the rules that judge its results are left out.
         """
         plan = {name: value for name, value in asdict(self.plan).items() if name != "gpu"}  # which `Plan.on` has taken
         data = {key.removeprefix("contract."): value for key, value in flattened(asdict(self.data))}
@@ -172,7 +172,7 @@ class RunConfig:
         return dict(flattened(groups | own))
 
     def job(self, stage: StageSpec, role: str, run_folder: Path, name: str | None = None) -> Job:
-        """The worker's share of the request; `name` is the folder's where it isn't the stage's."""
+        """Return a worker's job; `name` is that of its folder, by default the stage's."""
         return Job(
             role=role,
             stage=stage,
@@ -203,5 +203,5 @@ def flattened(values: Mapping[str, object], before: str = "") -> Iterator[tuple[
 
 
 def job_document(job: Job) -> dict[str, object]:
-    """The job as plain JSON values."""
+    """Return the job as plain JSON values."""
     return asdict(job)

@@ -110,7 +110,7 @@ def test_limits_are_those_of_the_task() -> None:
     assert AccuracyLimits(min_psnr=40.0).missed(found_of(relative_l2=0.0)) == ""
     late = found_of(step_errors=[0.1, 0.3])
     assert AccuracyLimits(max_final_error=0.2).missed(late).startswith("its final latents are 0.3 off")
-    assert AccuracyLimits(min_agreement=0.9).missed(poor).endswith("can't be told: the answers are no classes")
+    assert AccuracyLimits(min_agreement=0.9).missed(poor).endswith("is not defined: the answers are not classes")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
     """Its folder holds what every run's folder begins with."""
     (tmp_path / codec.CLAIM).touch()
-    with pytest.raises(codec.RecordError, match="before its first record, and nothing can be taken over: run it anew"):
+    with pytest.raises(codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"):
         codec.load(tmp_path)
 
 
@@ -153,7 +153,7 @@ def test_names_that_no_folder_of_a_stage_has_are_refused(names: list[str], tmp_p
 def test_what_is_no_regular_file_is_never_read(make: Callable[[Path], object], tmp_path: Path) -> None:
     """A pipe without a writer, and a device, would never end."""
     make(tmp_path / "results.json")
-    with pytest.raises(codec.RecordError, match=r"results\.json: (no regular file|Too many levels)"):
+    with pytest.raises(codec.RecordError, match=r"results\.json: (not a regular file|Too many levels)"):
         codec.load(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
     """It holds nothing but a hole here."""
     with (tmp_path / "results.json").open("wb") as file:
         file.truncate(codec.MOST_BYTES + 1)
-    with pytest.raises(codec.RecordError, match="which no run's record has"):
+    with pytest.raises(codec.RecordError, match="is more than any record has"):
         codec.load(tmp_path)
 
 
