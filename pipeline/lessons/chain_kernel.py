@@ -1,4 +1,4 @@
-"""The chain of `pipeline.lessons.experiments.chain` as one Triton kernel: each number is read once and written once."""
+"""The chain of `pipeline.lessons.experiments.fusion` as one Triton kernel, which reads and writes each number once."""
 
 import torch
 import triton

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.lessons.experiments import optimizers
+from pipeline.lessons.experiments import overhead
 from pipeline.lessons.lesson_records import LessonsRecord
 from pipeline.lessons.rows import Rows, amount, value
 from pipeline.report import formatting
@@ -108,8 +108,8 @@ def contiguous_pays(lessons: Lessons) -> Judged:
 
 def argument_limit(lessons: Lessons) -> Judged:
     """The tensors that a kernel of the fused step takes, beside what 4 KB hold of their addresses."""
-    row = rows_of(lessons, "optimizers").row(optimizers.FUSED)
-    found = optimizers.per_kernel(row) if row else None
+    row = rows_of(lessons, "optimizers").row(overhead.FUSED)
+    found = overhead.per_kernel(row) if row else None
     if found is None:
         return nothing("no fused step was counted on a GPU here")
     return Judged(f"{found:.3g} tensors a kernel in a fused step", "right" if found <= HELD else "wrong")

@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pipeline.lessons.lesson import Lesson
 
 EXPERIMENTS = {  # what `--only` takes, and the file in experiments/
-    "context": "cuda_context",
-    "transfers": "transfers",
-    "precisions": "precisions",
-    "eight-bits": "eight_bits",
-    "sparsity": "sparsity",
-    "sizes": "sizes",
-    "batches": "batches",
-    "in-place": "in_place",
-    "strides": "strides",
-    "contiguous": "contiguous",
-    "chain": "chain",
-    "gelu": "gelu",
-    "launches": "launches",
-    "many-tensors": "many_tensors",
-    "optimizers": "optimizers",
-    "start-up": "start_up",
+    "context": "memory",
+    "transfers": "memory",
+    "precisions": "arithmetic",
+    "eight-bits": "arithmetic",
+    "sparsity": "arithmetic",
+    "sizes": "arithmetic",
+    "batches": "arithmetic",
+    "in-place": "memory",
+    "strides": "memory",
+    "contiguous": "memory",
+    "chain": "fusion",
+    "gelu": "fusion",
+    "launches": "overhead",
+    "many-tensors": "fusion",
+    "optimizers": "overhead",
+    "start-up": "overhead",
 }
 
 
@@ -54,5 +54,6 @@ def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> lis
 @cache
 def lesson_of(name: str) -> "Lesson":
     """The lesson of that name."""
-    lesson: Lesson = import_module(f"pipeline.lessons.experiments.{EXPERIMENTS[name]}").LESSON
+    module = import_module(f"pipeline.lessons.experiments.{EXPERIMENTS[name]}")
+    lesson: Lesson = getattr(module, f"{name.replace('-', '_').upper()}_LESSON")
     return replace(lesson, name=name)

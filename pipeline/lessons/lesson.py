@@ -1,11 +1,20 @@
-"""What a lesson is."""
+"""A lesson, and how lessons run one after another; a failed one keeps its reason and costs no other."""
 
-from collections.abc import Callable
+import gc
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 
-from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.rows import Rows, Unit
-from pipeline.lessons.variant_bench import Bench
+import torch
+
+from pipeline.lessons.bench import Bench, why
+from pipeline.lessons.lesson_records import SCHEMA_VERSION, LessonRecord, LessonsRecord, Row, save
+from pipeline.lessons.rows import Rows, Unit, measured
+from pipeline.measure.environment import describe
+
+Say = Callable[[str, str], None]  # a name, and a line about it
 
 
 def nothing_more(_: Rows) -> list[str]:
@@ -38,3 +47,36 @@ class Lesson:
     axis: str = ""
     gpu_only: str = ""
     name: str = ""
+
+
+def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:
+    """Run the lessons; lessons.json is saved after each, so that an interruption loses one at most."""
+    began, started_at = time.perf_counter(), datetime.now().astimezone().isoformat(timespec="seconds")
+    environment = describe(bench.device)
+    done: list[LessonRecord] = []
+    record = LessonsRecord(SCHEMA_VERSION, started_at, 0.0, environment, [])
+    for lesson in lessons:
+        say(lesson.name, lesson.title)
+        done.append(run_lesson(lesson, bench))
+        record = LessonsRecord(SCHEMA_VERSION, started_at, time.perf_counter() - began, environment, list(done))
+        save(record, folder)
+    return record
+
+
+def run_lesson(lesson: Lesson, bench: Bench) -> LessonRecord:
+    """The record of one lesson, also of one that fails; its memory is freed."""
+    began = time.perf_counter()
+    if lesson.gpu_only and not bench.on_gpu:
+        return LessonRecord(lesson.name, "skipped", lesson.gpu_only, 0.0, [])
+    try:
+        rows = lesson.run(bench)
+    except Exception as error:  # noqa: BLE001 - a lesson that fails is a result
+        return LessonRecord(lesson.name, "failed", why(error), time.perf_counter() - began, [])
+    finally:
+        gc.collect()
+        if bench.on_gpu:
+            torch.cuda.empty_cache()
+    seconds = time.perf_counter() - began
+    if not any(map(measured, rows)):
+        return LessonRecord(lesson.name, "failed", "no variant could be measured", seconds, rows)
+    return LessonRecord(lesson.name, "ok", "", seconds, rows)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pipeline.cli.progress import Progress
 from pipeline.command_line import FAILED, show
+from pipeline.lessons.bench import Bench
 from pipeline.lessons.contents import lesson_of
 from pipeline.lessons.draw import draw
-from pipeline.lessons.runner import run_lessons
-from pipeline.lessons.variant_bench import Bench
+from pipeline.lessons.lesson import run_lessons
 from pipeline.measure.torch_device import keep_to_quota, open_device
 
 

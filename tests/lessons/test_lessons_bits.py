@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from pipeline.lessons.bench import Bench, Call
 from pipeline.lessons.claims import HELD, argument_limit
-from pipeline.lessons.experiments import eight_bits, optimizers, sparsity, start_up
+from pipeline.lessons.experiments import arithmetic, overhead
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows
-from pipeline.lessons.variant_bench import Bench, Call
 from pipeline.profiling.operators import Dispatched, moved
 from tests.lessons.made_up_lessons import timed
 
@@ -37,30 +37,30 @@ class Calling(Bench):
 
 def test_the_three_optimizers_make_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variant that steps elsewhere fails the lesson."""
-    monkeypatch.setattr(optimizers, "CPU_TENSORS", 3)
-    monkeypatch.setattr(optimizers, "NUMBERS", 16)
-    rows = optimizers.run(Calling())
+    monkeypatch.setattr(overhead, "CPU_TENSORS", 3)
+    monkeypatch.setattr(overhead, "NUMBERS", 16)
+    rows = overhead.run_optimizers(Calling())
     assert [row.against for row in rows] == ["", "one at a time", "one at a time"]
     assert [row.moved_bytes for row in rows] == [3 * 16 * 80, 3 * 16 * 80, 3 * 16 * 28]
-    monkeypatch.setitem(optimizers.HOW, "fused", {"maximize": True})
+    monkeypatch.setitem(overhead.HOW, "fused", {"maximize": True})
     with pytest.raises(AssertionError):
-        optimizers.run(Calling())
+        overhead.run_optimizers(Calling())
 
 
 def test_the_bytes_of_a_step_are_those_that_its_operators_move() -> None:
     """One tensor at a time, by torch's dispatcher; the steps' counters of 4 bytes are left aside."""
-    step, (weight,) = optimizers.stepping([torch.randn(512)], [torch.randn(512)], {"foreach": False})
+    step, (weight,) = overhead.stepping([torch.randn(512)], [torch.randn(512)], {"foreach": False})
     step()
     seen: list[int] = []
     with Dispatched(lambda operator: seen.append(moved(operator))):
         step()
-    assert sum(size for size in seen if size > 64) == optimizers.PASSES["one at a time"] * weight.numel() * 4
+    assert sum(size for size in seen if size > 64) == overhead.PASSES["one at a time"] * weight.numel() * 4
 
 
 @pytest.mark.parametrize(("kernels", "outcome"), [(20, "right"), (2, "wrong"), (None, "unknown")])
 def test_the_limit_of_arguments_is_told_by_the_launches(kernels: int | None, outcome: str) -> None:
     """512 tensors in 20 kernels are 25.6 a kernel; in 2 they are more than 4 KB can name."""
-    row = replace(timed("fused", 1e-3), kernels=kernels, note=optimizers.noted(512))
+    row = replace(timed("fused", 1e-3), kernels=kernels, note=overhead.noted_optimizers(512))
     found = argument_limit({"optimizers": Rows([row])})
     assert found.outcome == outcome
     assert (found.here == "25.6 tensors a kernel in a fused step") == (kernels == 20)
@@ -71,7 +71,7 @@ def test_an_optimizer_s_launches_and_bytes_are_told() -> None:
     counts = {"one at a time": 4096, "foreach": 100, "fused": 20}
     sizes = {"one at a time": 2.0**24, "foreach": 2.0**24, "fused": 2.0**22}
     rows = [replace(timed(name, 1e-3), kernels=counts[name], moved_bytes=sizes[name]) for name in counts]
-    text = " ".join(optimizers.says(Rows(rows)))
+    text = " ".join(overhead.says_optimizers(Rows(rows)))
     assert "one at a time 4,096, foreach 100, fused 20" in text
     assert "moves 16.0 MiB, as one at a time does; fused moves 4.00 MiB" in text
 
@@ -81,9 +81,10 @@ def test_outliers_cost_int8_much_and_fp8_nothing() -> None:
     torch.manual_seed(0)
     even = torch.randn(2**16)
     uneven = even.clone()
-    uneven[:: eight_bits.RARE] *= eight_bits.LARGE
+    uneven[:: arithmetic.RARE] *= arithmetic.LARGE
     errors = {
-        name: [eight_bits.off(eight_bits.rounded(name, x), x) for x in (even, uneven)] for name in ("int8", "fp8")
+        name: [arithmetic.off_eight_bits(arithmetic.rounded(name, x), x) for x in (even, uneven)]
+        for name in ("int8", "fp8")
     }
     assert errors["int8"][0] < 0.015 < 0.2 < errors["int8"][1]
     assert errors["fp8"] == pytest.approx([0.026, 0.026], abs=3e-3)
@@ -91,21 +92,21 @@ def test_outliers_cost_int8_much_and_fp8_nothing() -> None:
 
 def test_int8_is_a_matmul_of_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Into 32 bits; fp8 is skipped where there are no units for it, and its rounding is told all the same."""
-    monkeypatch.setattr(eight_bits, "CPU_SIDE", 32)
+    monkeypatch.setattr(arithmetic, "EIGHT_BITS_CPU_SIDE", 32)
     bench = Calling()
-    rows = eight_bits.run(bench)
+    rows = arithmetic.run_eight_bits(bench)
     answer = bench.answers["int8"]
     assert isinstance(answer, Tensor)
     assert answer.dtype == torch.int32
     assert [row.reason[:7] for row in rows] == ["", "", "skipped"]
-    text = " ".join(eight_bits.says(Rows(rows)))
+    text = " ".join(arithmetic.says_eight_bits(Rows(rows)))
     assert "Rounded to int8, normal numbers are 1.1 % off, and" in text
     assert "Rounded to fp8, normal numbers are 2.6 % off, and 2." in text
 
 
 def test_the_two_largest_of_four_stay() -> None:
     weights = torch.tensor([[1.0, -3.0, 2.0, 0.5, 0.0, 0.1, -0.2, 0.3]])
-    assert torch.equal(sparsity.pruned(weights), torch.tensor([[0, -3.0, 2.0, 0, 0, 0, -0.2, 0.3]]))
+    assert torch.equal(arithmetic.pruned(weights), torch.tensor([[0, -3.0, 2.0, 0, 0, 0, -0.2, 0.3]]))
 
 
 def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,12 +120,12 @@ def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "_cslt_compress", pack)
     monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 3)
     monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **asked: kept @ values * (asked["alg_id"] == 3))
-    call = sparsity.sparse_matmul(weights, values)
+    call = arithmetic.sparse_matmul(weights, values)
     assert torch.equal(call(), call())
     assert len(packings) == 1
     monkeypatch.setattr(torch, "_cslt_compress", lambda kept: kept * 1.05)
     with pytest.raises(RuntimeError, match=r"the sparse product is off by 0\.05"):
-        sparsity.sparse_matmul(weights, values)()
+        arithmetic.sparse_matmul(weights, values)()
 
 
 def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,22 +133,24 @@ def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatc
     monkeypatch.setattr(torch, "_cslt_compress", lambda kept: kept)
     monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda *_, **__: 0)
     monkeypatch.setattr(torch, "_cslt_sparse_mm", lambda kept, values, **_: kept.float() @ values.float())
-    monkeypatch.setattr(sparsity, "fp8_matmul", lambda left, right: lambda: left.float() @ right.float().t())
-    monkeypatch.setattr(sparsity, "SHAPES", {"8,192³": (8, 8, 8), "a convolution's": (4, 8, 16)})
+    monkeypatch.setattr(arithmetic, "fp8_matmul", lambda left, right: lambda: left.float() @ right.float().t())
+    monkeypatch.setattr(arithmetic, "SHAPES", {"8,192³": (8, 8, 8), "a convolution's": (4, 8, 16)})
     capability = (9, 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
-    monkeypatch.setattr(sparsity, "has_compute", lambda _, least: capability >= least)
-    rows = sparsity.run(Calling(on_gpu=True))
+    monkeypatch.setattr(arithmetic, "has_compute", lambda _, least: capability >= least)
+    rows = arithmetic.run_sparsity(Calling(on_gpu=True))
     assert [row.name.removesuffix(", a convolution's") for row in rows[4:]] == [
         "fp16 dense", "fp16 2:4", "fp8 dense", "fp8 2:4"
     ]  # fmt: skip
     assert rows[5].flops == 2 * 4 * 8 * 16
-    assert "of 8,192³ is just as fast as dense in fp16 and just as fast as dense in fp8;" in sparsity.lead(Rows(rows))
-    assert "reaches 1.00 times in fp16 and 1.00 times in fp8" in " ".join(sparsity.says(Rows(rows)))
+    assert "of 8,192³ is just as fast as dense in fp16 and just as fast as dense in fp8;" in arithmetic.lead_sparsity(
+        Rows(rows)
+    )
+    assert "reaches 1.00 times in fp16 and 1.00 times in fp8" in " ".join(arithmetic.says_sparsity(Rows(rows)))
     capability = (8, 0)
-    assert ["8.9" in row.reason for row in sparsity.run(Calling(on_gpu=True))] == [False, False, True] * 2
+    assert ["8.9" in row.reason for row in arithmetic.run_sparsity(Calling(on_gpu=True))] == [False, False, True] * 2
     capability = (7, 5)
-    assert all("compute capability 8.0" in row.reason for row in sparsity.run(Calling(on_gpu=True)))
+    assert all("compute capability 8.0" in row.reason for row in arithmetic.run_sparsity(Calling(on_gpu=True)))
 
 
 def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,14 +158,17 @@ def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.M
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     seen: list[str] = []
-    starting: Callable[..., Any] = lambda *_: seen.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))  # noqa: E731
-    monkeypatch.setattr(start_up, "start", starting)
-    rows = start_up.run(Calling())
-    assert [len(row.samples) for row in rows] == [start_up.TIMES, start_up.TIMES]
+    starting: Callable[..., Any] = lambda *_: seen.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
+    monkeypatch.setattr(overhead, "start_start_up", starting)
+    rows = overhead.run_start_up(Calling())
+    assert [len(row.samples) for row in rows] == [overhead.TIMES, overhead.TIMES]
     assert seen[0] == ""
-    assert len(set(seen[1:])) == start_up.TIMES
+    assert len(set(seen[1:])) == overhead.TIMES
     assert seen[1] == seen[2]
     assert not Path(seen[1]).parent.exists()
     assert (os.environ["TRITON_CACHE_DIR"], "TORCHINDUCTOR_CACHE_DIR" in os.environ) == ("mine", False)
     slow, fast = timed("empty cache", 4.0), timed("filled cache", 0.5)
-    assert start_up.lead(Rows([slow, fast])) == "A small net is compiled in 4.00 s, and from a filled cache in 500 ms."
+    assert (
+        overhead.lead_start_up(Rows([slow, fast]))
+        == "A small net is compiled in 4.00 s, and from a filled cache in 500 ms."
+    )

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from pipeline.lessons.experiments import chain, gelu, many_tensors, precisions
-from pipeline.lessons.launch_counter import counted
+from pipeline.lessons.bench import Bench, counted
+from pipeline.lessons.experiments import arithmetic, fusion
 from pipeline.lessons.lesson_records import Row
-from pipeline.lessons.variant_bench import Bench
 from pipeline.records.plan import Plan
 from tests.lessons.made_up_lessons import timed
 
@@ -19,19 +18,19 @@ BENCH = Bench(torch.device("cpu"), plan=QUICK)
 def test_the_kernel_by_hand_is_the_chain(numbers: int) -> None:
     """In Triton's interpreter or on the GPU, with a last program that is full, partly full, and alone."""
     x = 3 * torch.randn(numbers, generator=torch.Generator().manual_seed(numbers)).to(DEVICE)
-    torch.testing.assert_close(chain.by_hand(x), chain.chain(x), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(fusion.by_hand(x), fusion.chain(x), rtol=1e-5, atol=1e-6)
 
 
 def test_the_scripted_chain_is_the_chain(recwarn: pytest.WarningsRecorder) -> None:
     x = torch.randn(100, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(chain.scripted()(x), chain.chain(x))
+    torch.testing.assert_close(fusion.scripted()(x), fusion.chain(x))
     assert not [warning for warning in recwarn if "jit" in str(warning.message)]
 
 
 def test_eager_s_kernels_are_one_an_operator() -> None:
     """Nine operators, each of one tensor read and one written: the bytes of the chain."""
     x = torch.randn(64)
-    row = chain.weighed(counted(timed(chain.EAGER, 1e-3), lambda: chain.chain(x), BENCH), x)
+    row = fusion.weighed(counted(timed(fusion.EAGER, 1e-3), lambda: fusion.chain(x), BENCH), x)
     assert row.kernels == 9
     assert row.moved_bytes == 9 * 2 * 64 * 4
 
@@ -43,17 +42,17 @@ def test_a_row_without_samples_is_not_counted() -> None:
 
 def test_gelu_spelt_out_is_the_library_s() -> None:
     x = torch.linspace(-5, 5, 101)
-    torch.testing.assert_close(gelu.spelt_out(x), torch.nn.functional.gelu(x, approximate="tanh"))
+    torch.testing.assert_close(fusion.spelt_out(x), torch.nn.functional.gelu(x, approximate="tanh"))
 
 
 def test_many_tensors_are_scaled_one_and_all() -> None:
     tensors = [torch.ones(3), torch.zeros(2)]
-    torch.testing.assert_close(many_tensors.scaled(tensors), [torch.full((3,), 0.9), torch.zeros(2)])
+    torch.testing.assert_close(fusion.scaled(tensors), [torch.full((3,), 0.9), torch.zeros(2)])
 
 
 def test_a_precision_that_a_cpu_lacks_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "CPU_SIDE", 16)
-    rows = precisions.run(BENCH)
-    assert [row.name for row in rows] == list(precisions.ORDER)
+    monkeypatch.setattr(arithmetic, "PRECISIONS_CPU_SIDE", 16)
+    rows = arithmetic.run_precisions(BENCH)
+    assert [row.name for row in rows] == list(arithmetic.ORDER)
     assert {row.name for row in rows if row.reason} == {"tf32", "fp8"}
     assert all(row.reason.startswith("skipped: ") for row in rows if row.reason)

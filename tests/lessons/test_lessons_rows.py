@@ -9,8 +9,8 @@ import pytest
 from pipeline.lessons import contents
 from pipeline.lessons.contents import EXPERIMENTS, lesson_of
 from pipeline.lessons.draw import markdown
-from pipeline.lessons.experiments.launches import EAGER, GRAPH
-from pipeline.lessons.experiments.launches import row_of as launch
+from pipeline.lessons.experiments.overhead import EAGER, GRAPH
+from pipeline.lessons.experiments.overhead import row_of_launches as launch
 from pipeline.lessons.lesson_records import Row
 from pipeline.lessons.rows import Rows, Unit, seconds, value
 from tests.lessons.made_up_lessons import held, record, timed
@@ -39,7 +39,7 @@ def shaken(name: str, seconds: float) -> Row:
 def test_the_contents_hold_every_lesson_once() -> None:
     assert set(LESSONS) == ISSUE
     files = {path.stem for path in Path(contents.__file__).with_name("experiments").glob("[a-z]*.py")}
-    assert sorted(EXPERIMENTS.values()) == sorted(files)
+    assert set(EXPERIMENTS.values()) == files
     assert [lesson.name for lesson in LESSONS.values()] == list(EXPERIMENTS)
 
 

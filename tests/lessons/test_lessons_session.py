@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.bench import ROUNDS, Bench, Call
+from pipeline.lessons.lesson import Lesson, run_lesson, run_lessons
 from pipeline.lessons.lesson_records import Row, load
 from pipeline.lessons.lessons_command import main
-from pipeline.lessons.runner import run_lesson, run_lessons
-from pipeline.lessons.variant_bench import ROUNDS, Bench, Call
 from pipeline.records.plan import Plan
 from tests.fake_machine import FakeClock
 
@@ -130,7 +129,7 @@ def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("pipeline.lessons.runner.save", full)
+    monkeypatch.setattr("pipeline.lessons.lesson.save", full)
     monkeypatch.setattr("pipeline.lessons.session.lesson_of", lambda name: lesson(name, broken))
     assert main(["--device", "cpu", "--out", str(tmp_path), "--only", "chain"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {tmp_path}: No space left on device"

@@ -1,0 +1,426 @@
+"""Lessons on arithmetic: precisions, eight bits, sparsity, and sizes and batches that suit the device."""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from pipeline.devices.accelerators import FP8
+from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows, seconds, shown, value
+from pipeline.measure.peaks import fp8_matmul
+from pipeline.measure.torch_device import has_compute
+from pipeline.report import formatting
+
+# Large enough for every matrix unit. On a GPU with few fp64 units a side of 8192 takes seconds a call; on a CPU without
+# instructions for fp16, that takes a hundred times as long as fp32.
+PRECISIONS_GPU_SIDE, PRECISIONS_CPU_SIDE = 6144, 384
+TYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ORDER = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
+
+
+def run_precisions(bench: Bench) -> list[Row]:
+    """Square matrices of normal random numbers; FLOPs are 2 · side³."""
+    side = PRECISIONS_GPU_SIDE if bench.on_gpu else PRECISIONS_CPU_SIDE
+    rows = {name: Row(name, against="" if name == "fp32" else "fp32", flops=2.0 * side**3) for name in ORDER}
+    calls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
+    reasons = {}
+    if bench.on_gpu:
+        calls["fp32"] = with_precision("ieee", calls["fp32"])
+        calls["tf32"] = with_precision("tf32", matmul(bench, torch.float32, side))
+    else:
+        reasons["tf32"] = "TF32 is a format of NVIDIA's tensor cores"
+    if bench.on_gpu and has_compute(bench.device, FP8):
+        calls["fp8"] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
+    else:
+        reasons["fp8"] = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+    kept = torch.backends.cuda.matmul.fp32_precision
+    try:
+        timed = bench.sampling([(rows[name], calls[name]) for name in ORDER if name in calls])
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = kept
+    by_name = {row.name: row for row in timed}
+    return [by_name.get(name) or skipped(rows[name], reasons[name]) for name in ORDER]
+
+
+def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
+    """A matmul into a buffer of its own."""
+    left, right = bench.random(side, side, dtype=dtype), bench.random(side, side, dtype=dtype)
+    out = torch.empty_like(left)
+    return lambda: torch.matmul(left, right, out=out)
+
+
+def with_precision(precision: str, call: Call) -> Call:
+    """The same with fp32 matmuls in "ieee" or "tf32"; set at each call, as the variants' samples are interleaved."""
+
+    def chosen() -> object:
+        torch.backends.cuda.matmul.fp32_precision = precision
+        return call()
+
+    return chosen
+
+
+def lead_precisions(rows: Rows) -> str:
+    """The fastest format beside fp32."""
+    rates = rates_of(rows)
+    if "fp32" not in rates:
+        return ""
+    best = max(rates, key=lambda name: rates[name])
+    if best == "fp32":
+        return f"fp32 does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}."
+    return (
+        f"{best} does the most arithmetic here, {shown(rates[best], 'TFLOP/s')}: it is {rows.pace(best, 'fp32')} fp32."
+    )
+
+
+def rates_of(rows: Rows) -> dict[str, float]:
+    """10^12 FLOP/s by format."""
+    return {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
+
+
+def says_precisions(rows: Rows) -> list[str]:
+    """What surprises, and why a run's report shows higher rates."""
+    rates = rates_of(rows)
+    found = []
+    if rates.get("fp64", 0.0) > rates.get("fp32", float("inf")):
+        found.append("fp64 beats fp32 here: this device has matrix units for fp64, and none for fp32 without TF32.")
+    if rates:
+        found.append("These are medians; a run's report shows the most that was reached, which is more.")
+    return found
+
+
+PRECISIONS_LESSON = Lesson(
+    title="How fast is a matmul in each precision?",
+    how="The same large square matmul of random numbers in each format; fp32 is IEEE arithmetic, without TF32.",
+    unit="TFLOP/s",
+    run=run_precisions,
+    lead=lead_precisions,
+    says=says_precisions,
+)
+
+
+EIGHT_BITS_GPU_SIDE, EIGHT_BITS_CPU_SIDE = 6144, 192
+NUMBERS, RARE, LARGE = 2**20, 2**10, 50.0  # every so-manieth number is so many times as large
+LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0  # of e4m3
+INT8, EIGHT = "int8", "fp8"
+
+
+def run_eight_bits(bench: Bench) -> list[Row]:
+    """Square matmuls, beside fp16 on a GPU and fp32 on a CPU; and what rounding loses."""
+    side, plain = (EIGHT_BITS_GPU_SIDE, "fp16") if bench.on_gpu else (EIGHT_BITS_CPU_SIDE, "fp32")
+    rows = {name: row_of_eight_bits(name, plain, side, bench) for name in (plain, INT8, EIGHT)}
+    calls: dict[str, Call] = {
+        plain: matmul(bench, torch.float16 if bench.on_gpu else torch.float32, side),
+        INT8: int8_matmul(bench, side),
+    }
+    if bench.on_gpu and has_compute(bench.device, FP8):
+        calls[EIGHT] = fp8_matmul(*(bench.random(side, side, dtype=torch.float8_e4m3fn) for _ in range(2)))
+    timed = {row.name: row for row in bench.sampling([(rows[name], call) for name, call in calls.items()])}
+    reason = "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+    return [timed.get(name) or skipped(row, reason) for name, row in rows.items()]
+
+
+def row_of_eight_bits(name: str, plain: str, side: int, bench: Bench) -> Row:
+    """A format with the FLOPs of its matmul and, for 8 bits, what rounding loses."""
+    against = plain if name != plain else ""
+    return Row(name, against, flops=2.0 * side**3, note=lost_eight_bits(name, bench) if name != plain else "")
+
+
+def int8_matmul(bench: Bench, side: int) -> Call:
+    """A matmul of integers from −127 to 127 into 32 bits; the second matrix lies by columns, as GPUs want it."""
+    left, right = (bench.random(side, side).mul(40).clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8) for _ in range(2))
+    return lambda: torch._int_mm(left, right.t())
+
+
+def lost_eight_bits(name: str, bench: Bench) -> str:
+    """What rounding to a format loses of numbers that are alike, and of numbers of which a few are large."""
+    even = bench.random(NUMBERS)
+    uneven = even.clone()
+    uneven[::RARE] *= LARGE
+    apart, among = (formatting.share(off_eight_bits(rounded(name, x), x)) for x in (even, uneven))
+    return f"{apart} off, and {among} among a few large ones"
+
+
+def off_eight_bits(found: Tensor, right: Tensor) -> float:
+    """Relative L2 of the ordinary numbers of [numbers], which are all but every so-manieth."""
+    ordinary = torch.ones_like(right, dtype=torch.bool)
+    ordinary[::RARE] = False
+    return float((found - right)[ordinary].norm() / right[ordinary].norm())
+
+
+def rounded(name: str, x: Tensor) -> Tensor:
+    """A tensor of any shape after a trip through int8 or e4m3, its largest number on the format's largest."""
+    largest = x.abs().max()
+    if name == INT8:
+        scale = largest / LARGEST_INT8
+        return (x / scale).round() * scale
+    scale = largest / LARGEST_FP8
+    return (x / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+def lead_eight_bits(rows: Rows) -> str:
+    """Both formats beside the plain one."""
+    told = [
+        f"{row.name} is {pace} {row.against}" for row in rows.measured() if (pace := rows.pace(row.name, row.against))
+    ]
+    return f"{'; '.join(told)}." if told else ""
+
+
+def says_eight_bits(rows: Rows) -> list[str]:
+    """What each loses, and what that means for a net."""
+    notes = {row.name: row.note for row in rows if row.note}
+    if not any(value(row, "time") for row in rows):
+        return []
+    said = [f"Rounded to {name}, normal numbers are {note}." for name, note in notes.items()]
+    why = "Steps of int8 are all alike, and one large number widens them for all; those of fp8 grow with the number."
+    return [*said, why]
+
+
+EIGHT_BITS_LESSON = Lesson(
+    title="int8 or fp8?",
+    how="The same square matmul with 8 bits a number; and a million normal numbers rounded with one scale, as they are "
+    "or every 1,024th of them 50 times as large, the error being that of the others.",
+    unit="TFLOP/s",
+    run=run_eight_bits,
+    lead=lead_eight_bits,
+    says=says_eight_bits,
+)
+
+
+LEAST = (8, 0)  # compute capability of the first tensor cores that skip zeros
+# rows, columns of the weights, and columns of what they are multiplied by: a large square, and a 3×3 convolution of 128
+# channels over a batch of 8 images of 256×256 as the matmul that it is.
+SHAPES = {"8,192³": (8192, 8192, 8192), "a convolution's": (128, 9 * 128, 8 * 256 * 256)}
+FORMATS = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}
+FAR = 1e-2  # relative L2 from the dense product of the same pruned weights; sums in another order differ by 1e-3
+
+
+def run_sparsity(bench: Bench) -> list[Row]:
+    """Matmuls of weights and values in fp16 and fp8, dense and with two of four weights left."""
+    return [row for shape in SHAPES for number in FORMATS for row in compared(bench, shape, number)]
+
+
+def names_of(number: str, shape: str) -> tuple[str, str]:
+    """Dense and sparse, such as "fp8 dense, 8,192³" and "fp8 2:4, 8,192³"."""
+    return f"{number} dense, {shape}", f"{number} 2:4, {shape}"
+
+
+def lacks(bench: Bench, number: str) -> str:
+    """What the device can't do of a format; empty where it can."""
+    if torch.cuda.get_device_capability(bench.device) < LEAST:
+        return "tensor cores that skip zeros came with NVIDIA's compute capability 8.0"
+    if FORMATS[number] == torch.float8_e4m3fn and not has_compute(bench.device, FP8):
+        return "matrix instructions for fp8 came with NVIDIA's compute capability 8.9"
+    return ""
+
+
+def compared(bench: Bench, shape: str, number: str) -> list[Row]:
+    """Both ways of one shape in one format; FLOPs are the dense product's."""
+    dense, sparse = names_of(number, shape)
+    if reason := lacks(bench, number):
+        return [skipped(Row(sparse, dense), reason)]
+    rows, inner, columns = SHAPES[shape]
+    weights = bench.random(rows, inner, dtype=torch.float16).to(FORMATS[number])
+    # cuBLASLt takes fp8's second operand by columns alone, and cuSPARSELt does, too.
+    values = bench.random(columns, inner, dtype=torch.float16).to(FORMATS[number]).t()
+    flops = 2.0 * rows * inner * columns
+    return bench.sampling(
+        [
+            (Row(dense, flops=flops), dense_matmul(weights, values)),
+            (Row(sparse, dense, flops=flops), sparse_matmul(weights, values)),
+        ]
+    )
+
+
+def dense_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
+    """A call that multiplies weights [rows, inner] by values [inner, columns], which lie by columns, into fp16."""
+    if weights.dtype == torch.float8_e4m3fn:
+        return fp8_matmul(weights, values.t())
+    return lambda: torch.matmul(weights, values)
+
+
+def sparse_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
+    """A call that multiplies the pruned weights [rows, inner] by values [inner, columns]; its first packs them.
+
+    That one also times the library's algorithms, and the others take the fastest.
+
+    Raises:
+        RuntimeError: at the first call, where its answer isn't that of the dense product of the pruned weights.
+    """
+    into = torch.float16 if weights.dtype == torch.float8_e4m3fn else None  # fp16 has no choice
+
+    @cache
+    def packed() -> tuple[Tensor, int]:
+        kept = pruned(weights)
+        found: Tensor = torch._cslt_compress(kept)
+        fastest: int = torch._cslt_sparse_mm_search(found, values, out_dtype=into)
+        right = dense_matmul(kept, values)().float()
+        off = float((multiplied(found, fastest).float() - right).norm() / right.norm())
+        if not off < FAR:
+            raise RuntimeError(f"the sparse product is off by {off:.2g}")
+        return found, fastest
+
+    def multiplied(found: Tensor, algorithm: int) -> Tensor:
+        product: Tensor = torch._cslt_sparse_mm(found, values, out_dtype=into, alg_id=algorithm)
+        return product
+
+    return lambda: multiplied(*packed())
+
+
+def pruned(weights: Tensor) -> Tensor:
+    """The two largest of each four neighbours in a row of [rows, inner]; the others are zero."""
+    groups = weights.float().reshape(-1, 4)
+    kept = groups.abs().topk(2, dim=1).indices
+    return torch.zeros_like(groups).scatter_(1, kept, groups.gather(1, kept)).reshape(weights.shape).to(weights.dtype)
+
+
+def lead_sparsity(rows: Rows) -> str:
+    """Shape by shape, in each format."""
+    told = []
+    for shape in SHAPES:
+        pairs = {number: names_of(number, shape) for number in FORMATS}
+        paces = {number: rows.pace(sparse, dense) for number, (dense, sparse) in pairs.items()}
+        said = [f"{pace} dense in {number}" for number, pace in paces.items() if pace]
+        told += [f"{shape} is {' and '.join(said)}"] if said else []
+    return f"With two of four weights gone a matmul of {'; '.join(told)}." if told else ""
+
+
+def says_sparsity(rows: Rows) -> list[str]:
+    """What the promise of twice the speed comes to."""
+    found = {number: rows.times(*names_of(number, "8,192³")) for number in FORMATS}
+    reached = [f"{ratio.value:.2f} times in {number}" for number, ratio in found.items() if ratio]
+    if not reached:
+        return []
+    return [
+        f"The hardware promises twice the rate; this library reaches {' and '.join(reached)} on a large square.",
+        "The weights must first be pruned, and the net trained again, for its masks to stay right.",
+    ]
+
+
+SPARSITY_LESSON = Lesson(
+    title="What does 2:4 sparsity win?",
+    how="fp16 and fp8 weights, dense and with the two largest of every four kept, times dense values; the answer is "
+    "checked against the dense product of the pruned weights, and the library's fastest algorithm is taken.",
+    unit="TFLOP/s",
+    run=run_sparsity,
+    lead=lead_sparsity,
+    says=says_sparsity,
+    gpu_only="2:4 sparsity is a format of NVIDIA's tensor cores",
+)
+
+
+GPU_SIDES = (4096, 4088, 4092, 4094, 4095, 4097)
+CPU_SIDES = (768, 760, 764, 766, 767, 769)
+
+
+def run_sizes(bench: Bench) -> list[Row]:
+    """Square matmuls: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
+    dtype, sides = (torch.float16, GPU_SIDES) if bench.on_gpu else (torch.float32, CPU_SIDES)
+    return bench.sampling([(row_of_sizes(side, sides[0]), matmul(bench, dtype, side)) for side in sides])
+
+
+def row_of_sizes(side: int, reference: int) -> Row:
+    """A size, with the largest power of two that divides it."""
+    factor = side & -side
+    return Row(name_of_sizes(side), name_of_sizes(reference) if side != reference else "", flops=2.0 * side**3,
+               note=f"divisible by {factor}" if factor > 1 else "odd")  # fmt: skip
+
+
+def name_of_sizes(side: int) -> str:
+    """Such as 4,096."""
+    return f"{side:,}"
+
+
+def lead_sizes(rows: Rows) -> str:
+    """The friendly size beside the worst of its neighbours."""
+    rates = {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
+    friendly = next((row.name for row in rows.measured() if not row.against), None)
+    if friendly is None or len(rates) < 2:
+        return ""
+    worst = min(rates, key=lambda name: rates[name])
+    if worst == friendly:
+        return f"{friendly} is the slowest of its neighbours here: nothing is won by that size."
+    if rows.outcome(friendly, worst) != "slower":
+        return f"This run shows no price for a side other than {friendly}."
+    lost = 1 - rates[worst] / rates[friendly]
+    note = {row.name: row.note for row in rows}[worst]
+    return f"A side of {worst} ({note}) in place of {friendly} costs {100 * lost:.0f} % of the rate."
+
+
+SIZES_LESSON = Lesson(
+    title="Which sizes suit the matrix units?",
+    how="Square matmuls whose sides are divisible by many twos, by few, or odd: fp16 on a GPU, where tensor cores want "
+    "multiples of 8, and fp32 on a CPU, which has vectors but no tensor cores.",
+    unit="TFLOP/s",
+    run=run_sizes,
+    lead=lead_sizes,
+)
+
+
+SAMPLES = 1024
+GPU_WIDTH, CPU_WIDTH = 1024, 256
+BATCHES = (1, 4, 16, 64, 256, 1024)
+
+
+def run_batches(bench: Bench) -> list[Row]:
+    """1,024 samples through one linear layer; fp16 on a GPU, fp32 on a CPU."""
+    dtype, width = (torch.float16, GPU_WIDTH) if bench.on_gpu else (torch.float32, CPU_WIDTH)
+    samples, weight = bench.random(SAMPLES, width, dtype=dtype), bench.random(width, width, dtype=dtype)
+    out = torch.empty_like(samples)
+    return bench.sampling(
+        [(row_of_batches(batch, width), in_batches(samples, weight, out, batch)) for batch in BATCHES]
+    )
+
+
+def row_of_batches(batch: int, width: int) -> Row:
+    """A batch size; all are compared with one batch of everything."""
+    against = name_of_batches(SAMPLES) if batch != SAMPLES else ""
+    flops = 2.0 * SAMPLES * width**2
+    return Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)
+
+
+def name_of_batches(batch: int) -> str:
+    """Such as 64 batches of 16."""
+    count = SAMPLES // batch
+    return f"{count:,} batch{'' if count == 1 else 'es'} of {batch:,}"
+
+
+def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, batch: int) -> Call:
+    """A call that multiplies `samples` [count, width] by `weight` [width, width], batch by batch, into `out`, alike."""
+    pairs = list(zip(samples.split(batch), out.split(batch), strict=True))
+
+    def call() -> None:
+        for part, place in pairs:
+            torch.matmul(part, weight, out=place)
+
+    return call
+
+
+def lead_batches(rows: Rows) -> str:
+    """The ends of the range."""
+    pace = rows.pace(name_of_batches(SAMPLES), name_of_batches(1))
+    return f"{name_of_batches(SAMPLES)} is {pace} {name_of_batches(1)}." if pace else ""
+
+
+def says_batches(rows: Rows) -> list[str]:
+    """The least batch that is within 10 % of the best."""
+    times = {row.at: seconds(row).value for row in rows.measured() if row.at is not None}
+    if not times:
+        return []
+    best = min(times.values())
+    enough = min(at for at, time in times.items() if time <= 1.1 * best)
+    return [f"A batch of {enough:,.0f} is enough to come within 10 % of the best, {formatting.seconds(best)}."]
+
+
+BATCHES_LESSON = Lesson(
+    title="One large batch, or many small ones?",
+    how="1,024 samples through one linear layer, 1,024 wide on a GPU and 256 on a CPU, in batches of 1 to 1,024.",
+    unit="time",
+    run=run_batches,
+    lead=lead_batches,
+    says=says_batches,
+    axis="samples a batch",
+)

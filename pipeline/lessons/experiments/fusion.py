@@ -1,0 +1,196 @@
+"""Lessons on fusion: chains of pointwise operators, GELU, and many small tensors."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from pipeline.lessons.bench import Bench, Call, compiled_afresh, counted, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows
+from pipeline.report import formatting
+
+CHAIN_GPU_NUMBERS, CHAIN_CPU_NUMBERS = 2**26, 2**21
+EAGER, SCRIPTED, CHAIN_COMPILED, BY_HAND = "eager", "TorchScript", "compiled", "one kernel by hand"
+
+
+def chain(x: Tensor) -> Tensor:
+    """Nine pointwise operators on a tensor of any shape: each kernel that runs some reads one and writes one."""
+    return torch.abs(torch.sqrt(torch.relu(x * 0.5 + 1.0)) * 2.0 - 1.0).neg().exp()
+
+
+@cache
+def scripted() -> Callable[[Tensor], Tensor]:
+    """The same in TorchScript, whose deprecation is known."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        script: Callable[[Tensor], Tensor] = torch.jit.script(chain)
+    return script
+
+
+def by_hand(x: Tensor) -> Tensor:
+    """The same of a dense fp32 tensor of any shape as one Triton kernel.
+
+    Imported here because no other lesson needs Triton, which not every platform has.
+    """
+    from pipeline.lessons.chain_kernel import chain as kernel
+
+    return kernel(x)
+
+
+def run_chain(bench: Bench) -> list[Row]:
+    """One large fp32 tensor; bytes are kernels × (one tensor read + one written)."""
+    x = bench.random(CHAIN_GPU_NUMBERS if bench.on_gpu else CHAIN_CPU_NUMBERS)
+    compiled = compiled_afresh(chain)
+    calls: dict[str, Call] = {
+        EAGER: lambda: chain(x),
+        SCRIPTED: lambda: scripted()(x),
+        CHAIN_COMPILED: lambda: compiled(x),
+    }
+    if bench.on_gpu:
+        calls[BY_HAND] = lambda: by_hand(x)
+    rows = [Row(name, "" if name == EAGER else EAGER, built_seconds=None if name == EAGER else 0.0) for name in calls]
+    timed = bench.sampling(list(zip(rows, calls.values(), strict=True)), agree=True)
+    done = [weighed(counted(row, calls[row.name], bench), x) for row in timed]
+    return done if bench.on_gpu else [*done, skipped(Row(BY_HAND), "Triton compiles for GPUs")]
+
+
+def weighed(row: Row, x: Tensor) -> Row:
+    """The row with the bytes that its kernels move: each reads and writes a tensor like `x`, of any shape."""
+    moved = None if row.kernels is None else row.kernels * 2 * x.numel() * x.element_size()
+    return replace(row, moved_bytes=moved)
+
+
+def lead_chain(rows: Rows) -> str:
+    """What the compiler makes of it, beside eager and one's own kernel."""
+    pace, own = rows.pace(CHAIN_COMPILED, EAGER), rows.pace(CHAIN_COMPILED, BY_HAND)
+    beside = f", and {own} one kernel written by hand" if own else ""
+    return f"Compiled, the chain is {pace} eager{beside}." if pace else ""
+
+
+def says_chain(rows: Rows) -> list[str]:
+    """The bytes of each way, and whether the time follows them."""
+    found = []
+    eager, fused = rows.row(EAGER), rows.row(CHAIN_COMPILED)
+    if eager and fused and eager.moved_bytes and fused.moved_bytes:
+        found.append(
+            f"Eager moves {formatting.size(eager.moved_bytes)} in {eager.kernels:g} kernels, the compiled chain "
+            f"{formatting.size(fused.moved_bytes)} in {fused.kernels:g}."
+        )
+    ratio = rows.times(EAGER, CHAIN_COMPILED) if rows.outcome(EAGER, CHAIN_COMPILED) != "not resolved" else None
+    if ratio and eager and fused and eager.moved_bytes and fused.moved_bytes:
+        less = eager.moved_bytes / fused.moved_bytes
+        near = 0.8 <= ratio.value / less <= 1.25
+        found.append(
+            "The time falls as the bytes do: the chain is bound by memory."
+            if near
+            else f"{less:.2g} times fewer bytes gave {ratio.value:.2g} times the speed: bytes are not all that counts."
+        )
+    return found
+
+
+CHAIN_LESSON = Lesson(
+    title="What does fusing a chain of pointwise operators win?",
+    how="Nine pointwise operators in a row on one large fp32 tensor; the answers are checked against eager's.",
+    unit="time",
+    run=run_chain,
+    lead=lead_chain,
+    says=says_chain,
+)
+
+
+GELU_GPU_NUMBERS, GELU_CPU_NUMBERS = 2**26, 2**21
+SPELT, GELU_COMPILED, LIBRARY = "spelt out, eager", "spelt out, compiled", "the library's gelu"
+
+
+def spelt_out(x: Tensor) -> Tensor:
+    """GELU's tanh approximation of a tensor of any shape (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def run_gelu(bench: Bench) -> list[Row]:
+    """One large fp32 tensor."""
+    x = bench.random(GELU_GPU_NUMBERS if bench.on_gpu else GELU_CPU_NUMBERS)
+    compiled = compiled_afresh(spelt_out)
+    calls = [lambda: spelt_out(x), lambda: compiled(x), lambda: torch.nn.functional.gelu(x, approximate="tanh")]
+    rows = [Row(SPELT), Row(GELU_COMPILED, SPELT, built_seconds=0.0), Row(LIBRARY, SPELT)]
+    timed = bench.sampling(list(zip(rows, calls, strict=True)), agree=True)
+    return [counted(row, call, bench) for row, call in zip(timed, calls, strict=True)]
+
+
+def lead_gelu(rows: Rows) -> str:
+    """What fusing wins."""
+    pace = rows.pace(GELU_COMPILED, SPELT)
+    return f"Compiled, GELU that is spelt out in operators is {pace} eager." if pace else ""
+
+
+def says_gelu(rows: Rows) -> list[str]:
+    """Whether the compiler reaches the library."""
+    beside = rows.pace(GELU_COMPILED, LIBRARY)
+    return [f"It is {beside} the kernel that the library's author wrote by hand."] if beside else []
+
+
+GELU_LESSON = Lesson(
+    title="GELU spelt out: what does a compiler make of it?",
+    how="The tanh form of GELU in nine pointwise operators on one large fp32 tensor.",
+    unit="time",
+    run=run_gelu,
+    lead=lead_gelu,
+    says=says_gelu,
+)
+
+
+TENSORS, NUMBERS = 64, 4096
+SINGLY, FOREACH, MANY_TENSORS_COMPILED = "one by one", "foreach", "compiled"
+
+
+def scaled(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Every tensor, of any shape, times 0.9."""
+    return [tensor * 0.9 for tensor in tensors]
+
+
+def run_many_tensors(bench: Bench) -> list[Row]:
+    """As an optimizer's step does: one multiplication for each of 64 tensors of 4,096 numbers."""
+    tensors = [bench.random(NUMBERS) for _ in range(TENSORS)]
+    compiled = compiled_afresh(scaled)
+    rows = bench.sampling(
+        [
+            (Row(SINGLY), lambda: scaled(tensors)),
+            (Row(FOREACH, SINGLY), lambda: list(torch._foreach_mul(tensors, 0.9))),
+            (Row(MANY_TENSORS_COMPILED, SINGLY, built_seconds=0.0), lambda: compiled(tensors)),
+        ],
+        agree=True,
+    )
+    calls = [lambda: scaled(tensors), lambda: torch._foreach_mul(tensors, 0.9), lambda: compiled(tensors)]
+    return [counted(row, call, bench) for row, call in zip(rows, calls, strict=True)]
+
+
+def lead_many_tensors(rows: Rows) -> str:
+    """Each against the loop."""
+    paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, MANY_TENSORS_COMPILED)}
+    told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
+    return f"{'; '.join(told)}." if told else ""
+
+
+def says_many_tensors(rows: Rows) -> list[str]:
+    """The launches, where they were counted."""
+    counts = {row.name: row.kernels for row in rows.measured() if row.kernels is not None}
+    if len(counts) < 2:
+        return []
+    return ["Kernels a call: " + ", ".join(f"{name} {count:g}" for name, count in counts.items()) + "."]
+
+
+MANY_TENSORS_LESSON = Lesson(
+    title="Many small tensors: one by one, foreach, or compiled?",
+    how="64 tensors of 4,096 fp32 numbers, each multiplied by a number, as an optimizer's step does.",
+    unit="time",
+    run=run_many_tensors,
+    lead=lead_many_tensors,
+    says=says_many_tensors,
+)

@@ -1,0 +1,306 @@
+"""Lessons on memory: what a context holds, what copies cost, and what layouts do."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+
+import torch
+
+from conf import child
+from pipeline.lessons.bench import Bench, Call, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows, value
+from pipeline.report import formatting
+
+STEPS = ("the context", "and a matmul", "and a convolution")
+PROCESSES, SECONDS = 3, 4.0  # no further process begins after so many seconds
+LIMIT_SECONDS = 60.0
+
+
+def run_cuda_context(bench: Bench) -> list[Row]:
+    """Fresh processes, one after another; each says what the device held after every step."""
+    uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
+    samples: list[dict[str, float]] = []
+    opened = time.perf_counter()
+    while len(samples) < PROCESSES and (not samples or time.perf_counter() - opened < SECONDS):
+        samples.append(in_fresh_process(uuid))
+    return [Row(step, held_bytes=[sample[step] for sample in samples]) for step in STEPS]
+
+
+def in_fresh_process(uuid: str) -> dict[str, float]:
+    """Bytes that the device holds more than before, beyond torch's own pool, by step.
+
+    Raises:
+        RuntimeError: the process failed; the text is its last line.
+    """
+    started = child("pipeline.lessons.context_child", uuid)
+    done = subprocess.run(**started, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def lead_cuda_context(rows: Rows) -> str:
+    """What each process holds."""
+    held = [found.value for row in rows if (found := value(row, "memory"))]
+    if not held:
+        return ""
+    return f"Every process that uses CUDA holds {formatting.size(held[0])} of the device before its net has one weight."
+
+
+def says_cuda_context(rows: Rows) -> list[str]:
+    """What the libraries add, and why a run's report may show less."""
+    held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
+    steps = [f"{formatting.size(after - before)} more with {name.removeprefix('and ')}"
+             for (_, before), (name, after) in pairwise(held)]  # fmt: skip
+    if not steps:
+        return []
+    beside = "A run's report reads the context in a process that has loaded less, and may show a smaller one."
+    return [f"It holds {formatting.listed(steps)}.", beside]
+
+
+CONTEXT_LESSON = Lesson(
+    title="What does a CUDA context cost in memory?",
+    how="A fresh process asks NVML before its first tensor, after it, after a matmul and after a convolution; what "
+    "torch's own pool holds is taken off.",
+    unit="memory",
+    run=run_cuda_context,
+    lead=lead_cuda_context,
+    says=says_cuda_context,
+    gpu_only="a CPU has no CUDA context",
+)
+
+
+BYTES, PIECES = 2**26, 1024
+MADE, MADE_AND_COPIED = "made on the device", "made on the host, then copied"
+PAGEABLE, PINNED, PINNED_ANEW = "one copy, pageable", "one copy, pinned", "pinned anew, then copied"
+IN_PIECES = f"{PIECES:,} copies of a piece"
+
+
+def run_transfers(bench: Bench) -> list[Row]:
+    """64 MiB each way; on a CPU the copies are within its own memory."""
+    numbers = BYTES // 4
+    source, target = torch.randn(numbers), torch.empty(numbers, device=bench.device)
+    hosted = source.pin_memory() if bench.on_gpu else source
+    pairs = list(zip(hosted.split(numbers // PIECES), target.split(numbers // PIECES), strict=True))
+
+    def in_pieces() -> None:
+        for piece, place in pairs:
+            place.copy_(piece, non_blocking=True)
+
+    whole = (Row(PINNED if bench.on_gpu else "one copy", moved_bytes=BYTES), lambda: target.copy_(hosted, True))
+    both: list[tuple[Row, Call]] = [whole, (Row(IN_PIECES, against=whole[0].name, moved_bytes=BYTES), in_pieces)]
+    hosts: list[tuple[Row, Call]] = [
+        (Row(MADE), lambda: torch.full((numbers,), 0.5, device=bench.device)),
+        (Row(MADE_AND_COPIED, against=MADE), lambda: torch.full((numbers,), 0.5).to(bench.device)),
+        (Row(PAGEABLE, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source)),
+        (Row(PINNED_ANEW, against=PINNED, moved_bytes=BYTES), lambda: target.copy_(source.pin_memory(), True)),
+    ]
+    if bench.on_gpu:
+        return bench.sampling([*hosts, *both])
+    return [*(skipped(row, "host and device share one memory here") for row, _ in hosts), *bench.sampling(both)]
+
+
+def lead_transfers(rows: Rows) -> str:
+    """Pinned memory against pageable; within one memory, one copy against many."""
+    kept, anew = rows.pace(PINNED, PAGEABLE), rows.pace(PINNED_ANEW, PAGEABLE)
+    if kept and anew:
+        return f"Pin a buffer once: a copy is then {kept} from pageable memory; pinned anew each time, {anew} that."
+    pieces = rows.pace("one copy", IN_PIECES)
+    return f"One copy is {pieces} {IN_PIECES}." if pieces else ""
+
+
+def says_transfers(rows: Rows) -> list[str]:
+    """What need not travel, and what many small copies cost."""
+    found = []
+    if rows.outcome(MADE_AND_COPIED, MADE) == "faster":
+        found.append("What can be made on the device should not travel to it.")
+    if pace := rows.pace(IN_PIECES, PINNED):
+        found.append(f"{IN_PIECES} are {pace} one.")
+    return found
+
+
+TRANSFERS_LESSON = Lesson(
+    title="What does it cost to bring data to the device?",
+    how="64 MiB of fp32 numbers, made in place or copied from the host's memory; where the host is the device, from "
+    "one buffer to another.",
+    unit="time",
+    run=run_transfers,
+    lead=lead_transfers,
+    says=says_transfers,
+)
+
+
+IN_PLACE_GPU_NUMBERS, IN_PLACE_CPU_NUMBERS = 2**26, 2**22
+NEW, KEPT, IN_PLACE = "a new tensor", "into a kept buffer", "in place"
+
+
+def run_in_place(bench: Bench) -> list[Row]:
+    """ReLU; each way reads and writes every number once."""
+    numbers = IN_PLACE_GPU_NUMBERS if bench.on_gpu else IN_PLACE_CPU_NUMBERS
+    x = bench.random(numbers)
+    own, buffer = x.clone(), torch.empty_like(x)
+    size = 4 * numbers
+    return bench.sampling([
+        (Row(NEW, moved_bytes=2 * size, note=f"takes {size // 2**20} MiB more"), lambda: torch.clamp_min(x, 0)),
+        (Row(KEPT, NEW, moved_bytes=2 * size, note="takes nothing more, once the buffer is there"),
+         lambda: torch.clamp_min(x, 0, out=buffer)),
+        (Row(IN_PLACE, NEW, moved_bytes=2 * size, note="takes nothing more"), lambda: own.clamp_min_(0)),
+    ])  # fmt: skip
+
+
+def lead_in_place(rows: Rows) -> str:
+    """What changing a tensor in place wins."""
+    outcome = rows.outcome(NEW, IN_PLACE)
+    if outcome == "faster":
+        return f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."
+    if outcome in ("same", "slower"):
+        return "In place wins memory here, and no time: the same bytes move either way."
+    return "In place wins memory; whether it wins time, this run can't tell." if outcome else ""
+
+
+IN_PLACE_LESSON = Lesson(
+    title="In place, or new?",
+    how="ReLU of one large fp32 tensor, three ways.",
+    unit="time",
+    run=run_in_place,
+    lead=lead_in_place,
+)
+
+
+STRIDES_GPU_NUMBERS, STRIDES_CPU_NUMBERS = 2**24, 2**21
+STRIDES = (1, 2, 4, 8, 16)
+
+
+def run_strides(bench: Bench) -> list[Row]:
+    """Copy so many fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
+    numbers = STRIDES_GPU_NUMBERS if bench.on_gpu else STRIDES_CPU_NUMBERS
+    source, out = bench.random(numbers * STRIDES[-1]), torch.empty(numbers, device=bench.device)
+    return bench.sampling([(row_of_strides(stride, numbers), gather(source, out, stride)) for stride in STRIDES])
+
+
+def row_of_strides(stride: int, numbers: int) -> Row:
+    """A stride; all are compared with numbers side by side."""
+    return Row(f"stride {stride}", "stride 1" if stride > 1 else "", series="useful bytes", at=stride,
+               moved_bytes=2.0 * 4 * numbers)  # fmt: skip
+
+
+def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
+    """A call that copies every `stride`-th number of `source` [numbers] into `out` [fewer numbers] until it is full."""
+    view = source[: out.numel() * stride : stride]
+    return lambda: out.copy_(view)
+
+
+def lead_strides(rows: Rows) -> str:
+    """What the widest stride costs."""
+    factor = price_strides(rows)
+    if factor is None:
+        return ""
+    if factor < 1.1:
+        return "This device shows no price for a stride."
+    longer = formatting.significant(factor)
+    return f"Read numbers side by side: {STRIDES[-1]} apart, the same count takes {longer} × as long."
+
+
+def price_strides(rows: Rows) -> float | None:
+    """How many times less useful bytes a second move at the widest stride."""
+    rates = {row.name: found.value for row in rows.measured() if (found := value(row, "GB/s"))}
+    first, last = f"stride {STRIDES[0]}", f"stride {STRIDES[-1]}"
+    return rates[first] / rates[last] if first in rates and last in rates else None
+
+
+def says_strides(rows: Rows) -> list[str]:
+    """Why it costs that."""
+    factor = price_strides(rows)
+    if factor is None or factor < 1.1:
+        return []
+    why = "Memory moves in whole lines: what isn't used of a line was fetched for nothing."
+    if factor <= STRIDES[-1]:
+        return [why]
+    most = f"That alone costs no more than the stride, {STRIDES[-1]} times"
+    return [f"{why} {most}; the rest, such as vector loads or a cache that is too small, isn't told apart here."]
+
+
+STRIDES_LESSON = Lesson(
+    title="Does it matter where the numbers lie?",
+    how="The same count of fp32 numbers, a stride apart in a large tensor, copied into a dense one.",
+    unit="GB/s",
+    run=run_strides,
+    lead=lead_strides,
+    says=says_strides,
+    axis="stride, numbers",
+)
+
+
+GPU_SIDE, CPU_SIDE = 4096, 768
+Use = Callable[[torch.Tensor], None]
+
+USES = ("one sum", "ten sums", "one matmul")
+
+
+def strided_contiguous(use: str) -> str:
+    """The row's name that uses the transposed matrix as it lies."""
+    return f"{use}, as it lies"
+
+
+def copied_contiguous(use: str) -> str:
+    """The row's name that copies it first."""
+    return f"{use}, .contiguous() first"
+
+
+def run_contiguous(bench: Bench) -> list[Row]:
+    """A transposed fp32 matrix in three uses, as it lies or copied first; the copy is timed as well."""
+    side = GPU_SIDE if bench.on_gpu else CPU_SIDE
+    transposed, other = bench.random(side, side).t(), bench.random(side, side)
+    out = torch.empty_like(other)
+    variants: list[tuple[Row, Call]] = []
+    for use, work in uses_contiguous(other, out).items():
+        variants.append((Row(strided_contiguous(use)), partial(work, transposed)))
+        variants.append((Row(copied_contiguous(use), strided_contiguous(use)), partial(on_copy, work, transposed)))
+    return bench.sampling(variants)
+
+
+def on_copy(work: Use, matrix: torch.Tensor) -> None:
+    """The same use of a contiguous copy of `matrix` [side, side], copied anew at each call."""
+    work(matrix.contiguous())
+
+
+def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
+    """What is done with a matrix, by name; `other` and `out` are [side, side] as well."""
+
+    def sums(count: int, matrix: torch.Tensor) -> None:
+        for _ in range(count):
+            torch.add(matrix, other, out=out)
+
+    def matmul(matrix: torch.Tensor) -> None:
+        torch.matmul(matrix, other, out=out)
+
+    return dict(zip(USES, (partial(sums, 1), partial(sums, 10), matmul), strict=True))
+
+
+def lead_contiguous(rows: Rows) -> str:
+    """Where the copy pays."""
+    tried = [use for use in USES if rows.outcome(strided_contiguous(use), copied_contiguous(use))]
+    pays = [use for use in tried if rows.outcome(strided_contiguous(use), copied_contiguous(use)) == "faster"]
+    rest = [use for use in tried if use not in pays]
+    if not tried:
+        return ""
+    if not pays:
+        return f".contiguous() paid for its copy in none of these uses: {formatting.listed(rest)}."
+    beside = f", not in {formatting.listed(rest)}" if rest else ""
+    return f".contiguous() paid for its copy in {formatting.listed(pays)}{beside}."
+
+
+CONTIGUOUS_LESSON = Lesson(
+    title="Does .contiguous() pay?",
+    how="A transposed fp32 matrix is added to another once or ten times, or multiplied, as it lies or after "
+    ".contiguous(), whose own time counts.",
+    unit="time",
+    run=run_contiguous,
+    lead=lead_contiguous,
+)

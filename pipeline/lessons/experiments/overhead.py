@@ -1,0 +1,276 @@
+"""Lessons on overhead: launches, an optimizer's step, and start-up."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.lessons.bench import ABSOLUTE, RELATIVE, Bench, Call, counted, skipped
+from pipeline.lessons.lesson import Lesson
+from pipeline.lessons.lesson_records import Row
+from pipeline.lessons.rows import Rows, seconds
+from pipeline.records.samples import Sample
+from pipeline.report import formatting
+
+THOUSANDS = (1, 4, 16, 64, 256, 1024, 4096, 16384)  # of 1,024 fp32 numbers
+KERNELS = 20  # in one call
+EAGER, GRAPH = "one by one", "CUDA graph"
+
+
+def run_launches(bench: Bench) -> list[Row]:
+    """Twenty kernels that add one to a tensor, launched one by one or replayed as a graph."""
+    variants: list[tuple[Row, Call]] = []
+    for thousands in THOUSANDS if bench.on_gpu else THOUSANDS[:-1]:
+        x = bench.random(1024 * thousands)
+        variants.append((row_of_launches(EAGER, thousands), one_by_one(x)))
+        if bench.on_gpu:
+            variants.append((row_of_launches(GRAPH, thousands), as_graph(x)))
+    without = [] if bench.on_gpu else [skipped(Row(GRAPH), "CUDA graphs need a GPU")]
+    return [*bench.sampling(variants), *without]
+
+
+def row_of_launches(series: str, thousands: int) -> Row:
+    """A size under one way of launching."""
+    against = f"{EAGER}, {thousands} Ki" if series == GRAPH else ""
+    return Row(f"{series}, {thousands} Ki", against, series, thousands, KERNELS, kernels=KERNELS)
+
+
+def one_by_one(x: torch.Tensor) -> Call:
+    """A call that launches twenty kernels from Python, each adding 1 to `x`, of any shape, in place."""
+
+    def call() -> None:
+        for _ in range(KERNELS):
+            x.add_(1.0)
+
+    return call
+
+
+def as_graph(x: torch.Tensor) -> Call:
+    """A call that replays the same twenty on `x`, of any shape, recorded once."""
+    graph = torch.cuda.CUDAGraph()
+    work = one_by_one(x)
+    work()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+def lead_launches(rows: Rows) -> str:
+    """The floor under small kernels, and what the graph makes of it."""
+    eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
+    if not eager:
+        return ""
+    beside = f", and {formatting.seconds(min(graph.values()))} in a CUDA graph" if graph else ""
+    what = "a kernel launched" if graph else "an operator called"
+    least = formatting.seconds(min(eager.values()))
+    return f"However small, {what} from Python takes {least} or more here{beside}."
+
+
+def by_size(rows: Rows, series: str) -> dict[float, float]:
+    """Seconds of one kernel by its thousands of numbers."""
+    return {row.at: seconds(row).value for row in rows.measured() if row.series == series and row.at is not None}
+
+
+def says_launches(rows: Rows) -> list[str]:
+    """The size that hides the launch, and why a run's report shows a shorter one."""
+    eager = by_size(rows, EAGER)
+    if not eager:
+        return []
+    least = min(eager.values())
+    hidden = [at for at in eager if min(time for size, time in eager.items() if size >= at) >= 2 * least]
+    found = [f"Only from {min(hidden):,.0f} Ki numbers on does the work take twice as long as that."] if hidden else []
+    launched = any(row.series == GRAPH for row in rows.measured())  # which a CPU has none of
+    less = ["A run's report shows less: the best of many bursts of a kernel that does nothing."] if launched else []
+    return [*found, *less]
+
+
+LAUNCHES_LESSON = Lesson(
+    title="What does a launch cost, and what does a CUDA graph remove?",
+    how="Twenty kernels that add one to a tensor of 1,024 to 16 million numbers; times are of one kernel.",
+    unit="time",
+    run=run_launches,
+    lead=lead_launches,
+    says=says_launches,
+    axis="Ki (1,024) numbers a kernel",
+)
+
+
+GPU_TENSORS, CPU_TENSORS, NUMBERS = 512, 64, 4096
+SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
+
+
+class Way(TypedDict, total=False):
+    """How torch's optimizers go over their tensors."""
+
+    foreach: bool
+    fused: bool
+
+
+HOW: dict[str, Way] = {SINGLY: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}
+# Tensors that a step reads and writes for each parameter, by the operators of torch/optim/adam.py (torch 2.12): decay
+# 2, first average 3, second average 2 + 3, its root, its correction and ε 2 each, the update 4. A fused step reads the
+# parameter, its gradient and both averages, and writes all but the gradient.
+PASSES = {SINGLY: 20, FOREACH: 20, FUSED: 7}
+
+
+def run_optimizers(bench: Bench) -> list[Row]:
+    """AdamW over tensors of 4,096 numbers; each variant steps its own copies, which agree after the first step."""
+    count = GPU_TENSORS if bench.on_gpu else CPU_TENSORS
+    start, slopes = ([bench.random(NUMBERS) for _ in range(count)] for _ in range(2))
+    steps, after = {}, {}
+    for name, how in HOW.items():
+        steps[name], weights = stepping(start, slopes, how)
+        steps[name]()
+        after[name] = [weight.clone() for weight in weights]
+    for name in (FOREACH, FUSED):
+        torch.testing.assert_close(after[name], after[SINGLY], rtol=RELATIVE, atol=ABSOLUTE)
+    moved = {name: 4.0 * passes * NUMBERS * count for name, passes in PASSES.items()}
+    rows = [
+        Row(name, SINGLY if name != SINGLY else "", moved_bytes=moved[name], note=noted_optimizers(count))
+        for name in HOW
+    ]
+    timed = bench.sampling([(row, steps[row.name]) for row in rows])
+    # A CPU's operators are no launches: what is one kernel on a GPU is a loop there.
+    return [counted(row, steps[row.name], bench) for row in timed] if bench.on_gpu else timed
+
+
+def noted_optimizers(count: int) -> str:
+    """How many tensors a step takes."""
+    return f"{count} tensors"
+
+
+def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
+    """A call that makes one step, and the weights that it changes, of any shape; gradients alike."""
+    weights = [part.clone().requires_grad_() for part in start]
+    for weight, slope in zip(weights, slopes, strict=True):
+        weight.grad = slope.clone()
+    optimizer = torch.optim.AdamW(weights, lr=1e-4, **how)
+
+    def step() -> None:
+        with torch.inference_mode(False), torch.no_grad():
+            optimizer.step()
+
+    return step, weights
+
+
+def per_kernel(row: Row) -> float | None:
+    """Tensors that a kernel of a step takes on average; None where kernels weren't counted."""
+    return int(row.note.split()[0]) / row.kernels if row.kernels else None
+
+
+def lead_optimizers(rows: Rows) -> str:
+    """Each against the loop."""
+    paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, FUSED)}
+    told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
+    return f"{'; '.join(told)}." if told else ""
+
+
+def says_optimizers(rows: Rows) -> list[str]:
+    """The launches and the bytes of each way."""
+    found = {row.name: row for row in rows.measured()}
+    counts = {name: row.kernels for name, row in found.items() if row.kernels is not None}
+    said = []
+    if len(counts) > 1:
+        said.append("Kernels a step: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()) + ".")
+    if {FOREACH, FUSED} <= set(found):
+        many, few = (formatting.size(found[name].moved_bytes) for name in (FOREACH, FUSED))
+        said.append(f"foreach saves launches alone and moves {many}, as one at a time does; fused moves {few}.")
+    return said
+
+
+OPTIMIZERS_LESSON = Lesson(
+    title="An optimizer's step: one tensor at a time, foreach, or fused?",
+    how="AdamW over 512 tensors of 4,096 fp32 numbers on a GPU, 64 on a CPU, with gradients that stay.",
+    unit="time",
+    run=run_optimizers,
+    lead=lead_optimizers,
+    says=says_optimizers,
+)
+
+
+EMPTY, FILLED = "empty cache", "filled cache"
+TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after so many seconds
+FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def run_start_up(bench: Bench) -> list[Row]:
+    """torch.compile and the first call of a small net, in a new cache and again in the same one."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 2, 1)).to(bench.device).eval()
+    image = bench.random(1, 3, 32, 32)
+    start_start_up(net, image)  # what only a process's first compilation pays
+    taken: dict[str, list[Sample]] = {EMPTY: [], FILLED: []}
+    opened = time.perf_counter()
+    while len(taken[EMPTY]) < TIMES and (not taken[EMPTY] or time.perf_counter() - opened < SECONDS):
+        with cache_of_its_own():
+            for samples in taken.values():
+                samples.append(timed_start_up(lambda: start_start_up(net, image)))
+    return [Row(name, EMPTY if name == FILLED else "", samples=samples) for name, samples in taken.items()]
+
+
+def start_start_up(net: nn.Module, image: Tensor) -> None:
+    """As a new process would: compile a net and answer for one image [1, channels, height, width]."""
+    from torch._inductor.utils import clear_caches
+
+    torch._dynamo.reset()
+    clear_caches()
+    with torch.inference_mode():
+        torch.compile(net)(image)
+    if image.is_cuda:
+        torch.cuda.synchronize(image.device)
+
+
+def timed_start_up(call: Callable[[], None]) -> Sample:
+    """One call, by the wall clock."""
+    began = time.perf_counter()
+    call()
+    return Sample(1, time.perf_counter() - began, None)
+
+
+@contextmanager
+def cache_of_its_own() -> Iterator[None]:
+    """Inductor's and Triton's caches in a new folder, which goes afterwards."""
+    before = {name: os.environ.get(name) for name in FOLDERS}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ.update({name: str(Path(folder) / name) for name in FOLDERS})
+        try:
+            yield
+        finally:
+            for name, kept in before.items():
+                os.environ.pop(name)
+                if kept is not None:
+                    os.environ[name] = kept
+
+
+def lead_start_up(rows: Rows) -> str:
+    """What the cache saves."""
+    empty, filled = rows.row(EMPTY), rows.row(FILLED)
+    if empty is None or filled is None:
+        return ""
+    first, again = (formatting.seconds(seconds(row).value) for row in (empty, filled))
+    return f"A small net is compiled in {first}, and from a filled cache in {again}."
+
+
+def says_start_up(rows: Rows) -> list[str]:
+    """What a cache is good for, and what keeps one."""
+    if rows.row(FILLED) is None:
+        return []
+    rest = "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does."
+    return [rest, "Keep the folder beside the service: for another torch or another device it holds nothing."]
+
+
+START_UP_LESSON = Lesson(
+    title="What does a cache of compiled code save at start-up?",
+    how="torch.compile of two convolutions and a GELU with the first call, in a new cache and again in the same one; "
+    "the compiler's memory is cleared before each, and imports are not counted.",
+    unit="time",
+    run=run_start_up,
+    lead=lead_start_up,
+    says=says_start_up,
+)
