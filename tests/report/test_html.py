@@ -158,7 +158,6 @@ def test_links_lead_somewhere() -> None:
     assert {link.removeprefix("#") for link in links if link.startswith("#")} <= targets
 
 
-@pytest.mark.usefixtures("fresh_charts")
 def test_the_report_is_small_and_the_same_twice() -> None:
     """Under 3 MB, and a pure function of its record."""
     again = page(summarize(RUN))
