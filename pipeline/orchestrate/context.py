@@ -1,4 +1,4 @@
-"""What a run holds on its way: the record, kept on disk, the workers that it starts, and its observer."""
+"""The state of a run: the record, kept on disk, the workers that it starts, and its observer."""
 
 import os
 import random
@@ -29,7 +29,7 @@ from pipeline.records.run_record import FailureKind, RunRecord, RunWarning, Stag
 from pipeline.records.samples import Pair
 from pipeline.stats.warnings import reference_in_doubt
 
-TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that doesn't stand in many an error, as a number does
+TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that is no number, as many errors hold numbers
 UNSPECIFIED: FailureKind = "error"
 MOST_OTHERS = 3  # processes that a line names
 
@@ -74,10 +74,10 @@ class RunContext:
     """One run on its way.
 
     Attributes:
-        spec: of the baseline: the one that was asked for, or eager in its place.
-        record: what is known so far; saved after every stage, so that nothing finished is lost.
-        no_counters: why no stage's bytes can be counted by the GPU; empty as long as nothing says so.
-        unsaved: why the record on disk isn't this one; empty where it is.
+        spec: of the baseline: the requested one, or eager if that can't run.
+        record: the results so far, saved after every stage.
+        no_counters: why the GPU's counters can't be read; empty while they may be.
+        unsaved: why the record on disk is out of date; empty if it isn't.
         taken_over: stages that an earlier run has measured.
         forks: whether workers are copies of one process; never on a GPU, which no copy of a process could use.
     """
@@ -97,7 +97,7 @@ class RunContext:
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
 
     def keep(self, **fields: Any) -> None:
-        """Add to the record, and save it; a disk that takes nothing costs no measurement."""
+        """Add fields to the record, and save it; a full disk costs no measurement."""
         self.record = replace(self.record, **fields)
         try:
             codec.save(self.record, self.folder)
@@ -115,7 +115,7 @@ class RunContext:
         return f"model.file={model.file}" if model.file else f"model.target={model.target}"
 
     def rescue(self) -> None:
-        """Save the record elsewhere, where the run's own folder took it no more."""
+        """Save the record elsewhere, if the run's own folder is no longer writable."""
         if not self.unsaved:
             return
         with suppress(OSError):
@@ -125,7 +125,7 @@ class RunContext:
             self.observer.say(f"{self.folder}: {self.unsaved}; the record is in {place}; {goes_on}")
 
     def warn(self, code: WarningCode, text: str, remedy: str) -> None:
-        """Note something that a reader must know about the whole run."""
+        """Add a warning about the whole run."""
         self.keep(warnings=[*self.record.warnings, RunWarning(code, text, remedy)])
 
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
@@ -142,7 +142,7 @@ class RunContext:
 
     def drop_what_only_workers_need(self) -> None:
         """Delete the reference's logits (50 MB at 24 images of 512×512) and the compilers' caches of this run."""
-        with suppress(OSError):  # a disk that has become read-only keeps them
+        with suppress(OSError):  # a disk that has become read-only keeps it
             (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
         inside = os.path.realpath(self.folder)
         for folder in self.scratch:  # a stage may have made its own folder a link to elsewhere, or to itself
@@ -150,10 +150,10 @@ class RunContext:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def advance(self, worker: WorkerProcess, title: str, until: type[ReadyToSample | Done]) -> bool:
-        """Follow the worker, telling its phases, until it says `until` (True) or is done without it (False).
+        """Follow the worker and show its phases until it sends `until` (True) or is done without it (False).
 
         Raises:
-            RequestError: the worker found the request to be wrong.
+            RequestError: the worker refused the request.
             WorkerGone: it died or outlasted a limit.
         """
         for message in worker.messages():
@@ -171,8 +171,8 @@ class RunContext:
         """Follow the worker until it is warm and waits to be sampled.
 
         Raises:
-            RequestError: as `advance`.
-            WorkerGone: as `advance`, and where it ended without coming so far.
+            RequestError: same as `advance`.
+            WorkerGone: same as `advance`, or it ended before it was warm.
         """
         if not self.advance(worker, title, ReadyToSample):
             raise WorkerGone(
@@ -211,10 +211,10 @@ class RunContext:
 
 
 def start_baseline(context: RunContext) -> None:
-    """Start the worker that every stage is interleaved with; eager's, where the one that was asked for can't run.
+    """Start the worker that every stage is interleaved with: the requested baseline, or eager if that can't run.
 
     Raises:
-        RequestError: eager can't run either, or stages were measured against a baseline that can't run any more.
+        RequestError: eager can't run either, or the baseline fails after stages were measured against it.
     """
     context.baseline = context.start(context.spec, "companion", "baseline")
     try:
@@ -229,10 +229,10 @@ def start_baseline(context: RunContext) -> None:
 
 def replace_baseline(context: RunContext, reason: str) -> None:
     """Make eager the baseline instead of one that can't run, before any stage was measured."""
-    text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline in its place"
+    text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline instead"
     context.spec = context.config.eager
     context.warn(
-        "baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to what people run today"
+        "baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to autocast"
     )
     context.keep(baseline=context.spec.name, aa_pairs=[])
 
@@ -252,7 +252,7 @@ def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
 
 
 def refuse(context: RunContext, why: str) -> NoReturn:
-    """End the run in one line that says who else holds the GPU and where the logs are."""
+    """End the run with one line that names other processes on the GPU and the folder of the logs."""
     if context.config.device == "cuda" and (others := others_on_gpu()):
         why += f"; others on the GPU: {', '.join(others[:MOST_OTHERS])}"
     raise RequestError(f"{why}{named_variables(why)}; the logs are in {context.folder}")

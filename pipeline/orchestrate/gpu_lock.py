@@ -1,6 +1,6 @@
-"""One run at a time on a GPU: a lock by the GPU's UUID among this user's runs on this machine.
+"""Allow one run at a time on a GPU, by a lock on the GPU's UUID among this user's runs on this machine.
 
-Other users' processes can't be locked out; those that hold the GPU are in the record, as NVML names them.
+Other users' processes can't be locked out; the record names those that NVML sees on the GPU.
 """
 
 import fcntl
@@ -29,17 +29,17 @@ def lock_folder() -> Path:
 def held(
     uuid: str, run: Path, when_busy: WhenBusy, say: Callable[[str], None], place: Path | None = None
 ) -> Iterator[str]:
-    """Hold the GPU while the run is on its way; gives what the record must say of it, empty where the GPU is its own.
+    """Hold the GPU inside the block; give a note for the record, empty if the GPU isn't shared.
 
     Args:
         uuid: of the GPU.
-        run: the run's folder, which is told to whoever finds the GPU busy.
-        when_busy: whether to wait for the other run, to refuse this one, or to measure beside it.
-        say: is told who holds the GPU.
+        run: the run's folder, which another run that finds the GPU busy prints.
+        when_busy: "wait" for the other run, "refuse" this one, or "share" the GPU.
+        say: shows which run holds the GPU.
         place: the folder of the locks.
 
     Raises:
-        RequestError: another run holds it, and this one is to be refused.
+        RequestError: another run holds the GPU, and `when_busy` is "refuse".
         KeyboardInterrupt: interrupted while it waited.
     """
     try:
@@ -58,11 +58,11 @@ def held(
 
 
 def _take(descriptor: int, when_busy: WhenBusy, say: Callable[[str], None]) -> str:
-    """Take the lock as it was asked for; a note where the GPU is shared."""
+    """Take the lock as `when_busy` says; return a note if the GPU is shared."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, MOST_HOLDER_BYTES, 0).decode(errors="replace") or "a process that doesn't say"
+        holder = os.pread(descriptor, MOST_HOLDER_BYTES, 0).decode(errors="replace") or "an unknown process"
         if when_busy == "refuse":
             raise RequestError(
                 f"another run holds the GPU: {holder}; gpu_busy=wait waits for it, gpu_busy=share measures beside it"

@@ -1,6 +1,6 @@
-"""Ctrl-C, TERM and HUP: once ends the run after the call that is on its way, twice ends it at once.
+"""Ctrl-C, TERM and HUP: the first ends the run after the current call, the second ends it at once.
 
-While a run is on its way, the first signal takes effect only where the parent waits for a worker, so that nothing is
+During a run, the first signal takes effect only where the parent waits for a worker, so that nothing is
 half done: no record half written, no worker half stopped. Outside a run it ends the program where it is.
 """
 
@@ -15,7 +15,7 @@ EXIT_CODE = 130
 
 
 class _State:
-    """What this process was asked, and where it is."""
+    """Whether a signal came, and what this process is doing."""
 
     asked = False
     in_run = False
@@ -25,11 +25,11 @@ class _State:
 
 @contextmanager
 def heeded(at_once: Callable[[], None]) -> Iterator[None]:
-    """Heed the signals within; `at_once` is called where a second one comes, and the process then ends."""
+    """Handle the signals inside the block; at a second one call `at_once` and end the process."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     _State.asked, _State.at_once = False, at_once
     for number in SIGNALS:
-        if before[number] is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup is to be heeded, too
+        if before[number] is not signal.SIG_IGN or number == signal.SIGTERM:  # nohup
             signal.signal(number, _interrupted)
     try:
         yield

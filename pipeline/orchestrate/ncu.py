@@ -26,7 +26,7 @@ from pipeline.records.run_record import StageRecord
 READ, WRITTEN, CACHE = "dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum"
 METRICS = (READ, WRITTEN, CACHE)
 HELPERS = re.compile("init_device_workspace")
-LONG_WORD = 12  # letters: shorter ones, and those in _t, are types and casts, which ncu and CUPTI write as each likes
+LONG_WORD = 12  # letters: shorter words, and those in _t, are types, which ncu and CUPTI write differently
 NOBODYS = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous class\)")
 ERROR = re.compile(r"^==ERROR==\s*(.*)$", re.MULTILINE)
 VERSION = re.compile(r"Version (\d[\w.]*)")
@@ -34,7 +34,7 @@ PHASE = "counters"
 KEPT = "counters.csv"
 PERMISSION = "ERR_NVGPUCTRPERM"
 USUAL_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-# The clocks are left alone, the caches as the call before left them; what runs before the one call isn't looked at.
+# Clocks and caches are left as they are; nothing before the one call is counted.
 OPTIONS = (
     "--clock-control", "none", "--cache-control", "none", "--profile-from-start", "off", "--target-processes",
     "application-only", "--csv", "--print-units", "base", "--metrics", ",".join(METRICS),
@@ -104,8 +104,8 @@ def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
 def alike(found: list[Launch], profiled: list[str]) -> list[tuple[Launch, int]]:
     """Return the launches with a partner at the same place of the profile, and that place; none if the counts differ.
 
-    A library that times its algorithms may choose others in another process: those have no partner. What it launches to
-    make its memory ready comes and goes with them, and is left out of the counting of places.
+    A library that times its algorithms may choose others in another process: those have no partner. Kernels that only
+    prepare its memory are left out of the counting of places.
     """
     ours = [launch for launch in found if not HELPERS.search(launch.name)]
     theirs = [(at, name) for at, name in enumerate(profiled) if not HELPERS.search(name)]
@@ -184,7 +184,7 @@ def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedB
     """Return the counters of one call of the stage.
 
     Raises:
-        CountersError: why they say nothing; where no other stage would fare better, the context knows it from then on.
+        CountersError: they can't be read; the context notes a reason that holds for all stages.
     """
     tool = find_ncu(os.environ)
     if tool is None:
@@ -237,7 +237,7 @@ def run(tool: str, scratch: Path, limit: float) -> str:
         except subprocess.TimeoutExpired:
             raise CountersError(f"counting took longer than {limit:g} s and was ended") from None
         finally:
-            with suppress(ProcessLookupError):  # nobody is left of its group
+            with suppress(ProcessLookupError):  # its group has ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""

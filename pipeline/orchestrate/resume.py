@@ -62,12 +62,12 @@ def refuse_running(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run that this one goes on with.
+    """An earlier run that this one continues.
 
     Attributes:
-        folder: its own.
-        record: what it left.
-        despite: in what it may differ from this one.
+        folder: of the earlier run.
+        record: of the earlier run.
+        despite: the kinds of difference that are allowed.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ class Earlier:
         """Raise if the runs differ in a kind that `despite` doesn't allow.
 
         Raises:
-            RequestError: something does, and was not allowed to; the line names it and how to allow it.
+            RequestError: they do; the line names the difference and how to allow it.
         """
         wrong = {kind: lines for kind, lines in found.items() if lines and kind not in self.despite}
         if wrong:
@@ -101,7 +101,7 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
     """Return the run to resume; None if there is none.
 
     Raises:
-        RequestError: it is under way, has no record that can be read, or its code, config or data were others.
+        RequestError: it is under way, its record can't be read, or its code, config or data differ.
     """
     if config.resume is None:
         return None
@@ -130,13 +130,13 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
     """Compare the machine and the weights, which a worker has found out meanwhile.
 
     Raises:
-        RequestError: weights, device, versions or variables of the environment are others.
+        RequestError: weights, device, versions or environment variables differ.
     """
     old = earlier.record
     if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
-        return  # the earlier run ended before it had measured anything
+        return  # the earlier run measured nothing
     found = [part for part in machine_differences(old.environment, record.environment) if part.what not in NO_VERSION]
-    told = codec.without_secrets(record).environment  # as the earlier record has its variables
+    told = codec.without_secrets(record).environment  # as records keep variables
     weights = (old.reference.weights_sha256, record.reference.weights_sha256)
     earlier.refuse_where_it_differs(
         {

@@ -1,4 +1,4 @@
-"""The course of a run: reference, A/A pairs, each stage, the winner head to head; saved after each."""
+"""The order of a run: reference, A/A pairs, each stage, the winner head to head; saved after each."""
 
 import os
 import re
@@ -34,8 +34,8 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
     """Measure the reference, A/A pairs, each stage and the winner head to head; the record is on disk after each.
 
     Raises:
-        RequestError: a worker found that the net, its weights or its images are not what they should be, the GPU is
-            another run's, or the run to resume was another question.
+        RequestError: a worker found the network, its weights or its images to be wrong, the GPU is
+            another run's, or the request differs from that of the run to resume.
         KeyboardInterrupt: interrupted; what was finished is saved.
     """
     context = RunContext(config, folder, record, observer)
@@ -102,7 +102,7 @@ def take_over(context: RunContext, earlier: Earlier, stage: StageRecord) -> None
     """Keep a stage as the earlier run measured it, with its files."""
     resume.take_over(earlier, stage, context.folder)
     context.taken_over.add(stage.name)
-    note_resumed(context, earlier)  # first: a run that is interrupted after it still says whose stages it has
+    note_resumed(context, earlier)  # first, so that an interrupted run still names the origin of its stages
     context.keep(stages=[*context.record.stages, stage])
     context.observer.say(f"{stage.name}: taken over from {earlier.folder}")
 
@@ -120,7 +120,7 @@ def note_resumed(context: RunContext, earlier: Earlier) -> None:
 def describe_run(context: RunContext) -> None:
     """Find out what all stages share: the machine, its measured peaks, the reference's logits.
 
-    A job of a sweep takes it over from an earlier one that asked the same.
+    A job of a sweep takes it over from an earlier job with the same request.
     """
     place = shared_reference.place_for(context.config)
     shared = shared_reference.taken_over(place, context.folder)
@@ -145,9 +145,9 @@ def as_now(environment: Environment) -> Environment:
 def found_by_a_worker(context: RunContext) -> dict[str, Any]:
     """Return fields of the RunRecord, and leave the reference's files in the run's folder.
 
-    In a process of its own, which then ends: what it allocates would give a baseline measured in it another history
+    A process of its own does so: what it allocates would give a baseline measured in it another history
     than the stages have. glibc raises its mmap threshold as large blocks are freed, and on a CPU such a baseline ran
-    a quarter faster than the same net in a fresh process.
+    a quarter faster than the same network in a fresh process.
     """
     with stopping(context.start(context.config.eager, "reference", "reference")) as (worker,):
         try:
@@ -169,7 +169,7 @@ def last_words(log: Path) -> str:
 def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
     """Measure A/A pairs: fresh workers of the baseline, which show how far equal stages are apart here.
 
-    Where the baseline is a rung of its own, its samples beside the baseline's worker count as one such pair.
+    If the baseline is also a stage, its samples beside the baseline's worker count as one such pair.
     """
     plan, spec = context.config.plan, context.spec
     own = any(is_same(stage, spec) for stage in context.config.stages)
@@ -196,7 +196,7 @@ def measure_aa_pairs(context: RunContext, earlier: Earlier | None) -> None:
 def measure_baseline_host(context: RunContext) -> None:
     """Time single calls of the baseline from host memory and back, on a GPU, if no stage of the run is the baseline.
 
-    The stages' own are compared with them; on a CPU, which copies nothing, single calls say the same.
+    The stages' own calls are compared with them; on a CPU nothing is copied.
     """
     spec = context.spec
     if context.config.device != "cuda" or any(is_same(stage, spec) for stage in context.config.stages):

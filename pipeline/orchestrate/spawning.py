@@ -1,4 +1,4 @@
-"""Starts a worker's process, opens its log, and reads how it ended."""
+"""Start a worker's process, keep its log, and read how it ended."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ from pipeline.devices.host import oom_kills
 from pipeline.records.masking import MaskedBytes, values_to_hide
 from pipeline.records.run_record import FailureKind
 
-LOG_LIMIT_BYTES = 2_000_000  # a stage that prints without end fills no disk
+LOG_LIMIT_BYTES = 2_000_000  # so that a talkative stage can't fill the disk
 
 
 PRELOAD = "pipeline.worker.preload"
@@ -130,7 +130,7 @@ def started() -> tuple[subprocess.Popen[bytes], int]:
 
 
 def keep_log(output: IO[bytes], path: Path) -> None:
-    """Keep what a worker prints; where the disk takes no more, read on, so that the worker never waits for it."""
+    """Write a worker's output to the log; when the disk is full, read on so that the worker never waits."""
     left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
     while chunk := os.read(output.fileno(), 65536):
         log = written(log, hiding.add(chunk[: max(left, 0)]))

@@ -1,4 +1,4 @@
-"""One stage, trial by trial: interleaved with the baseline, or between two processes of it."""
+"""Measure one stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.plausibility import within_physics
 
 LOG_TAIL_LINES = 30
-# The baseline's worker holds a part of the memory: a stage that failed for want of it gets another try without.
-# One whose worker, or the baseline's, was killed while it waited gets one too, with no other worker in reach.
+# The baseline's worker holds memory: a stage that ran out of memory is tried again without that worker.
+# A stage whose worker was killed is tried again, too: the kernel kills for want of memory.
 RETRIED_ALTERNATING: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
 
 
@@ -114,7 +114,7 @@ def measure_alternating(context: RunContext, spec: StageSpec) -> StageRecord:
     """Measure the stage again with the memory to itself, between two processes of the baseline.
 
     Half of the baseline's samples are taken before and half after, so that a steady drift cancels out, as within a
-    block. What comes and goes within the minutes between them does not; the pair says that it was measured so.
+    block. Disturbances of a few minutes don't cancel; the pair records that it was measured this way.
     """
     assert context.baseline is not None
     context.baseline.stop()

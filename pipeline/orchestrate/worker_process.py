@@ -1,4 +1,4 @@
-"""The parent's end of a worker: one fresh process group with one job, its messages, its limits and its death."""
+"""The parent's end of a worker: a fresh process group with one job, its messages, time limits and end."""
 
 import json
 import os
@@ -36,15 +36,15 @@ from pipeline.records.request import Job, job_document
 from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Status
 from pipeline.records.samples import Sample
 
-GRACE_SECONDS = 5.0  # between TERM and KILL; native code ignores TERM
+GRACE_SECONDS = 5.0  # between TERM and KILL, as native code ignores TERM
 MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a net of 300 layers, has under 1 MiB
-UNREAD_MESSAGES = 1000  # beyond which a worker that talks without end waits
-LAST_CALL_SECONDS = 10.0  # that an interruption leaves a sample to come to its end
+UNREAD_MESSAGES = 1000  # beyond which a talkative worker has to wait
+LAST_CALL_SECONDS = 10.0  # that an interruption gives a sample to end
 PHASES = list(Phase)
 
 
 class WorkerGone(Exception):  # noqa: N818 - named for what happened
-    """The worker ended, or was ended, before it was done; kind, status and text go into the record."""
+    """A worker that ended before it was done; kind, status and text go into the record."""
 
     def __init__(self, kind: FailureKind, reason: str, status: Status = "failed") -> None:
         super().__init__(reason)
@@ -61,8 +61,8 @@ class WorkerProcess:
         fields: what the worker has reported of its StageRecord so far.
         run_fields: what it has reported of the RunRecord.
         phase: the phase that it is in.
-        refused: why the request was wrong; None where nothing says so.
-        living: every worker that isn't stopped yet.
+        refused: why the worker refused the request; None if it didn't.
+        living: all workers that aren't stopped yet.
     """
 
     living: ClassVar[set["WorkerProcess"]] = set()
@@ -99,7 +99,7 @@ class WorkerProcess:
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # its end of messages follows and says why
+        with suppress(BrokenPipeError):  # the end of its messages follows and gives the reason
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
 
@@ -107,7 +107,7 @@ class WorkerProcess:
         """Yield the worker's messages until it is done; keep its reports in `fields` and `run_fields`.
 
         Raises:
-            WorkerGone: it died, said what is no message, or outlasted a limit (the process group is then killed).
+            WorkerGone: it died, sent nonsense, or exceeded a time limit; its process group is then killed.
         """
         while True:
             try:
@@ -151,7 +151,7 @@ class WorkerProcess:
                 self.run_fields.update(self._read(RunRecord, fields))
             case Refused(reason) if PHASES.index(self.phase) <= PHASES.index(Phase.REFERENCE):
                 self.refused = reason
-            case Refused(reason):  # of one stage, which costs no other
+            case Refused(reason):  # concerns one stage alone
                 self.fields |= {"status": "failed", "failure": "error", "reason": reason}
             case Nonsense(line, error):
                 self._give_up(f"{error}: {line!r}")
@@ -233,7 +233,7 @@ class WorkerProcess:
         self.living.discard(self)
         left = processes.orphans() - self._orphans_before - {worker.process_id for worker in self.living}
         processes.end((started_by_it & processes.parents().keys()) | left)
-        with suppress(subprocess.TimeoutExpired):  # a driver may hold it for ever; it keeps what it holds
+        with suppress(subprocess.TimeoutExpired):  # a driver may hold the process for ever
             self._process.wait(timeout=GRACE_SECONDS)
         self._close()
 
@@ -256,13 +256,13 @@ class WorkerProcess:
         return True
 
     def _close(self) -> None:
-        """Let go of the pipes and their threads."""
+        """Close the pipes and end their threads."""
         if self._process.stdin:
-            with suppress(BrokenPipeError):  # a command that it never read
+            with suppress(BrokenPipeError):  # a command that was never read
                 self._process.stdin.close()
         ended = time.monotonic() + GRACE_SECONDS
         while self._threads[0].is_alive() and time.monotonic() < ended:
-            with suppress(queue.Empty):  # it may wait for room
+            with suppress(queue.Empty):  # its thread may wait for room
                 self._messages.get(timeout=0.05)
         for thread in self._threads:
             thread.join(timeout=GRACE_SECONDS)
