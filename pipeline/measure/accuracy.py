@@ -45,7 +45,7 @@ def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterat
     """Yield the latents after each step, fp32, on the CPU; the first input is the noise that the loop starts with.
 
     Args:
-        run: the net or a stage; it may write over its last answer.
+        run: the network or a stage; it may write over its last answer.
         start: the inputs of a call, copied before anything is changed; the task's time step is set at each step.
         task: of diffusion.
     """
@@ -67,10 +67,10 @@ def parts(latents: Tensor, answer: Tensor, kept: float, task: Task) -> tuple[Ten
     """Return the clean latents and the noise that a network's answer stands for; all have the same shape.
 
     Args:
-        latents: that the net was given.
-        answer: the net's.
+        latents: that the network was given.
+        answer: the network's.
         kept: the share of the signal's variance that the latents hold.
-        task: says what the net answers with; "v_prediction" is Salimans and Ho's (2022).
+        task: says what the network answers with; "v_prediction" is Salimans and Ho's (2022).
     """
     signal, spread = math.sqrt(kept), math.sqrt(1 - kept)
     if task.prediction == "epsilon":
@@ -248,7 +248,7 @@ def _values(classes: Tensor) -> set[int]:
 
 
 def _confusion(chosen: Tensor, labels: Tensor, count: int) -> np.ndarray:
-    """[label, chosen], of the pixels that are labelled with a class that the net has."""
+    """[label, chosen], of the pixels that are labelled with a class that the network has."""
     known = labels < count
     pairs = count * labels[known].long() + chosen[known].long()
     return np.asarray(torch.bincount(pairs, minlength=count**2).reshape(count, count))

@@ -37,7 +37,7 @@ from pipeline.records.run_record import FailureKind, RunRecord, StageRecord, Sta
 from pipeline.records.samples import Sample
 
 GRACE_SECONDS = 5.0  # between TERM and KILL, as native code ignores TERM
-MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a net of 300 layers, has under 1 MiB
+MESSAGE_LIMIT = 64 * 2**20  # characters; the longest seen, the diagnostics of a network of 300 layers, has under 1 MiB
 UNREAD_MESSAGES = 1000  # beyond which a talkative worker has to wait
 LAST_CALL_SECONDS = 10.0  # that an interruption gives a sample to end
 PHASES = list(Phase)

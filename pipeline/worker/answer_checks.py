@@ -23,8 +23,8 @@ from pipeline.worker.failures import failure_of
 from pipeline.worker.reference import LEAST_LIMIT
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
-REPEATS_WITHIN = 1e-5  # relative L2; a GPU's sums in another order lie below, and the record keeps how far
-SUMS_TO_ONE = 1e-3  # how far from 1 the sum of a softmax in fp32 may be
+REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by less
+SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Net:
     """The network and inputs that are checked.
 
     Attributes:
-        name: of the net's class.
-        model: the net.
-        inputs: that it is called with.
-        task: what its answer is.
+        name: of the network's class.
+        model: the network.
+        inputs: of a call.
+        task: says what the answer is.
     """
 
     name: str
@@ -83,7 +83,7 @@ def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
     """Raise if a call changed its inputs, or answered in their memory.
 
     Raises:
-        ModelError: it didn't.
+        ModelError: it did.
     """
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(
@@ -140,7 +140,7 @@ def check_answer(net: Net, answer: object) -> Tensor:
     """Return the answer if it is what the task wants: logits [batch, classes, height, width], or values.
 
     Raises:
-        ModelError: it isn't; the line names what is wrong, or the part of it that `model.output` could take.
+        ModelError: it isn't; the line names the fault, or the part that `model.output` could take.
     """
     of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
@@ -177,7 +177,7 @@ def check_plain(net: Net, answer: Tensor) -> None:
     """Raise if an answer of any shape isn't a plain tensor, as torch's own layers give.
 
     Raises:
-        ModelError: it is of a class, a layout or a device of its own, of 8 bits, or keeps what gradients need.
+        ModelError: its class, layout, device or type is unsuited, or it requires gradients.
     """
     kind = type(answer)
     if wrong := (
@@ -239,7 +239,7 @@ def check_targets(work: Workload, answer: Tensor) -> None:
     """Raise if the targets of a regression network haven't the shape of its answers.
 
     Raises:
-        TensorError: it hasn't.
+        TensorError: they haven't.
     """
     if work.targets is not None and work.targets.shape[1:] != answer.shape[1:]:
         wanted, found = list(answer.shape[1:]), list(work.targets.shape[1:])
@@ -250,7 +250,7 @@ def check_labels(work: Workload, classes: int) -> None:
     """Raise if a label isn't a class of the network, or labels haven't the inputs' size.
 
     Raises:
-        ImageError: one isn't; the line names the values and the first file.
+        ImageError: the line names the values and the first file.
     """
     if work.labels is None:
         return
@@ -271,11 +271,11 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where a second call on the same images answers differently; it names random operators.
 
     Args:
-        net: the net and its images.
+        net: the network and its images.
         logits: of the first call, [batch, classes, height, width].
 
     Raises:
-        ModelError: the second answer lies where the first does, so that no two can be compared.
+        ModelError: the second answer shares the first one's memory.
     """
     drawn: dict[str, None] = {}
 
@@ -303,11 +303,11 @@ def check_apart(net: Net, logits: Tensor) -> None:
     """Raise if an answer depends on the rest of its batch.
 
     Args:
-        net: the net and its images, which answers the same at each call.
+        net: a network that answers the same at each call, and its images.
         logits: of all images, [batch, classes, height, width].
 
     Raises:
-        ModelError: it does, by more than a stage may be off.
+        ModelError: it does, by more than a stage's tolerance.
     """
     if len(logits) < 2:
         return
@@ -323,7 +323,7 @@ def check_apart(net: Net, logits: Tensor) -> None:
 def constant(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where an answer [batch, …] is constant over all images and places.
 
-    A single number a sample, of one sample, says nothing.
+    One number of one sample is no evidence.
     """
     values = logits.transpose(0, 1).flatten(1) if net.task.has_masks else logits.flatten()[None]
     if values.shape[1] < 2 or bool((values != values[:, :1]).any()):

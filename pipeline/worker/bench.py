@@ -1,4 +1,4 @@
-"""One stage on the bench: what a worker does with it in each phase; `worker.run_stage` gives the order."""
+"""One stage on the bench: build, verify, sample, check and profile it; `worker.run_stage` gives the order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -65,12 +65,12 @@ class Bench:
     """One stage on the bench: its runner, its inputs, and the instrument.
 
     Attributes:
-        job: what is to be done.
-        workload: the net and the images.
-        inputs: the rotation as the stage is called with it.
-        runner: the stage, once it is built.
-        full_load: what comes before its samples, once it is warm.
-        warnings: what a reader must know of the stage, and no other field of its record shows.
+        job: the request for this worker.
+        workload: the network and the images.
+        inputs: the rotation of batches.
+        runner: of the stage, once it is built.
+        full_load: gives the run-in before each sample, once the stage is warm.
+        warnings: that no other field of the stage's record shows.
     """
 
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
@@ -82,7 +82,7 @@ class Bench:
         self.inputs = workload.inputs
         self.rotation = Rotation(self.inputs)
         self.guard = Guard(workload, self.rotation)
-        self.found = RIGHT  # what was seen after the check and can't stand
+        self.found = RIGHT  # a failure found after the check
         self.calls, self.per_call = 1, 0.0
         self.verified: list[Tensor] = []
         self.events: list[TraceEvent] = []
@@ -100,9 +100,9 @@ class Bench:
         """Build the stage and make its first call.
 
         Raises:
-            StageError: its module has no `build`, or doesn't take these options; what it returns, or the first answer,
-                isn't what a stage owes; or it changed its net, its inputs or the process.
-            Skip: it has no form on this machine.
+            StageError: its module has no `build`, or `build` doesn't take the options; its result or first answer
+                breaks the contract; or it changed the network, the inputs or the process.
+            Skip: it can't run on this machine.
         """
         spec, first = self.job.stage, self.rotation.holding(0)
         build, started = build_function(spec), self.clock.now()
@@ -136,7 +136,7 @@ class Bench:
     def verify(self) -> tuple[Accuracy | None, str, str]:
         """Compare the answers on all judged batches with the reference's: return the figures, status and reason.
 
-        A stage that was calibrated on evaluation batches is judged on the others. The masks of a net with random
+        A stage that was calibrated on evaluation batches is judged on the others. The masks of a network with random
         weights are compared and not judged.
         """
         self.verified, work, left_out = self._answers(), self.workload, self.runner.left_out
@@ -175,7 +175,7 @@ class Bench:
         reference.save_masks(torch.cat(found).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
-        """Call until it is steady; the pace then says how many calls make a sample, and how many its run-in."""
+        """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
         plan, device = self.job.plan, self.job.device
         found, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call

@@ -1,4 +1,4 @@
-"""What a stage owes: a Runner as declared, plain tensors of logits, and net, inputs and process left unchanged."""
+"""What a stage owes: a Runner as declared, plain tensors of logits, and network, inputs and process left unchanged."""
 
 import inspect
 import json
@@ -130,7 +130,7 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
     """Return the checked Runner with details that a record can hold, and the paths of NaN and infinities in them.
 
     Raises:
-        StageError: it is no Runner, or one of its fields isn't what it should be; the text names the field.
+        StageError: it is no Runner, or has a wrong field; the text names the field.
     """
     if not isinstance(built, Runner):
         raise broken(f"build of {target} returned {_named(built)}; a pipeline.stages.api.Runner is wanted")
@@ -163,7 +163,7 @@ def check_left_out(runner: Runner, work: Workload) -> None:
     """Raise if a stage leaves out batches that it wasn't given to calibrate on.
 
     Raises:
-        StageError: batches that nobody gave it to calibrate on; the verified ones are never given.
+        StageError: it does; verified batches are never given to calibrate on.
     """
     given = range(work.verified, math.ceil(work.judged / work.shape[0]))
     if wrong := [number for number in runner.left_out if number not in given or runner.calibration is None]:
@@ -174,11 +174,11 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
     """Raise if a stage can't be called with the network's number of inputs.
 
     Raises:
-        StageError: it takes fewer, so that it is one for nets of a single input.
+        StageError: it takes fewer.
     """
     try:
         signature = inspect.signature(runner.run)
-    except (TypeError, ValueError):  # of a function that isn't Python's; its call will tell
+    except (TypeError, ValueError):  # of a function that isn't Python's
         return
     try:
         signature.bind(*names)
@@ -193,7 +193,7 @@ def checked_compile_facts(facts: object) -> CompileFacts:
     """Return the checked result of `Runner.compile_facts`.
 
     Raises:
-        StageError: it is something else.
+        StageError: it is of another type.
     """
     if not isinstance(facts, CompileFacts):
         raise broken(f"Runner.compile_facts gave {_named(facts)}; CompileFacts are wanted")
@@ -204,7 +204,7 @@ def checked_paths(saved: object, run_folder: Path) -> list[Path]:
     """Return the checked result of `Runner.save`: regular files within the run's folder, links resolved.
 
     Raises:
-        StageError: it is something else, which can't be packed, or might never be read to its end.
+        StageError: it is something else.
     """
     if not isinstance(saved, list | tuple) or not all(isinstance(path, Path) for path in saved):
         raise broken(f"Runner.save gave {_named(saved)}; a list of paths is wanted")
@@ -256,7 +256,7 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
     """Return why an answer isn't a plain tensor of logits; empty where it is.
 
     A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
-    next call. An answer in the memory of its input is not, nor any type that could compute later than it was asked to.
+    next call. An answer in its input's memory is not, nor a type that could compute later.
 
     Args:
         answer: what a call returned.

@@ -40,18 +40,18 @@ ALLOCATION_FAILED = (
     "Cannot allocate memory",  # errno ENOMEM, as the system words it
 )
 WARNINGS = "PYTHONWARNINGS"  # which makes errors of warnings
-# What ends a process at once: its exit code, or its signal, then says more than a line could.
+# Exceptions that end the process: the parent reads its exit code or signal.
 ENDINGS = (SystemExit, KeyboardInterrupt)
 KINDS = get_args(FailureKind)
 UNKNOWN: FailureKind = "error"
-TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # as the cause of an error without a kind
-OTHERS_CODE = (  # which nobody's net is in
+TELLING: tuple[FailureKind, ...] = ("out of memory", "missing library")  # causes that count
+OTHERS_CODE = (  # folders without a user's network
     str(Path(torch.__file__).parent),
     str(Path(__file__).parents[1]),
     sysconfig.get_path("stdlib"),
     "code/__torch__/",  # as TorchScript calls the code that it writes
 )
-# How torch.compile and torch.export quote in an error's text the lines of a net that they trace (torch 2.12).
+# The form in which torch.compile and torch.export quote lines of a traced network in an error (torch 2.12).
 QUOTED = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[\w<>]+)$', re.MULTILINE)
 UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 ASKED_FOR = re.compile(r"(?:tried|unable) to allocate (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB|TiB)", re.IGNORECASE)
@@ -118,11 +118,11 @@ def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
     """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors.
 
     Args:
-        errors: an error and its causes, in that order; the last of them that tells, counts.
-        texts: what they say.
+        errors: an error and its causes, in that order; the last one with a place counts.
+        texts: of the errors.
 
     Returns:
-        It is empty where no error passed a net that isn't torch's own.
+        Empty if no error passed a network that isn't torch's own.
     """
     found = ""
     for error, text in zip(errors, texts, strict=True):
@@ -151,7 +151,7 @@ def _quoted(text: str) -> str:
 def _is_a_nets(file: str) -> bool:
     """Return whether a file holds a network's code: not torch's, Python's or this program's.
 
-    Packages lie below Python's own library, too.
+    Installed packages lie below Python's own library.
     """
     if "site-packages" in file:
         return not file.startswith(OTHERS_CODE[0])
@@ -165,7 +165,7 @@ def _said(function: str, file: str, line: int) -> str:
 class _Start:
     """Memory of this process before its work."""
 
-    host_bytes = 0  # resident before the net and its images
+    host_bytes = 0  # resident before the network and its images
 
 
 def note_start() -> None:
@@ -177,7 +177,7 @@ def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShorta
     """Return kind and one-line reason of a failure, and the memory figures where it ran out."""
     try:
         kind, reason = failure_of(error)
-    except BaseException:  # noqa: BLE001 - a stage's own error, whose fields raise in their turn
+    except BaseException:  # noqa: BLE001 - a stage's own error may raise when it is read
         return "error", type_of(error), None
     if kind != "out of memory":
         return kind, reason, None
@@ -220,10 +220,10 @@ def largest_batch(batch: int, fixed: int, needed: int, available: int | None) ->
     """Return the largest batch, below the one tried, for which fixed + each · images ≤ available.
 
     Args:
-        batch: that did not fit.
-        fixed: bytes whatever the batch.
-        needed: bytes that the batch would have needed at least.
-        available: bytes; None where nobody knows.
+        batch: the size that did not fit.
+        fixed: bytes that don't depend on the batch.
+        needed: least bytes that the batch would have needed.
+        available: bytes; None if unknown.
     """
     if available is None or needed <= fixed:
         return None

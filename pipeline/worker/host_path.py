@@ -1,8 +1,8 @@
-"""What lies around a net in production, moved and timed: from images in the host's memory to classes in it.
+"""What lies around a network in production, moved and timed: from images in the host's memory to classes in it.
 
-As it is, normalised images go up, the net answers, and its logits come down, one after the other. Then images go up as
+Plain, normalised images go up, the network answers, and its logits come down, one after the other. Then images go up as
 their files hold them, then classes come down in place of logits, and last the copies of one batch run while another is
-computed: a ring of buffers, with a queue of the device for each direction and one for the net.
+computed: a ring of buffers, with a queue of the device for each direction and one for the network.
 """
 
 import math
@@ -29,7 +29,7 @@ from pipeline.stages.api import Workload
 Lane = Literal["up", "net", "down"]
 Mark = TypeVar("Mark")  # of the end of what a lane was given
 NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
-SLOTS = 3  # of the ring: a batch going up, one in the net, one coming down
+SLOTS = 3  # of the ring: a batch going up, one in the network, one coming down
 SAMPLES = 5  # of each layout, interleaved
 SAMPLE_SECONDS = 0.2
 MOST_SHARE = 0.01  # of values that may differ in a ring: kernels that add up in any order
@@ -46,7 +46,7 @@ class Lanes(Protocol[Mark]):
 
 
 class CudaLanes:
-    """A CUDA device's: the net on the current stream, the copies on streams of their own."""
+    """A CUDA device's: the network on the current stream, the copies on streams of their own."""
 
     def __init__(self) -> None:
         self.streams = {"up": torch.cuda.Stream(), "net": torch.cuda.current_stream(), "down": torch.cuda.Stream()}
@@ -99,7 +99,7 @@ class Path(Generic[Mark]):
     Args:
         layout: of the path.
         lanes: of the device.
-        device: where the net is.
+        device: where the network is.
         pinned: whether the host's buffers are pinned.
     """
 

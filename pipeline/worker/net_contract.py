@@ -36,13 +36,13 @@ from pipeline.worker.answer_checks import (
     repeated,
 )
 
-IMAGES = 2  # in a call; one, where the batch has one: a net may be made for that
+IMAGES = 2  # in a call; one, where the batch has one: a network may be made for that
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the convolution that fits, and why
     4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
     5: (nn.Conv3d, "volumes have three dimensions (MONAI's networks with model.options.spatial_dims=3)"),
 }
-TINY = 64  # pixels of a side, which most nets take
+TINY = 64  # pixels of a side, which most networks take
 LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
 
 
@@ -96,7 +96,7 @@ def called_unchanged(net: Net) -> object:
     """Return the network's answer, and raise if the call changes the network.
 
     Raises:
-        ModelError: the call fails, or changes what the net holds, such as running statistics; the line names the first.
+        ModelError: the call fails, or changes a tensor of the network, such as running statistics.
     """
     before = {name: fingerprint(part) for name, part in held_by(net.model).items()}
     answer = called(net)
@@ -116,7 +116,7 @@ def of_another_precision(net: Net) -> list[RunWarning]:
     try:
         with Dispatched(seen.see):
             called(net)
-    except ModelError:  # of a net that runs under no dispatcher
+    except ModelError:  # of a network that runs under no dispatcher
         return []
     if not contradiction(Execution(precision="fp32", layer_precision={"": "tf32"}), seen, share=1.0):
         return []
@@ -200,7 +200,7 @@ def device_memory(device: torch.device) -> int:
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak.
 
-    Found without taking memory, on torch's device "meta"; a net that can't run there isn't checked.
+    Found without taking memory, on torch's device "meta"; a network that can't run there isn't checked.
 
     Raises:
         ModelError: it doesn't fit; the line gives the figure.
@@ -218,7 +218,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
         with torch.no_grad(), Dispatched(see):
             empty = (torch.empty(each, dtype=kind, device="meta") for each, kind in zip(shapes, kinds, strict=True))
             without_values(net.model)(*empty)
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever a net does with a tensor that has no values
+    except (Exception, SystemExit):  # noqa: BLE001 - whatever a network does with a tensor that has no values
         return
     held, name = largest
     if held > memory:
@@ -245,8 +245,8 @@ def without_values(model: nn.Module) -> nn.Module:
 def first_look(model: nn.Module, job: Job) -> None:
     """Check the network on a tiny image, and if that fails on one of the run's size.
 
-    On a copy, as a net may keep what it has seen. Of a net that can't be copied, of named tensors, and of images that
-    keep a size of their own, what isn't seen here the whole check sees (`net_contract.check`).
+    On a copy, as a network may keep state. For a network that can't be copied, named tensors, and images that
+    keep their own size, `check` finds what isn't found here.
 
     Args:
         model: on the job's device.
@@ -264,7 +264,7 @@ def first_look(model: nn.Module, job: Job) -> None:
     check_dimensions(net)
     try:
         net = replace(net, model=copy.deepcopy(model))
-    except Exception:  # noqa: BLE001 - whatever a net's parts say to that
+    except Exception:  # noqa: BLE001 - whatever a network's parts say to that
         return
     with torch.random.fork_rng(devices=[]):
         if not answers(net) and size is not None and size <= LARGEST:
@@ -275,8 +275,8 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
     """Return whether the network's answer is as it must be; False where anything fails.
 
     Args:
-        net: the net and an input.
-        strictly: whether what is wrong with the net, rather than with the machine, is raised.
+        net: the network and an input.
+        strictly: whether what is wrong with the network, rather than with the machine, is raised.
     """
     try:
         check_answer(net, called(net))

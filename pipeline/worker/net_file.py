@@ -1,4 +1,4 @@
-"""Nets as torch.export writes them (.pt2): a graph with its weights, which needs none of the net's code."""
+"""Nets as torch.export writes them (.pt2): a graph with its weights, which needs none of the network's code."""
 
 import warnings
 from pathlib import Path
@@ -45,9 +45,9 @@ def net_of_file(path: str, memory: int) -> nn.Module:
 
 
 def follow_the_weights(module: fx.GraphModule) -> None:
-    """Have casts of floating values to fp32 follow the weights: the net says `x.to(y.dtype)`, and its graph says fp32.
+    """Make casts of floating values to fp32 follow the weights: a graph has fp32 where the code has `x.to(y.dtype)`.
 
-    What is cast from whole numbers, as a time step is, stays fp32 there.
+    Casts from whole numbers, such as a time step, stay fp32.
     """
     weight = next((name for name, part in module.named_parameters() if part.is_floating_point()), None)
     for node in [node for node in module.graph.nodes if is_call(node, "aten.to.dtype")]:

@@ -28,10 +28,10 @@ from pipeline.stages.api import Workload
 from pipeline.worker.workload import further_batches
 
 Kind = Literal["judged", "fresh", "denoised"]  # of answers in the reference's file
-LEAST_LIMIT = 1e-2  # relative L2; the answer to a single batch may be further from fp32 than all that were verified
-ALLOWED_TIMES = 3  # what the stage's tolerance allows, of the same
-FIRST_VALUES, FIRST_BYTES = 4096, 2**16  # of an answer that are kept; of their file, with its header
-FP64_LIMIT_BYTES = 24 * 2**30  # of a GPU's memory; a CPU takes one image
+LEAST_LIMIT = 1e-2  # relative L2; a single batch may be further from fp32 than all verified ones together
+ALLOWED_TIMES = 3  # the stage's tolerance, relative L2
+FIRST_VALUES, FIRST_BYTES = 4096, 2**16  # values kept of an answer; bytes of their file
+FP64_LIMIT_BYTES = 24 * 2**30  # of activations in fp64
 # Of class 0, 1, 2, ...: dark ground, then colours that the colour-blind can tell apart (Okabe and Ito).
 PALETTE = [(24, 24, 27), (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0)]
 SHOWN = 3  # images a stage
@@ -73,7 +73,7 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
 
     Args:
         answers: "judged": [batch, classes, height, width] of each batch that is judged; "fresh": of a batch that
-            no stage sees before its samples are taken; "denoised": of a diffusion net the latents
+            no stage sees before its samples are taken; "denoised": of a diffusion network the latents
             after each step of its loop.
         path: of the file.
 
@@ -98,7 +98,7 @@ def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
 
 def save_first(answer: Tensor, path: Path) -> None:
     """Save some values of the network's answer to the first sample, of any shape, to recognise the network by."""
-    path.write_bytes(save({"first": some_values(answer)}))  # `save_file` lets nobody else read it
+    path.write_bytes(save({"first": some_values(answer)}))  # `save_file` makes it unreadable for other users
 
 
 def load_first(path: Path) -> Tensor | None:
@@ -116,7 +116,7 @@ def load_first(path: Path) -> Tensor | None:
 def some_values(answer: Tensor) -> Tensor:
     """Return at most 4,096 evenly spread values of an answer [channels, …]: [channels, values], fp32, on the CPU.
 
-    What has one dimension, or more channels than values are kept, is one channel.
+    An answer of one dimension, or with more channels than values to keep, counts as one channel.
     """
     several = answer.ndim > 1 and len(answer) <= FIRST_VALUES
     flat = answer.detach().flatten(1) if several else answer.detach().flatten()[None]
@@ -150,7 +150,7 @@ def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
     """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory.
 
     Args:
-        model: the net.
+        model: the network.
         inputs: of one sample, of any shape.
     """
     total = 0
@@ -177,7 +177,7 @@ def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
     doubled = copied(model).double()
     try:
         return distance(logits, doubled(*one.mapped(in_fp64)))
-    except Exception as error:  # noqa: BLE001 - a net may ask for fp32, or make tensors of it: no run asked it for more
+    except Exception as error:  # noqa: BLE001 - a network may need fp32
         sys.stderr.write(f"no figure against fp64, in which the network fails: {typed_line(error)}\n")
         return None
 
@@ -186,8 +186,7 @@ def copied(model: nn.Module) -> nn.Module:
     """Return a copy of a network.
 
     Raises:
-        ModelError: it can't be copied; or its copy has the same weights, so that who changes the one changes the other,
-            or holds other values.
+        ModelError: it can't be copied, or its copy shares its weights or holds other values.
     """
     try:
         made = copy.deepcopy(model)
@@ -229,9 +228,9 @@ def save_image(image: np.ndarray, path: Path) -> None:
 
 
 def save_mask(classes: np.ndarray, path: Path) -> None:
-    """Write classes [height, width] as a PNG with a palette; classes beyond the palette take its colours again.
+    """Write classes [height, width] as a PNG with a palette, whose colours repeat.
 
-    Of a volume's classes [depth, height, width] it is the middle plane.
+    For a volume's classes [depth, height, width] write the middle plane.
     """
     classes = middle_plane(classes, axes=2)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +246,7 @@ def save_masks(classes: np.ndarray, folder: Path) -> None:
 
 
 def save_reference(images: np.ndarray, classes: np.ndarray, folder: Path) -> None:
-    """Write the first images and the fp32 net's masks of them."""
+    """Write the first images and the fp32 network's masks of them."""
     for index in range(min(SHOWN, len(classes))):
         save_image(images[index], folder / f"image_{index}.png")
     save_masks(classes, folder)

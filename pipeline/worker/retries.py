@@ -35,13 +35,13 @@ from pipeline.worker.bench import Bench
 from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding
 from pipeline.worker.failures import failure_of
 
-MOST_KEPT = 8  # modules; a net with more of them is no net for half precision
+MOST_KEPT = 8  # modules; a network with more of them isn't suited to half precision
 LOCATED: frozenset[FailureKind | None] = frozenset({"wrong answer", "accuracy limit"})
 OPTION, AUTO = "keep_fp32", "auto"
-KEPT = "kept_in_fp32"  # in the details of a stage that has that option
+KEPT = "kept_in_fp32"  # in the details of a stage with that option
 Verify = Callable[[Bench], Finding]
 ORDERS: tuple[Order, ...] = ("NCHW", "NHWC")
-OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may be behind
+OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failures that a layout may cause
 
 
 class Reporter(Protocol):
@@ -63,9 +63,9 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     A stage is tried again where its option `keep_fp32` is "auto".
 
     Args:
-        bench: with the stage built.
-        reporter: is told what was found, at each attempt.
-        verify: compares the answer with the reference, and reports that.
+        bench: of a stage that is built.
+        reporter: receives the finding of each attempt.
+        verify: compares the answer with the reference and reports it.
     """
     auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
     while (found := verify(bench)) is not RIGHT and found.failure in LOCATED:
@@ -86,7 +86,7 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
 def first_fault(bench: Bench) -> PrecisionFault | None:
     """Locate where half precision goes wrong, on the first batch with logits that aren't finite, else the first.
 
-    None where it isn't in half precision, where nobody knows its modules, or where no place stands out.
+    None if the stage isn't in half precision, its modules are unknown, or no place stands out.
     """
     precision = _precision(bench)
     if precision is None:
@@ -102,10 +102,10 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
         broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
         batch = bench.rotation.holding(next(broken, 0))
         if bench.runner.module is None and _is_right(bench, run, exact, batch):
-            return None  # what is wrong with the stage isn't its half precision
+            return None  # the fault isn't half precision
         sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
         return precision_locator.locate(*sides, precision)
-    except Exception:  # noqa: BLE001 - what is wrong with the answer is known; only where it begins is not
+    except Exception:  # noqa: BLE001 - the finding stands without its place
         traceback.print_exc()
         return None
 
@@ -113,7 +113,7 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
     """Return the stage's network and a call that runs its modules one by one; None where unknown.
 
-    Of a compiled stage that can keep modules they are those of the same net in half precision, as torch runs it.
+    For a compiled stage that can keep modules, they are those of the same network in half precision, run by torch.
     """
     runner = bench.runner
     if runner.module is not None or KEPT not in runner.details:
@@ -155,7 +155,7 @@ def _precision(bench: Bench) -> Half | None:
     runner = bench.runner
     declared = runner.execution.precision if runner.execution else None
     if declared == "fp8" and KEPT in runner.details:
-        return "fp16"  # of what isn't in fp8
+        return "fp16"  # what isn't in fp8
     if declared is None and runner.module is not None:
         sizes = dict.fromkeys((torch.float16, torch.bfloat16), 0)
         for part in runner.module.parameters():
@@ -171,10 +171,10 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
 
     Args:
         bench: the stage's.
-        again: is told that it is built a second time.
+        again: receives a line when it is built a second time.
 
     Raises:
-        Skip, StageError, Exception: as the stage's build or first call raised it.
+        Skip, StageError, Exception: same as the stage's build or first call.
     """
     try:
         return bench.build()
@@ -192,9 +192,9 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     """Verify a stage, after a second build in NCHW if the network answers differently in channels_last.
 
     Args:
-        bench: with the stage built.
-        reporter: is told of that second build.
-        verify: compares the answer with the reference, and reports that.
+        bench: of a stage that is built.
+        reporter: receives the second build's fields.
+        verify: compares the answer with the reference and reports it.
     """
     found = verify(bench)
     if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
@@ -205,7 +205,7 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     try:
         reporter.report(**_built_as_it_lies(bench, again, why))
     except StageError:
-        raise  # such as of a stage that is channels_last alone
+        raise  # such as from a stage that runs in channels_last alone
     except Exception:  # noqa: BLE001 - the first build's outcome stands
         traceback.print_exc()
         bench.workload, bench.runner = work, runner
@@ -243,7 +243,7 @@ def _answers_otherwise(bench: Bench) -> bool:
         for layout in ORDERS:
             with trial(inputs), without_tf32():
                 answers.append(_answer(net, inputs, layout))
-    except Exception:  # noqa: BLE001 - the stage's answer is known to be wrong; only this isn't known then
+    except Exception:  # noqa: BLE001 - the answer is known to be wrong; its cause then isn't
         traceback.print_exc()
         return False
     return distance(*answers) > ANSWER_MOVED
@@ -258,7 +258,7 @@ def _answer(net: nn.Module, inputs: Batch, layout: Order) -> Tensor:
 def refusal(bench: Bench, error: Exception) -> str:
     """Return the error of the network's code if it fails in channels_last and not in NCHW; else empty.
 
-    Empty where it takes both, or neither. What the stage held as it failed is let go before the net is called.
+    What the stage held when it failed is released before the network is called.
     """
     traceback.clear_frames(error.__traceback__)
     bench.__dict__.pop("runner", None)
@@ -272,7 +272,7 @@ def _raised(net: nn.Module, inputs: Batch, layout: Order) -> str:
     try:
         with torch.inference_mode():
             _answer(net, inputs, layout)
-    except Exception as error:  # noqa: BLE001 - a net's own code raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - a network's code may raise anything
         kind, reason = failure_of(error)
         return "" if kind == "out of memory" else f"the network's own code doesn't take channels_last: {reason}"
     return ""

@@ -58,8 +58,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
     What comes of each phase is reported at once, so that whatever happens later loses none of it.
 
     Raises:
-        InputError: the net, its weights or its images are not what they should be.
-        Skip, StageError, Exception: as the stage's build or call raised it.
+        InputError: the network, its weights or its images are not what they should be.
+        Skip, StageError, Exception: same as the stage's build or call.
     """
     reporter.enter(Phase.START)
     bench = prepare(job)
@@ -88,11 +88,11 @@ def run_stage(job: Job, reporter: Reporter) -> None:
 
 
 def prepare(job: Job, layout: Order | None = None) -> Bench:
-    """Return the bench with the job's net and images, on the device that was asked for.
+    """Return the bench with the job's network and images, on the device that was asked for.
 
     Args:
         job: from the request, or from the record of a finished run.
-        layout: in which the stage took the net in a finished run; None lets the stage choose.
+        layout: in which the stage took the network in a finished run; None lets the stage choose.
 
     Raises:
         DeviceError: torch is a build for another vendor's GPUs.

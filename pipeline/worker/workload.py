@@ -100,7 +100,7 @@ def workload_of_tensors(
     """Return the workload of the user's tensors and a network on the device; arguments as in `workload_on`.
 
     Raises:
-        pipeline.errors.InputError: the file, or a tensor in it, isn't what the net takes; one line.
+        pipeline.errors.InputError: the file, or a tensor in it, isn't what the network takes; one line.
     """
     path, labels = file_at(data.path), data.labels
     found = headers(path)
@@ -142,7 +142,7 @@ def calibration_samples(
 
     Args:
         data: names the file; with labels in it all its samples are judged, and some are then given away.
-        names: of the inputs, in the order of the net's forward.
+        names: of the inputs, in the order of the network's forward.
         device: where they are to be.
         verified: how many batches, from the first, the answer is checked on.
         wanted: how many samples; rounded up to whole batches.
@@ -223,7 +223,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     Args:
         job: names them.
         cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
-        look: is given the net before any image is read.
+        look: is given the network before any image is read.
 
     Raises:
         pipeline.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
