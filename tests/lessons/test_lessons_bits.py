@@ -1,10 +1,8 @@
 """The lessons on 8 bits, sparsity, optimizers and caches: what they do and say, without their device or a clock."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -158,8 +156,11 @@ def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.M
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     seen: list[str] = []
-    starting: Callable[..., Any] = lambda *_: seen.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
-    monkeypatch.setattr(overhead, "start_start_up", starting)
+
+    def starting(*_: object) -> None:
+        seen.append(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""))
+
+    monkeypatch.setattr(overhead, "started_afresh", starting)
     rows = overhead.run_start_up(Calling())
     assert [len(row.samples) for row in rows] == [overhead.TIMES, overhead.TIMES]
     assert seen[0] == ""

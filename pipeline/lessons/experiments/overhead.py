@@ -204,17 +204,17 @@ def run_start_up(bench: Bench) -> list[Row]:
     """torch.compile and the first call of a small net, in a new cache and again in the same one."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 2, 1)).to(bench.device).eval()
     image = bench.random(1, 3, 32, 32)
-    start_start_up(net, image)  # what only a process's first compilation pays
+    started_afresh(net, image)  # what only a process's first compilation pays
     taken: dict[str, list[Sample]] = {EMPTY: [], FILLED: []}
     opened = time.perf_counter()
     while len(taken[EMPTY]) < TIMES and (not taken[EMPTY] or time.perf_counter() - opened < SECONDS):
         with cache_of_its_own():
             for samples in taken.values():
-                samples.append(timed_start_up(lambda: start_start_up(net, image)))
+                samples.append(timed_start_up(lambda: started_afresh(net, image)))
     return [Row(name, EMPTY if name == FILLED else "", samples=samples) for name, samples in taken.items()]
 
 
-def start_start_up(net: nn.Module, image: Tensor) -> None:
+def started_afresh(net: nn.Module, image: Tensor) -> None:
     """As a new process would: compile a net and answer for one image [1, channels, height, width]."""
     from torch._inductor.utils import clear_caches
 
