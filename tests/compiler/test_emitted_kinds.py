@@ -12,6 +12,8 @@ from tests.compiler.nets import NETS
 from tests.compiler.rewriting import rewritten
 from tests.kernels.kinds import GROUPS, KINDS, TRIED, Kind
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found() -> set[tuple[Kind, str]]:

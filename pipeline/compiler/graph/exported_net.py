@@ -4,10 +4,13 @@ import copy
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
 
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
@@ -16,6 +19,32 @@ from pipeline.compiler.graph.fx_graph import arguments, is_call, name_by_first_p
 from pipeline.compiler.half import cast_own_values
 from pipeline.compiler.network_calls import exported_program
 
+# Operations that the graph keeps whole beside those of which torch tags some overload as its core or as pointwise: what
+# passes and Inductor know. Others, such as a meshgrid, become what torch makes them of. A name is all its overloads.
+KEPT_WHOLE = frozenset(
+    """
+    _assert_tensor_metadata _fft_c2c _linalg_check_errors _linalg_det _linalg_eigh _linalg_svd _trilinear
+    _unsafe_index _unsafe_index_put _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa
+    _upsample_nearest_exact2d _upsample_nearest_exact3d adaptive_avg_pool2d adaptive_avg_pool3d
+    adaptive_max_pool2d adaptive_max_pool3d addbmm addmv alias_copy arange baddbmm batch_norm bernoulli
+    broadcast_tensors broadcast_to bucketize channel_shuffle chunk column_stack complex concat concatenate
+    contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cudnn_convolution_add_relu
+    cudnn_convolution_relu cummax cummin cumprod detach diag diagonal_copy diagonal_scatter dist dropout dstack
+    einsum empty_permuted expand_as exponential fake_quantize_per_channel_affine_cachemask
+    fake_quantize_per_tensor_affine_cachemask feature_dropout flatten fractional_max_pool2d fractional_max_pool3d
+    glu group_norm gru hardswish histc hstack index_copy index_fill instance_norm kthvalue layer_norm
+    lift_fresh_copy linalg_cholesky_ex linalg_cross linalg_inv_ex linalg_matrix_exp linalg_pinv linalg_qr
+    linalg_solve_ex linalg_vector_norm linear linspace log_sigmoid log_sigmoid_forward log_softmax logcumsumexp
+    logsumexp lstm matmul max_pool1d max_pool2d max_pool3d median mish mode moveaxis movedim nanmedian narrow
+    native_channel_shuffle new_full new_ones new_zeros norm one_hot ones ones_like outer pad permute_copy
+    pixel_shuffle pixel_unshuffle polar prelu rand_like randint_like randn_like reflection_pad2d reflection_pad3d
+    repeat_interleave replication_pad2d replication_pad3d reshape rms_norm rnn_relu rnn_tanh roll
+    scaled_dot_product_attention searchsorted softmax split split_with_sizes square stack std std_mean stft
+    swapaxes swapdims tensor_split tile to transpose type_as unbind unflatten unfold upsample_bicubic2d
+    upsample_bilinear2d upsample_linear1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var_mean
+    view_as view_as_complex view_as_real vstack zeros zeros_like
+    """.split()  # noqa: SIM905 - a hundred lines less
+)
 InHalf = Callable[[nn.Module, torch.dtype], object]  # brings a net itself into a precision
 ENTRY = "net"  # the path of the net in an `Entry`, and so in its graph
 CASTS = "cast_own_values"  # the name of that among the passes
@@ -136,7 +165,39 @@ def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         traceback.clear_frames(error.__traceback__)  # which hold the net
         raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
-    return program.module(), matched
+    return without_rare(program).module(), matched
+
+
+def without_rare(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with rare operations made of those that torch makes them of."""
+    tried: set[OpOverload] = set()
+    while rare := _rare_operations(program) - tried:  # what one is made of may be rare itself
+        known = torch.export.default_decompositions()
+        if not (composed := rare & known.keys()):
+            break  # for nothing torch would wrap what writes, as the kernels' operations do
+        program = program.run_decompositions({target: known[target] for target in composed})
+        tried |= rare
+    return program
+
+
+def _rare_operations(program: ExportedProgram) -> set[OpOverload]:
+    called = {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}
+    return {target for target in called if not _is_kept_whole(target)}
+
+
+def _is_kept_whole(target: OpOverload) -> bool:
+    """Return whether an operation only computes and is one that passes and Inductor know."""
+    name = target._schema.name.removeprefix("aten::")
+    if target.namespace != "aten" or "_backward" in name or target._schema.is_mutable:
+        return False
+    return name in KEPT_WHOLE or bool(_tags_of(name) & {torch.Tag.core, torch.Tag.pointwise})
+
+
+@cache
+def _tags_of(name: str) -> set[torch.Tag]:
+    """Return the tags of any overload of an operation of ATen."""
+    packet = getattr(torch.ops.aten, name)
+    return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
 
 
 def without_checks(module: fx.GraphModule) -> None:
