@@ -1,7 +1,7 @@
 """Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
-import os
+from os.path import realpath
 from pathlib import Path
 
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, show, tell
@@ -102,7 +102,7 @@ def check(asked: argparse.Namespace) -> None:
     Raises:
         RequestError: the masks would lie in the run's folder, or a number is out of range.
     """
-    if resolved(asked.out).is_relative_to(resolved(asked.run)):
+    if Path(realpath(asked.out)).is_relative_to(realpath(asked.run)):
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
     if asked.batch is not None and asked.batch < 1:
         raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
@@ -118,7 +118,7 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
     Raises:
         RequestError: an option is for the other kind, or the masks would lie among the images.
     """
-    if resolved(asked.out) == resolved(asked.images):
+    if realpath(asked.out) == realpath(asked.images):
         raise RequestError(f"--out {asked.out}: the folder of the {words.samples}; name another one")
     for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
         if value is not None and asked.whole:
@@ -127,15 +127,3 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
         raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
     if not volumes and asked.step is not None:
         raise RequestError(f"--step {asked.step}: of volumes alone; images go by --overlap, in pixels")
-
-
-def resolved(folder: Path) -> Path:
-    """Return the folder's real path.
-
-    Raises:
-        RequestError: its links form a loop.
-    """
-    real = Path(os.path.realpath(folder))
-    if real.is_symlink():  # the real path of a loop is a link
-        raise RequestError(f"{folder}: its links form a loop")
-    return real

@@ -22,7 +22,7 @@ from pipeline.export.request import Ends
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec
-from tests.deploy.test_loaders import loader_in
+from tests.export.test_loaders import loader_in
 
 CT: dict[str, Any] = {"normalize": "ct", "low": -100, "high": 200.0, "mean": 10, "std": 50.0}
 CT_CONTRACT = InputContract(1, "ct", (10.0,), (50.0,), 1.0, (-100.0,), (200.0,))

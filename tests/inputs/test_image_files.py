@@ -48,12 +48,6 @@ def test_other_modes_become_eight_bits(mode: str, tmp_path: Path) -> None:
         assert set(np.unique(found)) <= {0, 255}
 
 
-def test_a_hidden_colour_is_what_lies_under_the_transparency(tmp_path: Path) -> None:
-    """It is dropped, not blended with a ground that nobody named."""
-    clear = np.dstack([COLOUR, np.zeros_like(GREY)])
-    assert np.array_equal(read_image(saved(tmp_path, "a.png", clear)), COLOUR)
-
-
 def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
     """EXIF 6: the picture was taken with the camera turned."""
     exif = Image.Exif()
@@ -181,9 +175,7 @@ def test_numbers_below_zero_are_not_taken_for_large_ones(bits: int, tmp_path: Pa
         read_image(tmp_path / "a.tif")
 
 
-@pytest.mark.parametrize(
-    "shape", ["(-1, 4, 3)", f"({2**63 - 1}, 3)", f"({10**30}, 3)", f"({'-' * 9000}1, 3)", f"{'(' * 5000}{')' * 4000}"]
-)
+@pytest.mark.parametrize("shape", ["(-1, 4, 3)", f"({2**63 - 1}, 3)", f"({10**30}, 3)"])
 @pytest.mark.parametrize("read", [read_image, lambda path: read_volume(path, 1)], ids=["image", "volume"])
 def test_an_array_s_header_that_is_none_is_told(
     read: Callable[[Path], object], shape: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
@@ -248,14 +240,6 @@ def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
     assert pixels(tmp_path / "a.npy") == 4 * 6
     (tmp_path / "b.png").write_text("no picture")
     assert pixels(tmp_path / "b.png") == 0
-
-
-def test_a_spoilt_tiff_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """tifffile would tell of it on stderr as well, and of each of its tags."""
-    (tmp_path / "a.tif").write_bytes(b"II*\0\xff\xff\xff\x7f")
-    with pytest.raises(ImageError, match=r"a\.tif"):
-        read_image(tmp_path / "a.tif")
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("kind", ["gif", "ico", "eps"])

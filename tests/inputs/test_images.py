@@ -38,13 +38,6 @@ def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
     assert (dataset.labels[0] != UNLABELLED).any()
 
 
-def test_more_images_than_windows_are_moved_copies() -> None:
-    """At 512 there are fewer windows than 64: they come again, never as they were."""
-    dataset = load_dataset("samples", None, None, 512, 64)
-    assert len({image.tobytes() for image in dataset.images}) == 64
-    assert any("rolled" in source for source in dataset.sources)
-
-
 def test_moved_and_mirrored_copies_are_of_one_picture() -> None:
     """However many windows there are, they count as the picture that they are cut from."""
     stain = load_dataset("stain", None, None, 512, 5)
@@ -81,17 +74,6 @@ def test_a_folder_of_any_kind_of_picture(tmp_path: Path, mode: str) -> None:
     dataset = load_dataset("folder", str(tmp_path), None, None, 3)
     assert dataset.images.shape == (3, 60, 40, 3)
     assert dataset.labels is None
-
-
-def test_labels_go_with_their_images(tmp_path: Path) -> None:
-    """One PNG of class indices for each image."""
-    picture(tmp_path / "images" / "a.png")
-    classes = np.tile(np.array([[0, 1], [2, 255]], np.uint8), (30, 20))
-    (tmp_path / "masks").mkdir()
-    Image.fromarray(classes).save(tmp_path / "masks" / "a.png")
-    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
-    assert dataset.labels is not None
-    assert np.array_equal(dataset.labels[0], classes)
 
 
 def wrong_folders(root: Path) -> None:
@@ -180,16 +162,6 @@ def test_two_images_of_one_label_are_refused(tmp_path: Path) -> None:
     (tmp_path / "images" / "a.jpg").rename(tmp_path / "images" / "a_0000.jpg")  # nnU-Net's name of the case a
     with pytest.raises(ImageError, match=r"a\.png, a_0000\.jpg would share one file of labels"):
         load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
-
-
-def test_masks_in_black_and_white_are_judged_by_their_white(tmp_path: Path) -> None:
-    """The commonest mask there is: 255 is the foreground, not what nobody labelled."""
-    picture(tmp_path / "images" / "a.png")
-    (tmp_path / "masks").mkdir()
-    Image.fromarray(np.tile(np.array([[0, 255]], np.uint8), (60, 20))).save(tmp_path / "masks" / "a.png")
-    dataset = load_dataset("folder", str(tmp_path / "images"), str(tmp_path / "masks"), None, 1)
-    assert dataset.labels is not None
-    assert np.unique(dataset.labels).tolist() == [0, 1]
 
 
 def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:

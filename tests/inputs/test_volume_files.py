@@ -170,12 +170,6 @@ def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> 
         read_volume(path, 1)
 
 
-def test_what_begins_as_an_archive_is_no_volume(tmp_path: Path) -> None:
-    """No array of several is opened."""
-    with pytest.raises(ImageError, match=r"not a volume that can be read \(ValueError: "):
-        read_volume(written(tmp_path / "a.npy", b"PK\3\4 and no more"), 1)
-
-
 def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     """With labels of each volume's name, or nnU-Net's, whatever their suffix; strangers and missing ones are named."""
     scans, masks = tmp_path / "scans", tmp_path / "masks"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models import made_inputs
-from models.made_inputs import FLOATING, TYPES, WHOLE, MadeInput, check, input_of, made
+from models.made_inputs import check, input_of, made
 from models.tensor_files import headers, read_tensors
 from pipeline.command_line import REFUSED
 from pipeline.errors import TensorError
@@ -41,12 +41,6 @@ def test_the_file_holds_what_was_asked_for(
     assert 0.4 < float(found["mask"].float().mean()) < 0.6
 
 
-def test_the_seed_decides_the_values() -> None:
-    first, again, other = (made([MadeInput("x", (3,))], 2, seed)["x"] for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-
-
 def test_both_ends_of_a_range_of_whole_numbers_come() -> None:
     assert set(made([input_of("x=uint8:254..255")], 64, 0)["x"].tolist()) == {254, 255}
 
@@ -73,14 +67,6 @@ def test_a_word_of_another_form_is_refused(word: str, text: str) -> None:
         input_of(word)
     assert text in str(caught.value)
     assert str(caught.value).startswith(word)
-
-
-def test_a_range_goes_as_far_as_torch_s_types() -> None:
-    """Or as a double tells whole numbers apart."""
-    for name, (low, high) in {**FLOATING, **WHOLE}.items():
-        limits = (torch.iinfo if name in WHOLE else torch.finfo)(getattr(torch, name))
-        assert (low, high) == (max(limits.min, -(2**53)), min(limits.max, 2**53))
-    assert all(isinstance(getattr(torch, name), torch.dtype) for name in TYPES)
 
 
 def test_what_takes_too_much_is_refused_before_it_is_made() -> None:

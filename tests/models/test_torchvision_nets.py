@@ -10,9 +10,6 @@ from models import checkpoint
 from models.build import build_model
 from models.torchvision_nets import NETS, SegmentationNet
 from pipeline.errors import CheckpointError, ModelError
-from pipeline.stages import channels_last
-from pipeline.stages.api import Workload
-from tests.process_state import own_switches
 
 TARGET = "models.torchvision_nets.SegmentationNet"
 SMALLEST = "lraspp_mobilenet_v3_large"
@@ -70,13 +67,3 @@ def test_an_unknown_net_is_one_line(name: str, said: str) -> None:
     with pytest.raises(ModelError) as caught:
         build_model(TARGET, {"net": name}, None, seed=0)
     assert str(caught.value) == f"model.options.net={name}: {said}"
-
-
-def test_a_stage_runs_it(tmp_path: Path) -> None:
-    """channels_last answers as the net itself does."""
-    net = build_model(TARGET, {"net": SMALLEST}, None, seed=0)
-    batches = [torch.randn(1, 3, 40, 56) for _ in range(3)]
-    workload = Workload(model=net, batches=batches, device=torch.device("cpu"), folder=tmp_path, verified=3)
-    with own_switches(), torch.inference_mode():
-        runner = channels_last.build(workload)
-        torch.testing.assert_close(runner.run(batches[0]), net(batches[0]), rtol=1e-3, atol=1e-4)

@@ -35,27 +35,10 @@ def test_logits_have_the_image_s_size(upsampling: Upsampling, size: tuple[int, i
         assert net(torch.rand(2, 3, *size)).shape == (2, 3, *size)
 
 
-def test_padding_changes_nothing_where_none_is_needed() -> None:
-    """The option costs an even size nothing."""
-    torch.manual_seed(0)
-    net = UNet(base=4).eval()
-    image = torch.rand(1, 3, 32, 32)
-    with torch.no_grad():
-        padded = net(image)
-        net.pad = False
-        assert torch.equal(net(image), padded)
-
-
 def test_an_odd_size_without_padding_is_refused() -> None:
     """The line names the size, the multiple and the option."""
     with pytest.raises(ValueError, match="33×48 is no multiple of 16; set pad=true"):
         UNet(base=4, pad=False)(torch.rand(1, 3, 33, 48))
-
-
-def test_an_unknown_upsampling_is_refused() -> None:
-    """The two that there are stand in the line."""
-    with pytest.raises(ValueError, match="'transposed', 'bilinear' or 'aligned', got 'nearest'"):
-        UNet(base=4, upsampling="nearest")  # type: ignore[arg-type]
 
 
 def test_a_net_that_no_machine_holds_is_refused_before_its_first_layer() -> None:

@@ -24,8 +24,8 @@ from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended
 from pipeline.records import codec
 from pipeline.records.codec import RecordError
-from tests.deploy.made_up_runs import OPTIONS, stages
 from tests.fake_machine import run_record
+from tests.predict.made_up_runs import OPTIONS, stages
 
 
 class Asked(dict[str, Any]):

@@ -27,7 +27,7 @@ from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from pipeline.records.disk import write_bytes
-from tests.deploy.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
+from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
 
 
 @pytest.fixture

@@ -18,16 +18,15 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, values_of
 from pipeline.predict import mask_files
 from pipeline.predict import masks as mask_makers
-from pipeline.predict.cases import cases_in
 from pipeline.predict.command import main
-from pipeline.predict.loop import Prediction, by_whole
-from pipeline.predict.masks import Blended, gaussian
+from pipeline.predict.loop import by_whole
+from pipeline.predict.masks import gaussian
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from pipeline.records.goals import Task
-from tests.deploy.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of
-from tests.deploy.made_up_runs import AFFINE, write_volumes_run
 from tests.inputs.test_volume_files import nifti
+from tests.predict.blended_volumes import ZSCORE, a_net, a_predictor, a_volume, mask_of, means_of, predicted, starts_of
+from tests.predict.made_up_runs import AFFINE, write_volumes_run
 
 CLOSE = 1e-5  # two largest means that fp32 may put in another order
 
@@ -118,23 +117,6 @@ def test_volumes_share_batches(scans: Path) -> None:
         assert (read_labels(scans.parent / "masks" / f"{name}.npy") == wanted).mean() > 0.99
 
 
-def test_sums_of_one_volume_are_held_at_a_time(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a call answers all windows of several volumes."""
-    held: list[Blended] = []
-    take = Blended.take_memory
-
-    def taken(self: Blended, classes: int) -> None:
-        assert not any(other.sums.numel() for other in held)
-        held.append(self)
-        take(self, classes)
-
-    monkeypatch.setattr(Blended, "take_memory", taken)
-    for name in "abc":
-        np.save(scans / f"{name}.npy", a_volume(4, 6, 4))
-    assert predicted(a_predictor(a_net(), (4, 4, 4), batch=6), scans).made == ["a", "b", "c"]
-    assert len(held) == 3
-
-
 def test_sums_that_do_not_fit_are_refused(scans: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After one answer, which says how many classes there are, and before they are taken; other volumes are made."""
     calls: list[int] = []
@@ -182,41 +164,6 @@ def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:
     found = mask_of(a_predictor(run, (4, 4, 4), gives="classes"), a_volume(4, 4, 8), scans)
     assert found[0, 0].tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
     assert (found == found[0, 0]).all()
-
-
-def test_what_is_cut_off_within_a_volume_is_made_again(scans: Path, tmp_path: Path) -> None:
-    """The volumes before it stay, a corrupt one in the middle is told."""
-    net, calls = a_net(), itertools.count()
-
-    def cut_off(batch: Tensor) -> Tensor:
-        if next(calls) == 4:
-            raise KeyboardInterrupt
-        answer: Tensor = net(batch)
-        return answer
-
-    for name in "acd":
-        np.save(scans / f"{name}.npy", a_volume(6, 12, 6))
-    (scans / "b.npy").write_bytes((scans / "a.npy").read_bytes()[:-10])
-    with pytest.raises(KeyboardInterrupt):
-        predicted(a_predictor(cut_off, (6, 6, 6)), scans)
-    assert [path.name for path in (tmp_path / "masks").glob("*.npy")] == ["a.npy"]
-    found = predicted(a_predictor(net, (6, 6, 6)), scans)
-    assert (found.kept, found.made, list(found.failed)) == (["a"], ["c", "d"], ["b"])
-    assert len({(tmp_path / "masks" / f"{name}.npy").read_bytes()[:200] for name in "acd"}) == 1
-
-
-def test_a_volume_s_windows_are_told_of(scans: Path, tmp_path: Path) -> None:
-    """A volume of many windows takes longer than a line is due."""
-    np.save(scans / "a.npy", a_volume(4, 10, 4))
-    said: list[str] = []
-    seconds = itertools.count(step=3)
-    cases, _ = cases_in(scans, nnunet=False, volumes=True)
-    predictor = a_predictor(a_net(), (4, 4, 4))
-    Prediction(predictor, tmp_path, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
-    assert said == [
-        "0 of 1 volume, 0 masks a second; a: window 3 of 4",
-        "1 of 1 volume, 0.0833 masks a second",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -276,27 +223,3 @@ def with_affine(values: np.ndarray) -> bytes:
     struct.pack_into("<h", content, 254, 1)
     struct.pack_into("<12f", content, 280, *AFFINE)
     return gzip.compress(bytes(content))
-
-
-def test_nnunet_folders_of_large_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By a run's stage, from a file for each channel to masks with the scan's affine; another step makes all anew."""
-    run, out = write_volumes_run(tmp_path, channels=2), tmp_path / "labels"
-    for case, channel in itertools.product("ab", range(2)):
-        values = a_volume(6, 20, 9, seed=channel)[..., 0].astype(np.float32)
-        (scans / f"{case}_{channel:04d}.nii.gz").write_bytes(with_affine(values))
-    whole = (scans / "b_0001.nii.gz").read_bytes()
-    (scans / "b_0001.nii.gz").write_bytes(whole[:-40])
-    asked = [str(run), str(scans), "--out", str(out), "--stage", "eager", "--nnunet", "--batch", "3"]
-    assert main(asked) == 1
-    assert capsys.readouterr().out == f"1 mask made, 1 volume without: {out}\n"
-    (scans / "b_0001.nii.gz").write_bytes(whole)
-    assert main(asked) == 0
-    assert capsys.readouterr().out == f"1 mask made, 1 were there: {out}\n"
-    masks = [gzip.decompress((out / f"{case}.nii.gz").read_bytes()) for case in "ab"]
-    assert struct.unpack_from("<12f", masks[0], 280) == AFFINE
-    labels = [read_labels(out / f"{case}.nii.gz") for case in "ab"]
-    assert labels[0].shape == (6, 20, 9)
-    assert np.array_equal(labels[0], labels[1])
-    assert len(np.unique(labels[0])) == 2
-    assert main([*asked, "--step", "0.25"]) == 0
-    assert capsys.readouterr().out == f"2 masks made: {out}\n"

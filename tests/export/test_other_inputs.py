@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from models.build import build_model
 from pipeline.compiler.artifact import save
@@ -33,8 +33,8 @@ from pipeline.records.goals import Task, Tolerance
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord
 from pipeline.stages import onnxruntime
-from tests.compiler.rewriting import lowered, own_calls, rewrite_all
-from tests.deploy.recorded import artefact, run_folder, stage
+from tests.compiler.rewriting import lowered, rewrite_all
+from tests.export.recorded import artefact, run_folder, stage
 from tests.fork_server import torch_alone
 
 ATTENDING = "tests.stages.nets_of_several_inputs.Attending"
@@ -106,29 +106,6 @@ def test_a_bundle_of_several_inputs_answers_in_a_process_of_its_own(tmp_path: Pa
         RequestError, match=r"masks of images and volumes; this network takes sample \[2, 4, 8, 8\], timestep"
     ):
         predicted_contract(bundle)
-
-
-@pytest.mark.long
-def test_a_rewritten_net_of_several_inputs_carries_its_kernels(tmp_path: Path) -> None:
-    """It answers and is checked with all of them where nothing of the project is."""
-    run, bundle = of_tensors(tmp_path / "run"), tmp_path / "bundle"
-    record = rewritten(run, model=ModelSpec("mine", CONDITIONED, {"width": 16}))
-    net = build_model(CONDITIONED, {"width": 16}, None, 1).eval()
-    given = load_file(run / "inputs.safetensors")
-    names = ("sample", "timestep", "encoder_hidden_states")
-    inputs = Batch(tuple(given[name][:2] for name in names), names)
-    exported = export(net, inputs, torch.float32)
-    rewrite_all(exported)
-    graph = lowered(exported)
-    assert own_calls(graph)
-    files = save(graph, inputs, run / "fused" / "net")
-    kept = [artefact(run, str(path.relative_to(run)), path.read_bytes()) for path in files]
-    codec.save(replace(record, stages=[stage("fused", artefacts=kept)]), run)
-    with torch_alone():
-        assert export_command.main([str(run), "--stage", "fused", "--to", str(bundle)]) == 0
-    found = load_contract(bundle)
-    assert (found.kind, [rule.name for rule in (found.input, *found.others)]) == ("own_kernels", list(names))
-    assert "answer = net(sample, timestep, encoder_hidden_states)" in (bundle / "README.md").read_text()
 
 
 @pytest.mark.long

@@ -109,20 +109,6 @@ def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     assert last in then
 
 
-def test_what_else_differs_is_no_busy_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    """Another processor's answers stay another's when the other programs rest."""
-    (tmp_path / "package.pt2").write_bytes(b"code")
-    files.write_contract(ON_CPU, tmp_path)
-    used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 16.0)]
-    monkeypatch.setattr(verification, "here", lambda _: replace(HERE, name="another", driver=None))
-    monkeypatch.setattr(verification, "now", lambda _: used.pop(0))
-    monkeypatch.setattr(verification, "ask", lambda *_: SLOW)
-    assert verification.main([str(tmp_path)]) == verification.DIFFERS
-    assert capsys.readouterr().out.endswith("then: python -m pipeline.export RUN --to DIR\n")
-
-
 def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
     """A stage whose bits differ from process to process is held to its tolerance alone."""
     files.write_contract(replace(CONTRACT, deterministic=False), bundle)

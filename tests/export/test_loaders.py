@@ -1,6 +1,5 @@
 """What a bundle's loader does: it reads no pickle, normalises as the project does, refuses what it isn't for."""
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from pipeline.inputs.input_contract import NAMED, InputContract
 from pipeline.records import codec
 from pipeline.records.run_record import Execution
 from pipeline.stages import torchscript
-from tests.deploy.recorded import run_folder, stage
+from tests.export.recorded import run_folder, stage
 
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])
@@ -167,13 +166,6 @@ def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tm
         images[1] = images[1, 0, 0]
         given = images if "onnx" in loader else torch.from_numpy(images)
         np.testing.assert_allclose(np.asarray(place["prepare"](given)), to_batch(images, rule), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("word", ["nan", "inf", "0", "-1"])
-def test_a_loader_times_for_a_number_of_seconds(word: str, tmp_path: Path) -> None:
-    """0 was passed over in silence, and less than none was taken."""
-    with pytest.raises(argparse.ArgumentTypeError, match=rf"^{word}: expected a number of seconds above 0"):
-        loader_in(tmp_path, "golden_check.py")["seconds"](word)
 
 
 def test_a_session_that_reads_the_same_memory_takes_no_other_type(tmp_path: Path) -> None:

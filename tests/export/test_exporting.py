@@ -23,7 +23,7 @@ from pipeline.export.contract import ContractError, GoldenLimits, Judged, load_c
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
 from tests.compiler.rewriting import lowered, rewritten_from
-from tests.deploy.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
 from tests.fork_server import torch_alone
 
 
@@ -130,16 +130,6 @@ def test_a_folder_that_is_there_is_left_alone(small: Said, tmp_path: Path, capsy
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_bundle_where_no_folder_can_be_is_told_by_the_name_that_was_typed(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not by that of the hidden folder in which it is made."""
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    (tmp_path / "file").touch()
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "file" / "out") == REFUSED
-    assert f"--to {tmp_path / 'file' / 'out'}: no folder can be made there: " in refused(capsys)
-
-
 def test_other_weights_than_were_measured_are_refused(
     small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,15 +210,6 @@ def test_a_net_that_takes_no_other_batch_is_told(
     words = (run, "--stage", "onnxruntime", "--dynamic", "batch", "--to", tmp_path / "out")
     assert asked(*words) == REFUSED
     assert f"--dynamic batch: the network takes no 3×3×{SIDE}×{SIDE}: RuntimeError: shape '" in refused(capsys)
-
-
-def test_a_loader_s_error_of_several_lines_is_told_whole(tmp_path: Path) -> None:
-    """The last of them may say nothing, as ONNX Runtime's."""
-    (tmp_path / "load.py").write_text(
-        "raise SystemExit('note: x\\nerror: Bad: axis\\n  got 1, not 2\\nPlease fix it.\\n')"
-    )
-    with pytest.raises(bundle.BundleFails, match=r"^Bad: axis got 1, not 2 Please fix it\.$"):
-        bundle.ask(tmp_path)
 
 
 @pytest.mark.parametrize(("axis", "images"), [("batch", 2), ("size", 1)])

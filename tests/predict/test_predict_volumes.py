@@ -26,8 +26,8 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
-from tests.deploy.made_up_runs import AFFINE, write_image, write_volumes_run
 from tests.inputs.test_volume_files import nifti
+from tests.predict.made_up_runs import AFFINE, write_image, write_volumes_run
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -58,16 +58,6 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
     assert plain[76:92] == content[76:92], "the spacing"
     assert mask_files.is_made(mask, [], "a test")
-
-
-def test_the_second_version_of_nifti_keeps_its_affine(tmp_path: Path) -> None:
-    content = bytearray(nifti(STORED, version=2))
-    struct.pack_into("<i", content, 348, 1)
-    struct.pack_into("<12d", content, 400, *AFFINE)
-    (tmp_path / "a.nii").write_bytes(content)
-    mask_files.save(labels_of(2, 3, 4), tmp_path / "mask.nii", tmp_path / "a.nii", "eager", "a test", [])
-    assert np.array_equal(read_labels(tmp_path / "mask.nii"), labels_of(2, 3, 4))
-    assert struct.unpack_from("<12d", (tmp_path / "mask.nii").read_bytes(), 400) == AFFINE
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])

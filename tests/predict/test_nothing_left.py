@@ -16,8 +16,8 @@ from pipeline.predict.command import main
 from pipeline.records import codec
 from pipeline.records.request import ExportKind, Job
 from pipeline.records.run_record import RunRecord
-from tests.deploy.made_up_runs import SIZE, write_image, write_run, write_volumes_run
-from tests.deploy.test_predict import write_bundle
+from tests.predict.made_up_runs import SIZE, write_image, write_run, write_volumes_run
+from tests.predict.test_predict import write_bundle
 
 Predict = Callable[..., tuple[int, bool, str, str]]
 SAID = "nothing is left to do: every"

@@ -16,16 +16,16 @@ from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
 from pipeline.export.contract import GoldenLimits, Judged, load_contract
-from pipeline.export.judged_answers import as_logits, chunk_of, golden_limits
+from pipeline.export.judged_answers import as_logits, golden_limits
 from pipeline.export.recorded_stage import classes, opened
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
 from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Tolerance
 from pipeline.records.request import DataSpec
 from pipeline.records.samples import Calibration, ImageSet
-from tests.deploy.recorded import NET, OPTIONS, SIDE, run_folder, stage
-from tests.deploy.test_exporting import asked, small  # noqa: F401 - a fixture
-from tests.deploy.test_other_inputs import of_tensors
+from tests.export.recorded import NET, OPTIONS, SIDE, run_folder, stage
+from tests.export.test_exporting import asked, small  # noqa: F401 - a fixture
+from tests.export.test_other_inputs import of_tensors
 from tests.fake_machine import ACCURACY
 
 IMAGES, LIMIT = 9, 0.005  # of the pixels: 2 of the 576 in all, and 0 of the 128 of a batch
@@ -122,24 +122,6 @@ def test_what_is_at_hand_is_told_a_line_a_step(tmp_path: Path, capsys: pytest.Ca
     ]
 
 
-def test_each_chunk_of_batches_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what takes minutes."""
-    monkeypatch.setattr(judged_answers, "CHUNK", 2)
-    told: list[str] = []
-    run = labelled_run(tmp_path / "run")
-    record = codec.load(run)
-    recorded = opened(run, record, record.stages[0], tmp_path / "built")
-    (tmp_path / "scratch").mkdir()
-    ask = answering(run, flipped({}))
-    judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask, told.append)
-    assert told == [
-        f"judging it: the fp32 network's answers to {IMAGES} images",
-        "judging it: its own answers to batches 1 to 2 of 5",
-        "judging it: its own answers to batches 3 to 4 of 5",
-        "judging it: its own answers to batches 5 to 5 of 5",
-    ]
-
-
 def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
     """By its own Dice against the labels, whatever the tolerance lets pass."""
     run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))
@@ -194,7 +176,6 @@ def test_the_golden_batch_may_be_off_as_it_was_where_it_was_exported() -> None:
     for pixels, right in ((2, True), (3, False)):
         answer[0, :, 1, : pixels - 2] *= -0.01
         assert checked(answer, expected, vars(allowed))["right"] is right
-    assert checked(expected, expected, None)["right"] is True, "of an earlier version"
 
 
 def test_a_batch_with_one_image_twice_may_be_off_twice_as_far() -> None:
@@ -206,11 +187,6 @@ def test_a_batch_with_one_image_twice_may_be_off_twice_as_far() -> None:
     longer = torch.cat([expected, expected[:1]])
     for other, right in ((torch.cat([answer, answer[:1]]), True), (longer.roll(1, 1), False)):
         assert checked(answer, expected, vars(allowed), (other, longer))["right"] is right
-
-
-@pytest.mark.parametrize(("seconds", "batches"), [(0.0, 16), (0.01, 16), (30.0, 4), (500.0, 1)])
-def test_a_slow_net_answers_fewer_batches_a_process(seconds: float, batches: int) -> None:
-    assert chunk_of(seconds) == batches
 
 
 def checked(

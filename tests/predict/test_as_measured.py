@@ -21,9 +21,9 @@ from pipeline.inputs.image_files import read_image
 from pipeline.predict import command as predict_command
 from pipeline.records import codec
 from pipeline.records.request import REFERENCE_FIRST
-from pipeline.worker.reference import load_first, save_first, some_values
+from pipeline.worker.reference import save_first, some_values
 from pipeline.worker.workload import net_of_spec
-from tests.deploy.made_up_runs import OPTIONS, SIZE, write_image, write_run
+from tests.predict.made_up_runs import OPTIONS, SIZE, write_image, write_run
 
 Edit = Callable[[dict[str, Any]], object]
 
@@ -158,13 +158,6 @@ def test_a_net_of_one_class_as_it_was_is_taken(
     assert not seen[0]
 
 
-def test_the_switches_of_tf32_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    with without_tf32():
-        assert not torch.backends.cudnn.allow_tf32
-    assert torch.backends.cudnn.allow_tf32
-
-
 def test_the_newer_switches_of_a_net_s_module_are_put_back() -> None:
     """Once they are set torch refuses to read the older ones."""
     matmul: Any = torch.backends.cuda.matmul
@@ -196,22 +189,6 @@ def test_a_few_values_without_a_spread_are_held_to_their_size(answer: Tensor) ->
     kept = some_values(answer[0])
     assert distance(kept, answer * 1.0005) < 0.01
     assert distance(kept, answer * 1.01 + 0.01) > 0.01
-
-
-def test_values_are_kept_for_whoever_may_read_the_run(tmp_path: Path) -> None:
-    save_first(torch.ones(2, 4), tmp_path / "first")
-    (plain := tmp_path / "plain").touch()
-    assert (tmp_path / "first").stat().st_mode == plain.stat().st_mode
-    kept = load_first(tmp_path / "first")
-    assert kept is not None
-    assert torch.equal(kept, torch.ones(2, 4))
-
-
-def test_a_file_of_values_that_is_none_is_as_if_it_were_not_there(tmp_path: Path) -> None:
-    """A run's folder may have been somebody else's meanwhile."""
-    (tmp_path / "torn").write_bytes(b"x" * 100)
-    (tmp_path / "large").write_bytes(b"x" * 2**17)
-    assert [load_first(tmp_path / name) for name in ("torn", "large", "none")] == [None] * 3
 
 
 def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(

@@ -1,18 +1,12 @@
 """A prediction that is refused leaves everything as it was."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from models.checkpoint import save
-from models.unet import UNet
-from pipeline.config.request_error import RequestError
-from pipeline.export.files import GOLDEN, write_golden
-from pipeline.predict.command import main, resolved
+from pipeline.predict.command import main
 from pipeline.predict.folder import LOCK, alone_in
-from pipeline.predict.report import MANIFEST
-from tests.deploy.made_up_runs import SIZE, write_image, write_run
+from tests.predict.made_up_runs import SIZE, write_image, write_run
 
 
 @pytest.fixture
@@ -32,15 +26,6 @@ def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_pa
     assert [path.name for path in (tmp_path / "masks").iterdir()] == [LOCK]
 
 
-def test_masks_that_were_made_keep_their_manifest(tmp_path: Path, asked: list[str]) -> None:
-    """Where the same folder is then named for what is refused."""
-    (tmp_path / "masks").mkdir()
-    whole = json.dumps({"finished": True})
-    (tmp_path / "masks" / MANIFEST).write_text(whole)
-    assert main([*asked, "--stage", "hlaf"]) == 2
-    assert (tmp_path / "masks" / MANIFEST).read_text() == whole
-
-
 def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
     """Also where its folder is still empty."""
     with alone_in(tmp_path / "masks"):
@@ -48,23 +33,6 @@ def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
             pass
         assert (tmp_path / "masks" / LOCK).exists()
     assert not (tmp_path / "masks").exists()
-
-
-def test_weights_and_golden_answers_can_be_read_by_others(tmp_path: Path) -> None:
-    """As far as the user's umask lets them: a bundle runs as another user where it is deployed."""
-    net = UNet(base=2, depth=1)
-    write_golden({"batch": net.head.weight}, None, tmp_path)
-    save(net, tmp_path / "net.safetensors", {})
-    (tmp_path / "plain").touch()
-    usual = (tmp_path / "plain").stat().st_mode
-    assert {(tmp_path / name).stat().st_mode for name in (GOLDEN, "net.safetensors")} == {usual}
-
-
-def test_a_folder_whose_links_lead_around_is_refused(tmp_path: Path) -> None:
-    """Python's own error is none of the system's."""
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(RequestError, match="loop: its links form a loop"):
-        resolved(tmp_path / "loop")
 
 
 @pytest.mark.parametrize(

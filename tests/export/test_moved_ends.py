@@ -21,9 +21,9 @@ from pipeline.predict.masks import class_indices
 from pipeline.predict.sources import Predictor
 from pipeline.records import codec
 from pipeline.records.samples import Calibration, ImageSet
-from tests.deploy.recorded import SIDE, run_folder, stage
-from tests.deploy.test_exporting import asked, refused, small
-from tests.deploy.test_loaders import loader_in
+from tests.export.recorded import SIDE, run_folder, stage
+from tests.export.test_exporting import asked, refused, small
+from tests.export.test_loaders import loader_in
 
 __all__ = ["small"]  # a fixture
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 4, 5, 3), np.uint8)
