@@ -1,6 +1,6 @@
 """Compare a stage's answers with the reference's, on real inputs, by the figures of its task.
 
-A diffusion network is judged by a denoising loop besides: its errors after some steps, each on its own last answer.
+A diffusion network is also judged by a denoising loop: by its error after each step on its own last answer.
 The sampler is DDIM without noise: Song, Meng and Ermon, "Denoising Diffusion Implicit Models", 2020, eq. 12.
 """
 
@@ -21,7 +21,7 @@ from pipeline.records.samples import Accuracy
 TRAINED_STEPS = 1000  # of the schedule
 FIRST, LAST = {"linear": 1e-4, "scaled_linear": 8.5e-4}, {"linear": 2e-2, "scaled_linear": 1.2e-2}  # of its variances
 MOST_VARIANCE = 0.999  # of a step, by the cosine schedule's authors
-OFFSET = 0.008  # likewise
+OFFSET = 0.008  # of the cosine schedule
 
 
 def kept_signal(schedule: Schedule) -> Tensor:
@@ -46,7 +46,7 @@ def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterat
 
     Args:
         run: the network or a stage; it may write over its last answer.
-        start: the inputs of a call, copied before anything is changed; the task's time step is set at each step.
+        start: the inputs of a call, which are copied; the task's time step is set at each step.
         task: of diffusion.
     """
     batch, kept = start.clone(), kept_signal(task.schedule)
@@ -70,7 +70,7 @@ def parts(latents: Tensor, answer: Tensor, kept: float, task: Task) -> tuple[Ten
         latents: that the network was given.
         answer: the network's.
         kept: the share of the signal's variance that the latents hold.
-        task: says what the network answers with; "v_prediction" is Salimans and Ho's (2022).
+        task: says what the network predicts; "v_prediction" is Salimans and Ho's (2022).
     """
     signal, spread = math.sqrt(kept), math.sqrt(1 - kept)
     if task.prediction == "epsilon":
@@ -100,8 +100,8 @@ def check(
         references: the reference's, of the same batches.
         labels: what is right for the batches' images in order: of segmentation [images, height, width] uint8, 255 where
             not labelled; of regression [images, ...] fp32.
-        tolerance: how far is too far.
-        trained: whether the masks mean something; those of random weights are not judged.
+        tolerance: the limits.
+        trained: whether the weights are trained; masks of random weights are not judged.
         task: what the answers are.
 
     Returns:
@@ -122,7 +122,7 @@ def compare(
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
 
     Raises:
-        WrongShape: other shapes, or fewer batches, than the reference's.
+        WrongShape: shapes or the number of batches differ from the reference's.
     """
     tally = _Tally(task, references[0].shape[1] if references[0].dim() > 1 else 1)
     what = "logits" if task.has_masks else "values"

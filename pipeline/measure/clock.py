@@ -1,7 +1,7 @@
 """The clock that every measurement reads, passed in so that tests use a fake, and the time of some work by it."""
 
 from collections.abc import Callable, Iterable
-from time import perf_counter  # itself: who puts another into its module deceives nobody here
+from time import perf_counter
 from typing import Protocol, TypeVar
 
 import torch

@@ -15,7 +15,7 @@ from pipeline.measure.sampling import undisturbed
 from pipeline.records.plan import Plan
 
 STEADY_SHARE = 0.02  # by which the medians of two windows may differ
-MOST_CALLS = 1_000_000  # of a window, which its seconds end
+MOST_CALLS = 1_000_000  # of a window, which ends by time
 Input = TypeVar("Input")
 
 
@@ -93,7 +93,7 @@ def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], c
         logits = call(batches[0])
     answer = torch.empty(logits.shape, dtype=logits.dtype)
     answer = page_locked(answer) if on_gpu else answer
-    # Made here: a batch made in inference mode would have Dynamo compile again.
+    # Made outside of inference mode: for a batch made in it, Dynamo would compile again.
     on_device = batches[0].mapped(torch.empty_like)
     count = 0
 

@@ -41,8 +41,8 @@ class Rotation:
     """Buffers of one shape, called in turn, and the pictures, or whatever inputs, that lie in them for now.
 
     Attributes:
-        shift: so many buffers further back than at first lies each picture.
-        spare: a buffer of the same shape that is in no turn.
+        shift: the number of buffers by which each picture has moved back.
+        spare: a buffer of the same shape outside the rotation.
     """
 
     def __init__(self, buffers: Sequence[Batch] | Sequence[Tensor]) -> None:

@@ -20,7 +20,7 @@ from pipeline.records.samples import Sample, WarmUp
 
 WINDOWS = 3  # whose medians must agree
 Batch = TypeVar("Batch")
-# Of the power limit, from which the device is at its cap: a limit is met on average, readings vary by some per cent.
+# Share of the power limit from which the device is at its cap: readings vary by some per cent.
 AT_CAP = 0.9
 
 
@@ -38,7 +38,7 @@ class Watch(NamedTuple):
     """What is watched around the timed calls of a sample.
 
     Attributes:
-        guards: counters that must not grow within, such as compilations and device allocations.
+        guards: counters that must not grow within a sample, such as compilations and device allocations.
         state: the device's clock and throttling, read before the untimed calls and after the timed ones.
     """
 
@@ -81,12 +81,12 @@ def take_sample(
     Args:
         call: the stage.
         next_batch: gives the rotation's next input; called for every input before the clock is read.
-        calls: how many calls are timed, after those that are not.
+        calls: the number of timed calls.
         clock: read before the first timed call and after the device has finished the last.
         plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
         watch: what is read around the calls. If a guard grows during the timed calls, the sample is taken
             again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
-        run_in_calls: untimed calls that bring the device to full load; nothing rests between them and the timed ones.
+        run_in_calls: untimed calls that bring the device to full load; the timed ones follow without a pause.
     """
     retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
     while True:
@@ -113,7 +113,7 @@ def _timed(
     with undisturbed():
         for batch in warm_up:
             call(batch)
-        counted = watch.guards()  # while the device still works: a pause would let its clock rise
+        counted = watch.guards()  # while the device works, as a pause would let its clock rise
         clock.synchronize()
         seconds, device_seconds = time_calls(call, batches, clock)
         after, disturbed = watch.state(), watch.guards() != counted

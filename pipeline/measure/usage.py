@@ -20,7 +20,7 @@ from pipeline.measure.torch_device import gpu_behind
 from pipeline.records.samples import Energy, Memory
 
 REST_SECONDS = 1.5  # the device averages its power over up to one second
-# Of the clock: the device idles for a moment after each, as it waits for the host.
+# The device idles for a moment after each reading of the clock.
 CALLS_BETWEEN_READINGS, SECONDS_BETWEEN_READINGS = 10, 0.1
 Input = TypeVar("Input")
 
@@ -55,7 +55,7 @@ def energy(
     The device updates its total some ten times a second, so five seconds give it to about 2 %.
 
     Returns:
-        None where nothing counts energy: on a CPU, and on GPUs that don't.
+        None if the device has no energy counter.
     """
     if meter is None or meter.joules() is None:
         return None
@@ -98,20 +98,20 @@ def process_bytes(device: torch.device) -> int | None:
 def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, context: int | None) -> Memory:
     """Peak of one call, and the process as it stands after it.
 
-    What torch's allocator still keeps of the build, for nobody, goes back to the device first: candidates that lost are
+    What torch's allocator keeps of the build goes back to the device first: rejected candidates are
     no part of a service. Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in
     `process_bytes` alone.
 
     Args:
         call: the stage.
         batch: the inputs of one call.
-        model: the workload's, for the weights as they come in fp32.
+        model: the workload's, in fp32.
         context: of `context_bytes`.
     """
     allocated = reserved = None
     if batch.is_cuda:
         torch.cuda.synchronize(batch.device)
-        gc.collect()  # a CUDA graph that nobody has any more keeps its memory until then
+        gc.collect()  # an unreferenced CUDA graph keeps its memory until then
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(batch.device)
         with torch.inference_mode():

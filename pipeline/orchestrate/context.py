@@ -231,9 +231,7 @@ def replace_baseline(context: RunContext, reason: str) -> None:
     """Make eager the baseline instead of one that can't run, before any stage was measured."""
     text = f"{context.spec.name} can't run here: {reason}; {context.config.eager.name} is the baseline instead"
     context.spec = context.config.eager
-    context.warn(
-        "baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to autocast"
-    )
+    context.warn("baseline replaced", text, "see baseline/log.txt; the ratios are to fp32, not to autocast")
     context.keep(baseline=context.spec.name, aa_pairs=[])
 
 

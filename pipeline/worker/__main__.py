@@ -22,10 +22,10 @@ from pipeline.worker.failures import ENDINGS
 from pipeline.worker.retries import built
 from pipeline.worker.run_stage import prepare, run_stage
 
-# What compiles imports seconds' worth of torch: no part of a build, and the same in every process that is sampled.
+# Compilers import torch modules for seconds: that is no part of a build, and all sampled processes have them.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
 WARM_UP = 3  # calls before the one that ncu counts
-BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may say that it has no form on this machine
+BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may raise Skip
 
 
 def main(descriptor: int) -> None:
@@ -44,10 +44,10 @@ def main(descriptor: int) -> None:
         run_stage(job, reporter)
     except InputError as error:
         reporter.refuse(str(error))
-    except ENDINGS:  # by its type: what an error says of its class may be a lie
+    except ENDINGS:  # exit codes and signals are for the parent
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever a stage does ends as a record
-        skipped = isinstance(error, Skip) and reporter.phase in BUILT  # who has run has a form here, and failed
+    except BaseException as error:  # noqa: BLE001 - any failure ends as a record
+        skipped = isinstance(error, Skip) and reporter.phase in BUILT  # after these phases it has failed
         if not skipped:
             traceback.print_exc()
         kind, reason, memory = failures.told(error, job)

@@ -27,12 +27,12 @@ from pipeline.records.samples import HostPath
 from pipeline.stages.api import Workload
 
 Lane = Literal["up", "net", "down"]
-Mark = TypeVar("Mark")  # of the end of what a lane was given
+Mark = TypeVar("Mark")  # of the end of a lane's work
 NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
 SLOTS = 3  # of the ring: a batch going up, one in the network, one coming down
 SAMPLES = 5  # of each layout, interleaved
 SAMPLE_SECONDS = 0.2
-MOST_SHARE = 0.01  # of values that may differ in a ring: kernels that add up in any order
+MOST_SHARE = 0.01  # of values that may differ in a ring, as kernels add up in any order
 
 
 class Lanes(Protocol[Mark]):
@@ -71,9 +71,9 @@ class Layout:
     """One variant of the path.
 
     Attributes:
-        move: what was moved last.
+        move: the last improvement.
         inputs: of each call in turn, in the host's memory, pinned where there is a GPU.
-        call: from what has come up, on the device, to what goes down.
+        call: from a batch on the device to what is copied to the host.
         ring: whether copies overlap.
     """
 
@@ -108,7 +108,7 @@ class Path(Generic[Mark]):
         first = layout.inputs[0].mapped(lambda part: part.to(device))
         with torch.inference_mode():
             answer = layout.call(first)
-        # Made outside of inference mode: a batch made in it would have Dynamo compile again.
+        # Made outside of inference mode: for a batch made in it, Dynamo would compile again.
         self.slots: list[Slot[Mark]] = [
             Slot(
                 first.mapped(torch.empty_like),
@@ -166,7 +166,7 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
         bytes_in = [batched(held(part, pinned)) for part in parts]
 
         def from_bytes(batch: Batch) -> Tensor:
-            with torch.inference_mode(False), torch.no_grad():  # or Dynamo would compile again for what it makes
+            with torch.inference_mode(False), torch.no_grad():  # else Dynamo would compile again
                 ready = batched(normalise(batch.first.float()))
             return call(ready)
 
@@ -192,11 +192,11 @@ def measure(
         call: the stage, from a batch on the device to its answer.
         has_masks: whether the answer is logits of classes.
         clock: gives seconds.
-        plan: says how long a sample is at most.
+        plan: limits the length of a sample.
         lanes: the device's.
 
     Raises:
-        ValueError: a ring's answers aren't those of calls one by one.
+        ValueError: a ring's answers differ from those of calls one by one.
     """
     pinned = work.device.type == "cuda"
     paths = [Path(layout, lanes, work.device, pinned) for layout in layouts(work, call, has_masks, pinned)]
@@ -224,13 +224,13 @@ def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
     """Raise if overlapped calls answer differently from calls one by one.
 
     Raises:
-        ValueError: one doesn't; the line says how many values differ.
+        ValueError: the line gives the share of values that differ.
     """
     for number in range(2 * SLOTS):
         expected = plain.send()
         plain.drain()
         got = ring.send()
-        if number % 2:  # else the next one is sent while this one is on its way
+        if number % 2:  # else the next batch is sent while this one is under way
             ring.drain()
             share = float((~torch.isclose(got.down.double(), expected.down.double(), 1e-2, 1e-2)).double().mean())
             if share > MOST_SHARE:

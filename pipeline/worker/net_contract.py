@@ -36,21 +36,21 @@ from pipeline.worker.answer_checks import (
     repeated,
 )
 
-IMAGES = 2  # in a call; one, where the batch has one: a network may be made for that
+IMAGES = 2  # in a call; one if the batch has one, for which a network may be made
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # of the first input: the convolution that fits, and why
+BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # by rank of the first input: the fitting convolution, and why
     4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
     5: (nn.Conv3d, "volumes have three dimensions (MONAI's networks with model.options.spatial_dims=3)"),
 }
 TINY = 64  # pixels of a side, which most networks take
-LARGEST = 1024  # likewise, of the run's own size; a larger one the whole check sees, which counts its memory first
+LARGEST = 1024  # pixels of the run's own size; `check` sees larger ones, after it has counted their memory
 
 
 def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
     """Raise if the network breaks its contract; return warnings about doubts.
 
     Raises:
-        InputError: it doesn't; the line says which of the request's knobs mends it.
+        InputError: it does; the line names the option to change.
     """
     net = Net(type(work.model).__name__, work.model, work.inputs[0].samples(0, IMAGES), task)
     check_arguments(net)
@@ -116,7 +116,7 @@ def of_another_precision(net: Net) -> list[RunWarning]:
     try:
         with Dispatched(seen.see):
             called(net)
-    except ModelError:  # of a network that runs under no dispatcher
+    except ModelError:  # the network can't run under a dispatcher
         return []
     if not contradiction(Execution(precision="fp32", layer_precision={"": "tf32"}), seen, share=1.0):
         return []
@@ -137,7 +137,7 @@ def check_arguments(net: Net) -> None:
     """
     try:
         parameters = list(inspect.signature(net.model.forward).parameters.values())
-    except (TypeError, ValueError):  # of a compiled module; the call will tell
+    except (TypeError, ValueError):  # a compiled module has no signature
         return
     needed = [part.name for part in parameters if part.default is part.empty and part.kind not in (2, 4)]
     if len(needed) > 1 and len(net.inputs.names) == 1:
@@ -154,7 +154,7 @@ def check_weights(net: Net) -> None:
     """Raise if a weight, or a mean or variance of a norm, isn't finite.
 
     Raises:
-        ModelError: one isn't; the line names the first.
+        ModelError: the line names the first.
     """
     norms = [(name, part) for name, part in net.model.named_buffers() if name.endswith(("running_mean", "running_var"))]
     wrong = [name for name, part in (*net.model.named_parameters(), *norms) if not bool(part.isfinite().all())]
@@ -168,7 +168,7 @@ def check_dimensions(net: Net) -> None:
     """Raise if no convolution has the images' dimensions: torch would let one take a batch for one volume.
 
     Raises:
-        ModelError: none is.
+        ModelError: there is none.
     """
     wanted = BY_RANK.get(net.images.dim())
     kinds = {type(part).__name__: part for part in net.model.modules() if isinstance(part, Convolution)}
@@ -200,10 +200,10 @@ def device_memory(device: torch.device) -> int:
 def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak.
 
-    Found without taking memory, on torch's device "meta"; a network that can't run there isn't checked.
+    The check takes no memory, as it runs on torch's device "meta"; a network that can't run there isn't checked.
 
     Raises:
-        ModelError: it doesn't fit; the line gives the figure.
+        ModelError: the line gives the figure.
     """
     largest = 0, ""
 
@@ -218,7 +218,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
         with torch.no_grad(), Dispatched(see):
             empty = (torch.empty(each, dtype=kind, device="meta") for each, kind in zip(shapes, kinds, strict=True))
             without_values(net.model)(*empty)
-    except (Exception, SystemExit):  # noqa: BLE001 - whatever a network does with a tensor that has no values
+    except (Exception, SystemExit):  # noqa: BLE001 - a network may fail in any way on tensors without values
         return
     held, name = largest
     if held > memory:
@@ -232,7 +232,7 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
 def without_values(model: nn.Module) -> nn.Module:
     """Return a copy on torch's device "meta".
 
-    Not by `torch.func.functional_call`: that leaves a module with other tensors where one is reachable by two names.
+    `torch.func.functional_call` would leave other tensors in a module that is reachable by two names.
     """
     memo: dict[int, object] = {}
     for parameter in model.parameters():
@@ -253,7 +253,7 @@ def first_look(model: nn.Module, job: Job) -> None:
         job: names its images.
 
     Raises:
-        InputError: as `net_contract.check`.
+        InputError: same as `check`.
     """
     if job.data.name == TENSORS:
         return
@@ -264,7 +264,7 @@ def first_look(model: nn.Module, job: Job) -> None:
     check_dimensions(net)
     try:
         net = replace(net, model=copy.deepcopy(model))
-    except Exception:  # noqa: BLE001 - whatever a network's parts say to that
+    except Exception:  # noqa: BLE001 - a network's parts may refuse in any way
         return
     with torch.random.fork_rng(devices=[]):
         if not answers(net) and size is not None and size <= LARGEST:
@@ -276,7 +276,7 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
 
     Args:
         net: the network and an input.
-        strictly: whether what is wrong with the network, rather than with the machine, is raised.
+        strictly: whether a fault of the network is raised.
     """
     try:
         check_answer(net, called(net))
@@ -284,7 +284,7 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
         if strictly:
             raise
         return False
-    except Exception:  # noqa: BLE001 - out of memory, above all: the whole check comes to it again, and says it better
+    except Exception:  # noqa: BLE001 - such as out of memory, which `check` reports better
         return False
     return True
 

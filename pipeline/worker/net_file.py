@@ -26,7 +26,7 @@ def net_of_file(path: str, memory: int) -> nn.Module:
         memory: bytes that this machine has.
 
     Raises:
-        ModelError: it isn't one, holds what is refused, needs more memory, or computes in another type than fp32.
+        ModelError: it isn't such a file, holds what is refused, needs more memory, or isn't in fp32.
     """
     module = loaded(path, memory)
     if not isinstance(module, fx.GraphModule):
@@ -38,7 +38,7 @@ def net_of_file(path: str, memory: int) -> nn.Module:
         raise ModelError(
             f"model.file={path}: weights in {min(map(str, other))}; export the network in fp32, as it was trained"
         )
-    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain one, which can be put in eval mode and copied
+    net = fx.GraphModule(module, module.graph, Path(path).stem)  # a plain module can be set to eval mode and copied
     for part in (*net.parameters(), *net.buffers()):
         part.requires_grad_(False)
     return net.eval()

@@ -25,9 +25,9 @@ from pipeline.inputs.datasets import sample_images
 from pipeline.worker import net_file, run_stage  # noqa: F401 - likewise
 from pipeline.worker.__main__ import main
 
-with suppress(InputError, OSError):  # a worker that needs them says what is wrong with them
+with suppress(InputError, OSError):  # a worker that needs the images reports the error
     sample_images()
-gc.freeze()  # copies share what is never collected
+gc.freeze()  # so that copies share the memory of all imports
 
 
 def _bootstrap(_parent_sentinel: int) -> int:

@@ -55,10 +55,10 @@ class Reporter(Protocol):
 def run_stage(job: Job, reporter: Reporter) -> None:
     """Take one stage from build to record.
 
-    What comes of each phase is reported at once, so that whatever happens later loses none of it.
+    The results of each phase are reported at once, so that a later failure loses none of them.
 
     Raises:
-        InputError: the network, its weights or its images are not what they should be.
+        InputError: the network, its weights or its images are wrong.
         Skip, StageError, Exception: same as the stage's build or call.
     """
     reporter.enter(Phase.START)
@@ -92,7 +92,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 
     Args:
         job: from the request, or from the record of a finished run.
-        layout: in which the stage took the network in a finished run; None lets the stage choose.
+        layout: of the network in a finished run; None lets the stage choose.
 
     Raises:
         DeviceError: torch is a build for another vendor's GPUs.
@@ -182,7 +182,7 @@ def finish(bench: Bench, reporter: Reporter) -> None:
             reporter.report(**work())
         except ENDINGS:
             raise
-        except BaseException as error:  # noqa: BLE001 - what was measured must not be lost with it
+        except BaseException as error:  # noqa: BLE001 - the measurement must not be lost
             traceback.print_exc()
             _, reason, _ = told(error, bench.job)
             bench.warn("phase failed", f"{phase}: {reason}", "see the traceback in the stage's log")

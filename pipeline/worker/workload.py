@@ -35,7 +35,7 @@ from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.contract import changes, process_state
 
 VERIFIED_IMAGES = 8  # enough for shares of pixels; all stages see the same
-MOST_BATCHES = 64  # of a rotation, however large the cache
+MOST_BATCHES = 64  # in a rotation
 
 
 class Share(NamedTuple):
@@ -45,7 +45,7 @@ class Share(NamedTuple):
         first, last: the samples from the one up to the other, whole batches; beyond those that there are they come
             again.
         independent: whether none of them is judged.
-        left_out: batches, by their number among the evaluation batches, that the answer must then not be judged on.
+        left_out: numbers of the evaluation batches that the answer must not be judged on.
     """
 
     first: int
@@ -61,11 +61,11 @@ def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int)
     judged.
 
     Args:
-        samples: how many there are of their own.
-        labelled: how many of them are judged by their labels; 0 where there are none.
+        samples: the number of distinct ones.
+        labelled: the number judged by labels; 0 without labels.
         size: of a batch.
-        verified: how many batches, from the first, the answer is checked on.
-        wanted: how many to give; rounded up to whole batches.
+        verified: the number of first batches that the answer is verified on.
+        wanted: the number of samples; rounded up to whole batches.
     """
     checked, count = verified * size, math.ceil(wanted / size)
     if labelled and (whole := (labelled - checked) // size) > 0:
@@ -83,7 +83,7 @@ def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
     Args:
         verified: batches that are judged first, and never given.
         whole: full batches behind them.
-        given: how many of these.
+        given: the number of these.
     """
     return tuple(range(verified + whole - given, verified + whole))
 
@@ -141,11 +141,11 @@ def calibration_samples(
     """Return samples beyond the judged ones with all inputs; repeated ones where there are no others.
 
     Args:
-        data: names the file; with labels in it all its samples are judged, and some are then given away.
+        data: names the file; if it holds labels, all its samples are judged, and some then calibrate instead.
         names: of the inputs, in the order of the network's forward.
-        device: where they are to be.
-        verified: how many batches, from the first, the answer is checked on.
-        wanted: how many samples; rounded up to whole batches.
+        device: of the batches.
+        verified: the number of first batches that the answer is verified on.
+        wanted: the number of samples; rounded up to whole batches.
     """
     path, size = file_at(data.path), data.batch_size
     samples = next(iter(headers(path).values())).shape[0]
@@ -164,7 +164,7 @@ def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequen
     """Raise if the labels aren't a tensor of the file, or are one of the inputs.
 
     Raises:
-        TensorError: it isn't; the line says what there is.
+        TensorError: the line names the tensors of the file.
     """
     if labels and labels not in found:
         raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
@@ -176,7 +176,7 @@ def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
     """Raise if the file's tensors and a rotation of `rotation` bytes exceed this machine's memory.
 
     Raises:
-        TensorError: they don't; the line gives the figure.
+        TensorError: the line gives the figure.
     """
     needed, memory = rotation + sum(header.size_bytes for header in found.values()), memory_bytes()
     if needed > memory:
@@ -190,7 +190,7 @@ def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray
     """Return labels [samples, ...] as uint8 for `count` samples, 255 where unlabelled; None without labels.
 
     Raises:
-        TensorError: they are no class indices.
+        TensorError: they aren't class indices.
     """
     if right is None:
         return None
@@ -221,9 +221,9 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     """Load the job's network and images on its device.
 
     Args:
-        job: names them.
+        job: names the network and the images.
         cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
-        look: is given the network before any image is read.
+        look: receives the network before any image is read.
 
     Raises:
         pipeline.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
@@ -231,7 +231,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
     model = net_of(job)
-    model.to(device)  # its own `to` may forget to return it
+    model.to(device)  # a network's own `to` may not return it
     look(model, job)
     found = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
     return replace(found, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)
@@ -246,9 +246,9 @@ def workload_on(
         model: in fp32.
         data: names the images, or tensors.
         has_masks: whether its answers are classes.
-        device: where the batches are to be.
+        device: of the batches.
         folder: for what a stage writes.
-        cache_bytes: as of `load`, and so are the errors.
+        cache_bytes: same as in `load`; the errors are the same, too.
     """
     if data.name == TENSORS:
         return workload_of_tensors(model, data, has_masks, device, folder, cache_bytes)
@@ -262,7 +262,7 @@ def workload_on(
         batches=in_batches(dataset.images[: batch_size * count], data, device),
         device=device,
         folder=folder,
-        labels=dataset.labels if has_masks else None,  # masks are no truth for values
+        labels=dataset.labels if has_masks else None,  # masks aren't targets for values
         images=dataset.images,
         contract=data.contract,
         sources=tuple(dataset.sources),
@@ -293,10 +293,10 @@ def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
     """Return the network of a request, on the CPU.
 
     Raises:
-        ModelError: besides, what all stages rest on isn't as it was, such as torch's default dtype or the folder.
+        ModelError: building the network changed the process, such as torch's default dtype.
     """
     if asked.file:
-        from pipeline.worker.net_file import net_of_file  # which imports Inductor, as its check knows all operations
+        from pipeline.worker.net_file import net_of_file  # imports Inductor
 
         return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
     before = process_state()
@@ -319,7 +319,7 @@ def check_folder(data: DataSpec, memory: int) -> None:
     """Raise if a folder's images exceed `memory` bytes by their headers.
 
     Raises:
-        ImageError: they don't; the line gives the figure.
+        ImageError: the line gives the figure.
     """
     count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
     if data.path and (needed := each * count(data.path)) > memory:
@@ -338,7 +338,7 @@ def labelled_images(data: DataSpec, dataset: Dataset) -> int:
 def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
     """Yield each judged batch beyond the verified ones, and how many of its images count.
 
-    Each on the device. The last is filled up with the first images.
+    The batches are on the device; the last one is filled up with the first images.
     """
     size = work.shape[0]
     for start in range(work.verified * size, work.judged, size):
@@ -355,8 +355,8 @@ def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int
     """Return the numbers of the evaluation images.
 
     Args:
-        work: whose images they are.
-        sizes: of each evaluation batch, how many of its images count.
+        work: of the images.
+        sizes: the number of images that count in each evaluation batch.
         left_out: batches that don't count.
     """
     starts = ((number, number * work.shape[0], size) for number, size in enumerate(sizes) if number not in left_out)
@@ -367,13 +367,13 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
     """Return images beyond the verified ones; rolled windows where there are no others.
 
     The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
-    whole: up to half of what lies beyond the verified batches is given, and is then no evaluation image.
+    whole: up to half of its images beyond the verified batches calibrate, and are then not judged.
 
     Args:
         data: names the images.
-        device: where they are to be.
-        verified: how many batches, from the first, the answer is checked on.
-        wanted: how many more images; rounded up to whole batches.
+        device: of the batches.
+        verified: the number of first batches that the answer is verified on.
+        wanted: the number of images; rounded up to whole batches.
     """
     size = data.batch_size
     if apart := CALIBRATED_ON.get(data.name):
