@@ -149,7 +149,7 @@ def check_archive(path: Path) -> None:
     whole, packed = sum(member.file_size for member in members), path.stat().st_size
     if whole > INFLATES_TO * packed:
         raise CheckpointError(
-            f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it anew"
+            f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it again"
         )
     if any(name.endswith("/constants.pkl") for name in archive.namelist()):
         raise CheckpointError(f"{path}: a TorchScript archive, which holds code; save model.state_dict()")

@@ -28,7 +28,7 @@ from pipeline.stages.common.onnx_models import export
 from pipeline.stages.common.precision import half_net
 
 AXES: dict[Dynamic, tuple[int, ...]] = {"batch": (0,), "size": (2, 3)}  # of [batch, channels, height, width]
-MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another that is written anew"
+MOVABLE = "choose --stage onnxruntime, torchscript, half, compile, or another stage whose graph is exported again"
 PACKAGE, PROGRAM, GRAPH = "package.pt2", "net.pt2", "net"
 
 

@@ -34,7 +34,7 @@ README = """# {stage}, exported by unet-ladder
     {use}
 
 A batch is {shape}, {dynamic}, on {device}. {speed}
-`python -I load.py --check` compares the net with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
+`python -I load.py --check` compares the network with golden.safetensors, and `sha256sum -c SHA256SUMS` the files.
 With unet-ladder installed, `python -m pipeline.verify .` compares the machine and the speed as well{windows}.
 {notes}"""
 

@@ -120,7 +120,11 @@ def save(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str,
 
 
 def content_of(labels: np.ndarray, mask: Path, source: Path) -> bytes:
-    """Return the bytes of a mask's file; arguments and errors as of `save`."""
+    """Return the bytes of a mask's file.
+
+    Raises:
+        ImageError: as `save`.
+    """
     if mask.suffix == PNG:
         Image.fromarray(labels).save(out := io.BytesIO(), "PNG")
         return out.getvalue()

@@ -111,13 +111,13 @@ def test_a_loader_refuses_images_of_another_shape(loader: str, tmp_path: Path) -
         fitting = loader_in(tmp_path, loader, input=rule)["fitting"]
         assert list(fitting(np.zeros(shape)).shape) == shape
         for other in ([*shape[:3], 1], shape[:3]):
-            with pytest.raises(ValueError, match=r"this net takes \[2, 4, 6, 3\], channels last; "):
+            with pytest.raises(ValueError, match=r"this network takes \[2, 4, 6, 3\], channels last; "):
                 fitting(np.zeros(other))
     with pytest.raises(ValueError, match=r"images \[2, 4, 8, 3\], and"):
         loader_in(tmp_path, loader, input={**rule, "dynamic": ["batch"]})["fitting"](np.zeros((2, 4, 8, 3)))
     inside = loader_in(tmp_path, loader, images_in=True, input={**rule, "shape": [2, 4, 6, 3], "dynamic": []})
     assert inside["fitting"](np.zeros((2, 4, 6, 3), np.uint8)).shape == (2, 4, 6, 3)
-    with pytest.raises(ValueError, match="images of float64, and this net takes uint8"):
+    with pytest.raises(ValueError, match="images of float64, and this network takes uint8"):
         inside["fitting"](np.zeros((2, 4, 6, 3)))
 
 
@@ -186,7 +186,7 @@ def test_a_session_that_reads_the_same_memory_takes_no_other_type(tmp_path: Path
     )
     np.testing.assert_array_equal(run(np.ones((2, 3), np.float32)), np.ones((2, 3)))
     for other, said in ((np.ones((2, 3)), r"\[2, 3\] float64"), (np.ones((3, 2), np.float32), r"\[3, 2\] float32")):
-        with pytest.raises(ValueError, match=rf"a batch of {said}; this net takes \[2, 3\] float32"):
+        with pytest.raises(ValueError, match=rf"a batch of {said}; this network takes \[2, 3\] float32"):
             run(other)
 
 

@@ -1,1 +1,1 @@
-"""Files that a bundle carries as they are: they import nothing of this project."""
+"""Files that are copied into a bundle: they import nothing of this project."""

@@ -1,8 +1,7 @@
-"""`python -I load.py --check`: whether this bundle's net still answers as it did, as JSON; 0 if it does, else 1.
+"""Compare this bundle's answers with the exported ones: `python -I load.py --check` prints JSON, exit code 0 or 1.
 
-`--answer FILE` writes the answer to the golden batch into FILE, as fp64, and `--batches FOLDER` those to other batches
-beside their files; `--time SECONDS` adds how long a call takes, and how long the whole path from images in the host's
-memory to their masks there.
+`--answer FILE` writes the answer to the golden batch as fp64. `--batches FOLDER` writes the answers to other batches
+beside their files. `--time SECONDS` adds the time of a call, and of the path from images in host memory to masks there.
 """
 
 import argparse
@@ -16,26 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-TYPES = {"F32": "float32", "U8": "uint8", "U16": "uint16", "I64": "int64", "BOOL": "bool"}  # safetensors' names of them
-FURTHER = "further_batch_"  # before the number of an input beside the first
+TYPES = {"F32": "float32", "U8": "uint8", "U16": "uint16", "I64": "int64", "BOOL": "bool"}  # by safetensors' names
+FURTHER = "further_batch_"  # before the number of a further input
 STRETCHES = 10
-# How far each batch may be off, of what the golden one may: in that of dynamic axes an image lies twice, or mirrored.
+# Allowed distance of each batch, as a share of the golden one's: that of dynamic axes holds an image twice.
 SHARES = (1.0, 2.0)
-NORMALISED_ALIKE = 1e-4  # a z-score's sums may be taken in another order
+NORMALISED_ALIKE = 1e-4  # sums of a z-score may have another order
 
 
-Loader = Mapping[str, Any]  # what load.py defines, by name
+Loader = Mapping[str, Any]  # names that load.py defines
 
 
 def seconds(word: str) -> float:
-    """A number above 0 and finite; argparse tells of another."""
+    """Parse a finite number above 0."""
     if not 0 < (found := float(word)) < float("inf"):
         raise argparse.ArgumentTypeError(f"{word}: expected a number of seconds above 0")
     return found
 
 
 def main(loader: Loader) -> int:
-    """The exit code; `loader` holds what load.py defines."""
+    """Return the exit code; `loader` holds the names that load.py defines."""
     parser = argparse.ArgumentParser(prog="load.py")
     parser.add_argument("--check", action="store_true", help="compare with the golden answers")
     parser.add_argument("--answer", type=Path, metavar="FILE", help="write the logits of the golden batch")
@@ -64,18 +63,18 @@ def main(loader: Loader) -> int:
 
 
 def content_of(exact: Any) -> bytes:
-    """The bytes of an array, or of a tensor."""
+    """Return the bytes of an array, or of a tensor."""
     return bytes(exact.tobytes() if hasattr(exact, "tobytes") else exact.untyped_storage())
 
 
 def inputs_of(golden: Mapping[str, object]) -> list[object]:
-    """The golden batch and the net's further inputs, in order."""
+    """Return the golden batch and the network's further inputs, in order."""
     further = [name for name in golden if name.startswith(FURTHER)]
     return [golden["batch"], *(golden[f"{FURTHER}{number}"] for number in range(len(further)))]
 
 
 def compared(loader: Loader, run: Callable[..., Any], golden: Mapping[str, Any], logits: Any) -> dict[str, object]:
-    """Distances of an answer, logits or classes, from the fp32 net's, and from the answer that was exported."""
+    """Return the distances of logits or classes from the fp32 network's, and from the exported answer."""
     contract, classes = loader["CONTRACT"], loader["classes"]
     masks = is_of_masks(contract)
     pairs = [(logits, golden["reference"])]
@@ -105,20 +104,20 @@ def compared(loader: Loader, run: Callable[..., Any], golden: Mapping[str, Any],
 
 
 def masks_on_the_host(loader: Loader, run: Callable[..., object], images: object) -> object:
-    """The whole path: images in the host's memory, normalised, answered, and their masks back in it."""
+    """Return the masks in host memory of images in host memory."""
     masks = loader["masks"](run, images)
     return masks.cpu() if hasattr(masks, "cpu") else masks
 
 
 def is_of_masks(contract: Mapping[str, object]) -> bool:
-    """Whether the answer is of classes, by their logits or by themselves."""
+    """Return whether the answer holds classes, or logits of classes."""
     return bool(contract.get("task", "segmentation") == "segmentation")
 
 
 def distances(classes: Callable[..., Any] | None, answer: Any, logits: Any) -> tuple[float, float]:
-    """Relative L2 of an answer in fp64 to the logits, 0 where it holds classes, and the share whose class differs.
+    """Return the relative L2 of an answer in fp64, 0 for classes, and the share of pixels whose class differs.
 
-    Without `classes` the answer holds values of any shape, of which none differs.
+    Without `classes` the answer holds values of any shape, and the share is 0.
     """
     of_classes = classes is not None and answer.ndim == logits.ndim - 1
     expected = classes(logits) if classes and of_classes else logits
@@ -132,7 +131,7 @@ def distances(classes: Callable[..., Any] | None, answer: Any, logits: Any) -> t
 
 
 def relative_l2(one: Any, other: Any) -> float:
-    """Of two fp64 arrays of one shape, any; infinite for NaN."""
+    """Return the relative L2 of two fp64 arrays of one shape; infinite for NaN."""
     off = float(((one - other) ** 2).sum() / (other**2).sum()) ** 0.5
     return math.inf if math.isnan(off) else off
 
@@ -143,7 +142,7 @@ def seconds_per_call(
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """The median of ten stretches of calls back to back, each ended by `wait`; a third of the time warms up."""
+    """Return the median time of a call in ten stretches, each ended by `wait`; a third of the time warms up."""
     started, calls = clock(), 0
     while not calls or clock() - started < seconds / 3:
         call()
@@ -160,7 +159,7 @@ def seconds_per_call(
 
 
 def tensors(loader: Loader, path: Path) -> dict[str, Any]:
-    """The arrays of a file by name: 8 bytes of length, a header of JSON, and raw values."""
+    """Read the arrays of a safetensors file by name: 8 bytes of length, a header of JSON, and raw values."""
     content = path.read_bytes()
     begin = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:begin])

@@ -1,4 +1,4 @@
-"""Which images a bundle's net takes, whatever library holds them: their shape, type and range."""
+"""The images that a bundle's network takes: shape, type and range, whichever library holds them."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,11 @@ CONTRACT = json.loads(Path(__file__).with_name("contract.json").read_text(encodi
 
 
 def fitting(images: Any) -> Any:
-    """The images [n, height, width, channels], of volumes with a depth before; ValueError where others are taken."""
+    """Return the images [n, height, width, channels], of volumes with a depth before.
+
+    Raises:
+        ValueError: the network takes another shape.
+    """
     rule = CONTRACT["input"]
     batch, *further = rule["shape"]
     wanted = [batch, *further] if CONTRACT.get("images_in") else [batch, *further[1:], further[0]]
@@ -17,17 +21,21 @@ def fitting(images: Any) -> Any:
     free |= set(range(1, last)) if "size" in rule["dynamic"] else set()
     if len(given) != len(wanted) or any(given[axis] != wanted[axis] for axis in {*range(last + 1)} - free):
         raise ValueError(
-            f"images {given}, and this net takes {wanted}, channels last; README.md says what takes others"
+            f"images {given}, and this network takes {wanted}, channels last; README.md says what takes others"
         )
     check_values(images)
     return images
 
 
 def check_values(images: Any) -> None:
-    """That images hold what the net's normalisation is for; ValueError where they would be scaled by another range."""
+    """Raise if images have another type or range than the normalisation expects.
+
+    Raises:
+        ValueError: they have.
+    """
     kind, rule = str(images.dtype).rpartition(".")[2], CONTRACT.get("normalisation", {})
     if CONTRACT.get("images_in") and kind != "uint8":
-        raise ValueError(f"images of {kind}, and this net takes uint8")
+        raise ValueError(f"images of {kind}, and this network takes uint8")
     if rule.get("scale") is not None:
         return
     if kind.startswith(("float", "bfloat")):

@@ -1,4 +1,4 @@
-"""The net of this bundle, with torch and nothing of the project that made it: `masks(load(), images)`."""
+"""The network of this bundle, with torch alone: `masks(load(), images)`."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-if __name__ == "__main__":  # who runs it by hand is told in a line; `python -m pip install -r requirements.txt`
+if __name__ == "__main__":  # one line for an error; `python -m pip install -r requirements.txt`
     sys.excepthook = lambda kind, error, _: sys.stderr.write(f"error: {kind.__name__}: {error}\n")
 
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 CONTRACT = json.loads((HERE / "contract.json").read_text(encoding="utf-8"))
-SUPPORT = runpy.run_path(str(HERE / "support.py"))  # the forms of a net, torch's switches, the normalisation
+SUPPORT = runpy.run_path(str(HERE / "support.py"))  # forms of a network, torch's switches, normalisation
 
 
 def load() -> Callable[..., Tensor]:
-    """From the inputs that contract.json describes, in its order, to the answer; ValueError for a changed file."""
+    """Return a function of the inputs in contract.json, in order; ValueError for a changed file."""
     for line in (HERE / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         wanted, _, name = line.partition("  ")
         if hashlib.sha256((HERE / name).read_bytes()).hexdigest() != wanted:
@@ -31,7 +31,7 @@ def load() -> Callable[..., Tensor]:
 
 
 def masks(run: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The class of every pixel, [n, height, width], of images [n, height, width, channels] as their files hold them."""
+    """Return the class of every pixel, [n, height, width], of images [n, height, width, channels] as in their files."""
     classes: Tensor = SUPPORT["classes"](run(SUPPORT["prepare"](SUPPORT["fitting"](images))))
     return classes
 

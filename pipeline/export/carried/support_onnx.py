@@ -1,4 +1,4 @@
-"""What load.py needs besides the net: the session, its CUDA graph, and the ends of the path to a mask."""
+"""The parts of load.py: the session, its CUDA graph, normalisation and choice of classes."""
 
 import json
 import runpy
@@ -19,7 +19,7 @@ TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uin
 
 
 def fitting(images: Any) -> np.ndarray:
-    """The images [n, height, width, channels], an array or what has one; ValueError for others."""
+    """Return the images [n, height, width, channels] as an array; ValueError for other types."""
     if not hasattr(images, "__array__"):
         raise ValueError(f"images are a {type(images).__name__}; an array of numpy's is taken")
     fit: np.ndarray = SHAPES["fitting"](np.asarray(images))
@@ -27,7 +27,7 @@ def fitting(images: Any) -> np.ndarray:
 
 
 def opened(model: Path) -> Callable[..., np.ndarray]:
-    """The net's call; ValueError where the session lands on another provider than was asked for."""
+    """Return the network's call; ValueError if the session has another provider than wanted."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = CONTRACT["measured"]["threads"] or 0
     if DEVICE == "cuda":
@@ -48,7 +48,7 @@ def opened(model: Path) -> Callable[..., np.ndarray]:
 
 
 def replayed(session: Any) -> Callable[..., np.ndarray]:
-    """The session as a CUDA graph, which reads and writes the same memory at every call."""
+    """Return the session's call as a CUDA graph, which reads and writes the same memory at every call."""
     rules, output = [CONTRACT["input"], *CONTRACT.get("others", [])], session.get_outputs()[0]
     taken = {given.name for given in session.get_inputs()}
     there = [
@@ -64,9 +64,9 @@ def replayed(session: Any) -> Callable[..., np.ndarray]:
 
     def run(*batch: np.ndarray) -> np.ndarray:
         for part, rule, value in zip(batch, rules, there, strict=True):
-            if list(part.shape) != rule["shape"] or part.dtype != rule["dtype"]:  # whose bits would be taken
+            if list(part.shape) != rule["shape"] or part.dtype != rule["dtype"]:  # its bits would be taken
                 raise ValueError(
-                    f"a batch of {list(part.shape)} {part.dtype}; this net takes {rule['shape']} {rule['dtype']}"
+                    f"a batch of {list(part.shape)} {part.dtype}; this network takes {rule['shape']} {rule['dtype']}"
                 )
             value.update_inplace(part)
         session.run_with_iobinding(binding)
@@ -77,7 +77,7 @@ def replayed(session: Any) -> Callable[..., np.ndarray]:
 
 
 def prepare(images: np.ndarray) -> np.ndarray:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them; of volumes a depth before."""
+    """Return images [n, height, width, channels], uint8, uint16 or fp32, normalised; of volumes with a depth before."""
     if CONTRACT.get("images_in"):
         return np.ascontiguousarray(images)
     space, ones = tuple(range(2, images.ndim)), [1] * (images.ndim - 2)
@@ -94,27 +94,27 @@ def prepare(images: np.ndarray) -> np.ndarray:
 
 
 def classes(answer: np.ndarray) -> np.ndarray:
-    """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
+    """Return the class of every pixel, [n, height, width], of logits [n, classes, height, width]."""
     if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
-        return answer  # the net itself gives classes
+        return answer  # the network gives classes
     chosen: np.ndarray = answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).astype(np.int64)
     return chosen
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> np.ndarray:
-    """An array of any shape from its bytes."""
+    """Return an array of any shape from its bytes."""
     return np.frombuffer(content, dtype).reshape(shape)
 
 
 def exact(values: np.ndarray) -> np.ndarray:
-    """The same values, of any shape, in fp64; a copy."""
+    """Return the values, of any shape, in fp64; a copy."""
     return values.astype(np.float64)
 
 
 def on_the_host(values: np.ndarray) -> np.ndarray:
-    """The values, of any shape, in the host's memory."""
+    """Return the values, of any shape, in host memory."""
     return values
 
 
 def wait() -> None:
-    """Nothing: an answer in the host's memory is complete."""
+    """Do nothing: an answer in host memory is complete."""

@@ -1,4 +1,4 @@
-"""What load.py needs besides the net: the forms of a net, torch's switches, and the ends of the path to a mask."""
+"""The parts of load.py: forms of a network, torch's switches, normalisation and choice of classes."""
 
 import json
 import runpy
@@ -20,17 +20,17 @@ DEVICE = CONTRACT["measured"]["device"]
 
 
 def fitting(images: Any) -> Tensor:
-    """The images [n, height, width, channels], a tensor or an array of numpy's, as a tensor; ValueError for others."""
+    """Return the images [n, height, width, channels] as a tensor; ValueError for other types."""
     if not isinstance(images, Tensor):
         if not hasattr(images, "__array__"):
             raise ValueError(f"images are a {type(images).__name__}; a tensor or an array of numpy's is taken")
-        images = torch.from_numpy(images.__array__().copy())  # whose strides may be negative, which torch's can't
+        images = torch.from_numpy(images.__array__().copy())  # torch has no negative strides
     fit: Tensor = SHAPES["fitting"](images)
     return fit
 
 
 def set_switches(contract: Mapping[str, Any]) -> None:
-    """TF32, cuDNN's search and the number of threads, as the run had them."""
+    """Set TF32, cuDNN's search and the number of threads as in the run."""
     loader, threads = contract["loader"], contract["measured"]["threads"]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = loader["tf32"] == "1"
     torch.backends.cudnn.benchmark = loader["cudnn_benchmark"] == "1"
@@ -39,29 +39,29 @@ def set_switches(contract: Mapping[str, Any]) -> None:
 
 
 def exported(path: Path) -> Callable[[Tensor], Tensor]:
-    """A program of torch.export, of whose archive no member is a pickle."""
+    """Load a program of torch.export; ValueError if its archive holds a pickle."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             pickled = name.endswith(".pt") and archive.read(name)
             if pickled or (name.endswith("_config.json") and b'"use_pickle": true' in archive.read(name)):
                 raise ValueError(f"{path.name}: {name} is a pickle, which could run code")
     with warnings.catch_warnings():
-        # torch's own, of the bytes that it reads: nobody writes to the weights
+        # torch warns of the bytes that it reads; the weights are not written to
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         return torch.export.load(path).module()
 
 
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
-    """A graph that calls the kernels in the folder unet_kernels beside it."""
+    """Load a graph that calls the kernels in the folder unet_kernels beside it."""
     sys.path.insert(0, str(HERE))
     graph: Callable[[Tensor], Tensor] = import_module("unet_kernels.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 
 
 def packaged(path: Path) -> Callable[[Tensor], Tensor]:
-    """A package of AOTInductor, by the file beside it, which loads it faster than torch alone.
+    """Load a package of AOTInductor with aot_loading.py, which is faster than torch alone.
 
-    A package asks nothing of its inputs: what it wasn't built for is refused here.
+    A package doesn't check its inputs: other forms are refused here.
     """
     loaded = runpy.run_path(str(HERE / "aot_loading.py"))["load_package"](path)
     place, rules = torch.empty(0, device=DEVICE).device, [CONTRACT["input"], *CONTRACT.get("others", [])]
@@ -71,7 +71,7 @@ def packaged(path: Path) -> Callable[[Tensor], Tensor]:
 
 
 def scripted(path: Path) -> Callable[[Tensor], Tensor]:
-    """A program of TorchScript, optimised for inference unless that broke it in the run."""
+    """Load a program of TorchScript, optimised for inference unless that broke it in the run."""
     program = torch.jit.load(path, map_location=DEVICE)
     loaded: Callable[[Tensor], Tensor] = program
     return loaded if CONTRACT["loader"].get("optimised") == "0" else torch.jit.optimize_for_inference(program)
@@ -86,7 +86,7 @@ BY_KIND: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
 
 
 def prepare(images: Tensor) -> Tensor:
-    """Images [n, height, width, channels], uint8, uint16 or fp32, as the net takes them, on its device.
+    """Return images [n, height, width, channels], uint8, uint16 or fp32, normalised, on the device.
 
     Volumes have a depth before the height.
     """
@@ -107,29 +107,29 @@ def prepare(images: Tensor) -> Tensor:
 
 
 def classes(answer: Tensor) -> Tensor:
-    """The class of every pixel, [n, height, width], of logits [n, classes, height, width]; of one channel, above 0."""
+    """Return the class of every pixel, [n, height, width], of logits [n, classes, height, width]."""
     if CONTRACT.get("classes_out") and answer.ndim == len(CONTRACT["output"]["shape"]):
-        return answer  # the net itself gives classes
+        return answer  # the network gives classes
     return answer.argmax(1) if answer.shape[1] > 1 else (answer[:, 0] > 0).long()
 
 
 def array(content: bytes, dtype: str, shape: list[int]) -> Tensor:
-    """A tensor of any shape from its bytes, on the device, in memory that torch has aligned."""
+    """Return a tensor of any shape from its bytes, on the device, in aligned memory."""
     values = torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype))
     return values.reshape(shape).to(DEVICE, copy=True)
 
 
 def exact(values: Tensor) -> Tensor:
-    """The same values, of any shape, in fp64 on the CPU, once the device is done; a copy, whose last axis is dense."""
+    """Return a contiguous copy of the values, of any shape, in fp64 on the CPU."""
     return values.to("cpu", torch.float64, copy=True).contiguous()
 
 
 def on_the_host(values: Tensor) -> Tensor:
-    """The values, of any shape, in the host's memory."""
+    """Return the values, of any shape, in host memory."""
     return values.cpu()
 
 
 def wait() -> None:
-    """Until the device is done."""
+    """Wait until the device is done."""
     if DEVICE == "cuda":
         torch.cuda.synchronize()
