@@ -46,12 +46,12 @@ class Tile:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, 1, 1] as [out, in]."""
+    """Return a weight [out, in, 1, 1] as [out, in]."""
     return weight.reshape(weight.shape[:2]).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv1x1` computes, in plain PyTorch and fp32, on any device.
+    """Compute `conv1x1` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, in].
@@ -96,7 +96,7 @@ def _conv1x1(
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The product x · weightᵀ through the epilogue, written into `outputs.out`.
+    """Write the product x · weightᵀ through the epilogue into `outputs.out`.
 
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
@@ -115,7 +115,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 def gated_conv1x1(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
 ) -> None:
-    """The product (x · gate) · weightᵀ through the epilogue, written into `outputs.out`.
+    """Write the product (x · gate) · weightᵀ through the epilogue into `outputs.out`.
 
     Args:
         x: [N, H, W, in], fp16, as of `conv1x1`.
@@ -140,7 +140,7 @@ def gated_conv1x1(
 def gated_reference(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
 ) -> None:  # fmt: skip
-    """What `gated_conv1x1` computes of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device.
+    """Compute `gated_conv1x1` of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device.
 
     The product with the gate [N, 1, 1, in] is rounded to the weight's type, as a map that is stored is.
     """
@@ -175,7 +175,7 @@ def launch(
     lines: int = 1,
     gate: Tensor | None = None,
 ) -> None:
-    """Queue the product of checked operands, whose pixels are so many lines; a gate is [lines, in]."""
+    """Queue the product of checked operands, whose pixels are `lines` lines; a gate is [lines, in]."""
     outer, inner = weight.shape
     seen, made = in_lines("x", x, lines), in_lines("out", required(outputs.out), lines)
     residual = epilogue.residual
@@ -208,7 +208,7 @@ def launch(
 
 
 def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
-    """The tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
+    """Return the tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
 
     Raises:
         ValueError: its pixels don't follow each other at one step, or a line has more than 32 bits can number.
@@ -222,7 +222,7 @@ def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
 
 
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [out, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [out, in], likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     out = min(256, max(16, next_power_of_two(len(weight))))
@@ -232,7 +232,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], weight [out, in] and a gate, the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, in], weight [out, in] and a gate, likeliest first.
 
     With a gate the output channels are the rows of the product.
     """
@@ -241,7 +241,7 @@ def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def gated_by_library(x: Tensor, gate: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The convolution of x [N, in, H, W] times gate [N, in, 1, 1], and what follows, as [N, out, H, W]."""
+    """Run the library and the epilogue on x [N, in, H, W] times gate [N, in, 1, 1], as [N, out, H, W]."""
     return same_size_convolution(x * gate, parameters, ends)
 
 

@@ -22,22 +22,22 @@ LEAST_PIXELS = 16  # rows of a product
 
 
 def read_of(x: Tensor) -> Tensor:
-    """The pixels of x [N, H, W, in] that are read: [N, ⌈H / 2⌉, ⌈W / 2⌉, in], the same memory."""
+    """Return the pixels of x [N, H, W, in] that are read: [N, ⌈H / 2⌉, ⌈W / 2⌉, in], the same memory."""
     return x[:, ::2, ::2]
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv1x1_strided` computes of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device."""
+    """Compute `conv1x1_strided` of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device."""
     conv1x1.reference(read_of(x), weight, epilogue, outputs)
 
 
 def conv1x1_strided(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv1x1.Tile | None = None
 ) -> None:
-    """The product of every second pixel both ways with weightᵀ, through the epilogue, written into `outputs.out`.
+    """Write the product of every second pixel both ways with weightᵀ, through the epilogue into `outputs.out`.
 
     Args:
-        x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will; H is even, or N is 1.
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor; H is even, or N is 1.
         weight: [out, in] of x's dtype, from `conv1x1.pack`.
         epilogue: scale, bias and slopes [out]; no other part.
         outputs: out [N, ⌈H / 2⌉, ⌈W / 2⌉, out], laid out as x.
@@ -53,14 +53,14 @@ def conv1x1_strided(
 
 
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[conv1x1.Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [out, in]: those of `conv1x1`, no wider than a row."""
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [out, in]: those of `conv1x1`, no wider than a row."""
     row = max(LEAST_PIXELS, next_power_of_two(read_of(x).shape[2]))
     narrowed = [replace(tile, pixels=min(tile.pixels, row)) for tile in conv1x1.candidates(x, weight)]
     yield from dict.fromkeys(replace(tile, warps=4) if tile.pixels < 64 else tile for tile in narrowed)
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The same of x [N, in, H, W] by weight [out, in, 1, 1], and what follows: [N, out, ⌈H / 2⌉, ⌈W / 2⌉]."""
+    """Run the library and the epilogue on x [N, in, H, W] by weight [out, in, 1, 1]: [N, out, ⌈H / 2⌉, ⌈W / 2⌉]."""
     x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
     return convolution(x, parameters, ends, stride=(2, 2))
 

@@ -59,7 +59,7 @@ def _conv3x3_few(
 
 
 def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The convolution of x through the epilogue, written into `outputs.out`.
+    """Write the convolution of x through the epilogue into `outputs.out`.
 
     Args:
         x: [N, H, W, in] with channel stride 1, fp16 or fp8, at most 4 channels.
@@ -85,7 +85,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
 
 
 def candidates(x: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in], likeliest first."""
     widest = max(32, next_power_of_two(x.shape[2]))
     for pixels, warps in ((256, 4), (128, 4), (512, 4)):
         if pixels <= widest or pixels == 128:

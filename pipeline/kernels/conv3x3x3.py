@@ -22,12 +22,12 @@ from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES, STACKED
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, 3, 3, 3] as [27, out, in], the order in which the kernels walk the taps."""
+    """Return a weight [out, in, 3, 3, 3] as [27, out, in], in the order of the kernels."""
     return weight.permute(2, 3, 4, 0, 1).reshape(27, *weight.shape[:2]).contiguous()
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """A packed weight [27, out, in] of at most 32 output channels for two slices at a time: [36, 64, in].
+    """Return a packed weight [27, out, in] of at most 32 output channels for two slices at a time: [36, 64, in].
 
     Of four slices that are read the first three make the one, in the first 8 of each 16 rows, and the last three the
     other, in the last 8; what else there is, is zero.
@@ -41,7 +41,7 @@ def stacked(weight: Tensor) -> Tensor:
 
 
 def unstacked(weight: Tensor, outer: int) -> Tensor:
-    """The weight [27, out, in] of which `stacked` made [36, 64, in]; any other stays as it is."""
+    """Return the weight [27, out, in] of which `stacked` made [36, 64, in]; return any other unchanged."""
     if len(weight) == 27:
         return weight
     both: Tensor = weight.unflatten(1, (-1, 2, 8))
@@ -49,7 +49,7 @@ def unstacked(weight: Tensor, outer: int) -> Tensor:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv3x3.conv3x3` computes of volumes, in plain PyTorch and fp32, on any device.
+    """Compute `conv3x3.conv3x3` of volumes, in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, D · H, W, in].
@@ -65,7 +65,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The convolution of x [N, in, D · H, W] by weight [out, in, 3, 3, 3], and what follows: [N, out, D · H, W]."""
+    """Run the library and the epilogue on x [N, in, D · H, W], weight [out, in, 3, 3, 3]: [N, out, D · H, W]."""
     volumes = x.to(parameters.weight.dtype, memory_format=torch.channels_last).unflatten(2, (ends.slices, -1))
     return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
 

@@ -21,7 +21,7 @@ from pipeline.kernels.polyphase import polyphase_layers
 
 
 def _images(x: Tensor, slices: int) -> Tensor:
-    """What a kernel of images reads of [N, D · H, W, in], or of the user's volumes [N, 1, D, H, W].
+    """Return [N, D · H, W, in], or the user's volumes [N, 1, D, H, W], as the images that a kernel reads.
 
     Raises:
         ValueError: the volumes have several channels, whose slices don't follow each other.
@@ -36,7 +36,7 @@ def _images(x: Tensor, slices: int) -> Tensor:
 
 
 def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *rest: object) -> tuple[object, ...]:
-    """The operands for N · D images of those for N volumes.
+    """Convert the operands of N volumes to those of N · D images.
 
     Raises:
         ValueError: the slices have not one height, or their blocks of rows would reach over two of them.
@@ -53,7 +53,7 @@ def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, 
 
 
 def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> KernelOp:
-    """A kernel of images as one of volumes that takes windows of one slice.
+    """Make a kernel of images one of volumes that takes windows of one slice.
 
     Args:
         op: reads [N, H, W, in], or the user's images.
@@ -80,7 +80,7 @@ def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> Kernel
 
 
 def _library(op: KernelOp) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
-    """The same of x [N, in, D · H, W], or of volumes [N, 1, D, H, W], by the library's convolution of images."""
+    """Run the library's convolution of images on x [N, in, D · H, W], or on volumes [N, 1, D, H, W]."""
 
     def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
         residual = None if ends.residual is None else _slices_of(ends.residual, ends.slices)
@@ -94,7 +94,7 @@ def _library(op: KernelOp) -> Callable[[Tensor, LibraryParameters, Ends], Tensor
 
 
 def _slices_of(value: Tensor, slices: int) -> Tensor:
-    """A value [N, channels, D · H, W] as [N · D, channels, H, W] in channels_last, the same memory where it can be."""
+    """Return a value [N, channels, D · H, W] as [N · D, channels, H, W] in channels_last."""
     pixels = value.to(memory_format=torch.channels_last).permute(0, 2, 3, 1)
     _, height, width, channels = pixels.shape
     return pixels.reshape(-1, height // slices, width, channels).permute(0, 3, 1, 2)

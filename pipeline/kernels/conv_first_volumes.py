@@ -19,7 +19,7 @@ from pipeline.kernels.common.program import stored_by_slice
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, 3, 3, 3] as `conv_first.pack` has one of 3 · in channels."""
+    """Return a weight [out, in, 3, 3, 3] as `conv_first.pack` has one of 3 · in channels."""
     return conv_first.pack(weight.transpose(1, 2).flatten(1, 2))
 
 
@@ -31,7 +31,7 @@ def beside_each_other(volumes: Tensor) -> Tensor:
 
 
 def reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv_first_volumes` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
+    """Compute `conv_first_volumes` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
 
     Args:
         volumes: [N, in, D, H, W].
@@ -45,13 +45,13 @@ def reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outp
 def conv_first_volumes(
     volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv_first.Tile | None = None
 ) -> None:
-    """The convolution of the volumes through the epilogue, written into `outputs.out`: products in fp16, sums in fp32.
+    """Write the convolution of the volumes through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
     Args:
         volumes: [N, in, D, H, W] fp32 contiguous, at most 4 channels.
         weight: [3 · in, 3, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
-        outputs: out [N, D · H, W, out] fp16 or fp8, a channel slice of a wider tensor at will; statistics
+        outputs: out [N, D · H, W, out] fp16 or fp8, may be a channel slice of a wider tensor; statistics
             [N, blocks, 2, out] where H is a multiple of 8.
         tile: one of `candidates`; the first of them without.
 
@@ -66,12 +66,12 @@ def conv_first_volumes(
 
 
 def candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[conv_first.Tile]:
-    """The tiles worth measuring for volumes [N, in, D, H, W], a packed weight and the answer, the likeliest first."""
+    """Yield tiles worth measuring for volumes [N, in, D, H, W], a packed weight and the answer, likeliest first."""
     return conv_first.candidates(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The convolution of x [N, in, D, H, W] by weight [out, in, 3, 3, 3], and what follows, as [N, out, D · H, W]."""
+    """Run the library and the epilogue on x [N, in, D, H, W] by weight [out, in, 3, 3, 3], as [N, out, D · H, W]."""
     volumes = x.to(parameters.weight.dtype, memory_format=torch.channels_last_3d)
     return ended(functional.conv3d(volumes, *parameters, padding=1).flatten(2, 3), ends)
 

@@ -41,23 +41,23 @@ class Tile:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A depthwise convolution's weight [channels, 1, k, k] as [k², channels]."""
+    """Return a depthwise convolution's weight [channels, 1, k, k] as [k², channels]."""
     return weight.flatten(1).T.contiguous()
 
 
 def unpacked(packed: Tensor) -> Tensor:
-    """The weight [channels, 1, k, k] of a packed one [k², channels]."""
+    """Return the weight [channels, 1, k, k] of a packed one [k², channels]."""
     whole: Tensor = packed.T.unflatten(1, (side_of(packed), -1))[:, None]
     return whole
 
 
 def side_of(packed: Tensor) -> int:
-    """The side of the window of a packed weight [k², channels]."""
+    """Return the side of the window of a packed weight [k², channels]."""
     return math.isqrt(len(packed))
 
 
 def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
-    """The stride, 1 or 2, that makes a map of `out_size` of one of `size`.
+    """Return the stride, 1 or 2, that makes a map of `out_size` of one of `size`.
 
     Raises:
         ValueError: neither does.
@@ -69,7 +69,7 @@ def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `depthwise` computes, in plain PyTorch and fp32, on any device.
+    """Compute `depthwise` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, channels].
@@ -145,12 +145,12 @@ def _depthwise(
 
 
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The depthwise convolution of x through the epilogue, written into `outputs`.
+    """Write the depthwise convolution of x through the epilogue into `outputs`.
 
     The padding is k // 2 times the dilation, and the stride is 1 or 2, as the output's size tells.
 
     Args:
-        x: [N, H, W, channels], fp16, a channel slice of a wider tensor at will; a multiple of 8 channels.
+        x: [N, H, W, channels], fp16, may be a channel slice of a wider tensor; a multiple of 8 channels.
         weight: [k², channels] of x's dtype, from `pack`, with a k of 3, 5 or 7.
         epilogue: scale, bias and slopes [channels], an activation, and statistics; or a dilation, with a stride of 1.
         outputs: out [N, H', W', channels] fp16 or fp8, as x, with H' = ⌈H / stride⌉; statistics
@@ -192,7 +192,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, channels] and weight [k², channels], the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, channels] and weight [k², channels], likeliest first.
 
     A thread has 2 to 4 channels, whose taps it holds in registers.
     """
@@ -229,7 +229,7 @@ def _accepts(stride: int, *, dilated: bool) -> Callable[[LayerDescription], bool
 
 
 def _op(name: str, stride: int, *, dilated: bool = False) -> KernelOp:
-    """The kernel's description for one stride; operations are counted for a window of 3×3."""
+    """Return the kernel's description for one stride; operations are counted for a window of 3×3."""
 
     def flops(shape: tuple[int, ...], _: int) -> float:
         batch, channels, height, width = shape

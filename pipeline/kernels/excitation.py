@@ -46,7 +46,7 @@ class Excitation(NamedTuple):
 
 
 def reference(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
-    """The factors [N, channels] in fp32, in plain PyTorch, on any device; the arguments are those of `excitation`."""
+    """Compute the factors [N, channels] in fp32, in plain PyTorch, on any device; arguments: same as `excitation`."""
     mean, _ = merged(statistics, *size, phases)
     hidden = layers.activation(functional.linear(mean, layers.reduce.float(), layers.reduce_bias))
     factors: Tensor = GATES[layers.gate](functional.linear(hidden, layers.expand.float().T, layers.expand_bias))
@@ -95,7 +95,7 @@ def _excitation(
 
 
 def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
-    """The factors [N, channels] of a map, in the weights' type.
+    """Return the factors [N, channels] of a map, in the weights' type.
 
     Args:
         statistics: of the map, [N, blocks, 2, channels] fp32, contiguous.

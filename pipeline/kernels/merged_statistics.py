@@ -68,7 +68,7 @@ def over_groups(mean, variance, GROUP: tl.constexpr):
 
 @triton.jit
 def norm_ends(weight, bias, channel, CHANNELS: tl.constexpr):
-    """A norm's weight and bias [channels], 1 and 0 for None: asked for before what has to wait for statistics."""
+    """Load a norm's weight and bias [channels], 1 and 0 for None, before the wait for statistics."""
     gain, offset = tl.full(channel.shape, 1.0, tl.float32), tl.zeros(channel.shape, tl.float32)
     if weight is not None:
         gain = tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
@@ -79,7 +79,7 @@ def norm_ends(weight, bias, channel, CHANNELS: tl.constexpr):
 
 @triton.jit
 def factor_and_shift(mean, variance, ends, eps):
-    """What a norm multiplies by and adds [channels], with `norm_ends`."""
+    """Return the factor and the shift [channels] of a norm, from `norm_ends`."""
     gain, offset = ends
     factor = gain / tl.sqrt(variance + eps)
     return factor, offset - mean * factor
@@ -213,7 +213,7 @@ def _merge(
 
 
 def bands_of(height: int, entries: int, group_width: int = 1) -> int:
-    """Into how many bands of equal height, of whole rows of blocks, a map with so many blocks is cut; 1 for no cut."""
+    """Return into how many bands of equal height, of whole rows of blocks, a map is cut; 1 for no cut."""
     lines = height // ROWS
     if entries * max(CHANNELS, group_width) <= MOST_ENTRIES * CHANNELS or height % ROWS:
         return 1

@@ -4,7 +4,7 @@ The idea: Inductor's pass computes where each value lies, loads factor and shift
 rounded to fp8, some fifteen instructions a value: with half of the bytes it takes as long as in fp16. Here a program
 has the same few channels from its first pixel to its last, so that factor and shift stay in registers, and fp8's scale
 is in them. On a small map it merges its channels' statistics itself: a kernel that does nothing else would take longer
-to come and go than to compute. Where the net's last 1×1 convolution alone reads the answer, the pass stores its logits
+to come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits
 instead: a program has all channels of a pixel.
 """
 
@@ -152,7 +152,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         x: [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other.
         statistics: [N, blocks, 2, C] fp32 of x before it was rounded.
         how: the norm, what follows, and the scale of `out`.
-        out: [N, H, W, C] fp16 or fp8, laid out as x; a channel slice at will. With a head [N, classes, H, W] fp32,
+        out: [N, H, W, C] fp16 or fp8, laid out as x; may be a channel slice. With a head [N, classes, H, W] fp32,
             contiguous.
         tile: one of `candidates`; the first of them without.
 
@@ -198,7 +198,7 @@ def _check_activation(how: NormPass) -> None:
 
 
 def may_head(classes: int, channels: int) -> bool:
-    """Whether a pass over so many channels can make the logits of so many classes."""
+    """Return whether a pass over so many channels can make the logits of so many classes."""
     return classes <= MOST_CLASSES and channels <= WIDEST
 
 
@@ -216,7 +216,7 @@ def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
 
 
 def _units(how: NormPass) -> tuple[float, float | None]:
-    """What is multiplied by before the activation, within factor and shift, and after it; None for nothing."""
+    """Return the factors before and after the activation; None if there is none."""
     unit = 1.0 / how.scale
     return (unit, None) if how.activation.is_homogeneous or unit == 1.0 else (1.0, unit)
 
@@ -230,7 +230,7 @@ def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
-    """What `norm_pass` computes of x [N, H, W, C] and into out, in plain PyTorch and fp32, on any device."""
+    """Compute `norm_pass` of x [N, H, W, C] into out, in plain PyTorch and fp32, on any device."""
     mean, variance = merged(statistics, x.shape[1], x.shape[2], how.phases, how.norm.group_width)
     factor = (variance + (how.norm.eps or 0.0)).rsqrt() * (1.0 if how.norm.weight is None else how.norm.weight)
     shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
@@ -242,7 +242,7 @@ def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None
 
 
 def candidates(statistics: Tensor) -> Iterator[Tile]:
-    """The tiles worth measuring for a map with statistics [N, blocks, 2, C], the likeliest first."""
+    """Yield tiles worth measuring for a map with statistics [N, blocks, 2, C], likeliest first."""
     few = statistics.shape[1] <= FEW
     for merges in (True, False) if few else (False,):
         for values, steps in ((4096, 4), (4096, 1), (2048, 8)):

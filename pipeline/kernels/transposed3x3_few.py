@@ -76,7 +76,7 @@ def _transposed3x3_few(
 def transposed3x3_few(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
 ) -> None:  # fmt: skip
-    """The transposed convolution of x through the epilogue, written into `outputs.out`.
+    """Write the transposed convolution of x through the epilogue into `outputs.out`.
 
     Args:
         x: [N, h, w, in] with channel stride 1, fp16 or fp8.
@@ -104,12 +104,12 @@ def transposed3x3_few(
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `transposed3x3_few` computes of x [N, h, w, in], in plain PyTorch and fp32, on any device; its arguments."""
+    """Compute `transposed3x3_few` of x [N, h, w, in] in plain PyTorch and fp32, on any device; arguments: the same."""
     OF_MANY.reference(x, weight, epilogue, outputs)
 
 
 def candidates(x: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, h, w, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, h, w, in], likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     yield Tile(128, depth)

@@ -15,12 +15,12 @@ from pipeline.kernels.common.library import ended
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A weight [in, out, 2, 2, 2] as [8, out, in]: entry 4 a + 2 i + j makes output pixel (i, j) of slice a."""
+    """Return a weight [in, out, 2, 2, 2] as [8, out, in]: entry 4 a + 2 i + j makes output pixel (i, j) of slice a."""
     return weight.permute(2, 3, 4, 1, 0).reshape(8, weight.shape[1], weight.shape[0]).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `upconv2x2.upconv2x2` computes of volumes, in plain PyTorch and fp32, on any device.
+    """Compute `upconv2x2.upconv2x2` of volumes, in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, D · H, W, in].
@@ -35,7 +35,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The same of x [N, in, D · H, W] by weight [in, out, 2, 2, 2], and what follows: [N, out, 2 D · 2 H, 2 W]."""
+    """Run the library and the epilogue on x [N, in, D · H, W], weight [in, out, 2, 2, 2]: [N, out, 2 D · 2 H, 2 W]."""
     volumes = x.to(parameters.weight.dtype, memory_format=torch.channels_last).unflatten(2, (ends.slices, -1))
     return ended(functional.conv_transpose3d(volumes, *parameters, stride=2).flatten(2, 3), ends)
 

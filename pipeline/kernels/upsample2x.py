@@ -33,7 +33,7 @@ class Tile:
 
 
 def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, align_corners: bool = False) -> None:
-    """What `upsample2x` computes, in plain PyTorch, on any device.
+    """Compute `upsample2x` in plain PyTorch, on any device.
 
     Args:
         x: [N, H, W, C].
@@ -48,7 +48,7 @@ def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, ali
 
 @triton.jit
 def _neighbours(place, size, step, ALIGNED: tl.constexpr):
-    """The two inputs, of `size` in a line, that an output at `place` mixes, and the second one's weight.
+    """Return the two inputs, of `size` in a line, that an output at `place` mixes, and the second one's weight.
 
     As torch has them: at `step` · place with corners aligned, otherwise at (place + 1/2) / 2 − 1/2, not below 0.
     """
@@ -130,7 +130,7 @@ def upsample2x(
 
 
 def candidates(*_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for any x [N, H, W, C], the likeliest first."""
+    """Yield tiles worth measuring for any x [N, H, W, C], likeliest first."""
     yield Tile(2048)
     yield Tile(1024)
     yield Tile(4096)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 @triton.jit
 def larger(a, b):
-    """The maximum of two tensors of one shape, or of a tensor and a number; a NaN stays, as torch keeps it."""
+    """Return the maximum of two tensors of one shape, or of a tensor and a number; a NaN stays, as torch keeps it."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -49,7 +49,7 @@ def _elu(y, slope):
 @triton.jit
 def _gelu(y, slope):
     # 1 - erf(a) by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: at most 1.5e-7 off. The library's
-    # erf has so many instructions that no registers are left beside a tile's sums.
+    # erf takes too many instructions: no registers are left beside a tile's sums.
     a = tl.abs(y) * 0.7071067811865476
     t = 1.0 / (1.0 + 0.3275911 * a)
     series = 0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
@@ -101,7 +101,7 @@ class ActivationKind:
 
 
 def _gained(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, float], Tensor]:
-    """An activation times a gain, and no operation more where that is 1."""
+    """Return an activation's expression times a gain, without an operation where the gain is 1."""
     return lambda y, gain: activation(y) if gain == 1.0 else activation(y) * gain
 
 
@@ -140,12 +140,12 @@ class Activation:
     slope: float = 0.0
 
     def __post_init__(self) -> None:
-        """Make a gain of 1 of none: a net's own operation has none."""
+        """Make a gain of 1 of none: a network's own operation has none."""
         if ACTIVATIONS[self.name].gains and self.slope == 0.0:
             object.__setattr__(self, "slope", 1.0)
 
     def __call__(self, y: Tensor, slopes: Tensor | None = None) -> Tensor:
-        """The activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape.
+        """Return the activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape.
 
         Args:
             y: any shape.
@@ -156,16 +156,16 @@ class Activation:
 
     @property
     def is_homogeneous(self) -> bool:
-        """Whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it."""
+        """Return whether f(s · y) = s · f(y) for every s > 0, so that a scale may be applied before it."""
         return ACTIVATIONS[self.name].homogeneous
 
     @property
     def takes_scale(self) -> bool:
-        """Whether its value can be divided by a scale, before it or after."""
+        """Return whether its value can be divided by a scale, before it or after."""
         return ACTIVATIONS[self.name].homogeneous or ACTIVATIONS[self.name].gains
 
     def divided_by(self, scale: float) -> tuple["Activation", float]:
-        """An activation, and what is to be divided by before it, that together give this one's value over a scale.
+        """Return an activation and a divisor before it that together give this activation's value over a scale.
 
         Raises:
             ValueError: it doesn't take a scale.
@@ -183,7 +183,7 @@ class Activation:
 
     @property
     def by_channel(self) -> bool:
-        """Whether its slopes are a vector, one for each channel, which the epilogue holds."""
+        """Return whether its slopes are a vector, one for each channel, which the epilogue holds."""
         return ACTIVATIONS[self.name].by_channel
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ _GELU_FORMS = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> Activation | None:
-    """The activation that an operation of a net is; None for one that no kernel ends in, or not in this form.
+    """Return the activation of an operation of a graph; None if no kernel ends in it, or not in this form.
 
     Args:
         target: the operation, such as "aten.gelu.default"; its form in place ("aten.relu_.default") is the same.

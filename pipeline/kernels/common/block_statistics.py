@@ -15,12 +15,12 @@ WIDEST_GROUP = 64  # channels that a kernel norms together, of powers of two: so
 
 
 def blocks_of(height: int, width: int, phases: int = 1) -> int:
-    """How many blocks an image has: entries of `Outputs.statistics` [N, blocks, 2, out] for each image."""
+    """Return how many blocks an image has: entries of `Outputs.statistics` [N, blocks, 2, out] for each image."""
     return phases**2 * -(-height // phases // ROWS) * -(-width // phases // COLS)
 
 
 def pixels_of_blocks(height: int, width: int, phases: int = 1, device: torch.device | None = None) -> Tensor:
-    """How many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first.
+    """Return how many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first.
 
     Of phases (0, 0), (0, 1) and so on, one after the other; height and width are multiples of `phases`.
     """
@@ -31,7 +31,7 @@ def pixels_of_blocks(height: int, width: int, phases: int = 1, device: torch.dev
 
 
 def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
-    """What a kernel stores for y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
+    """Return the statistics of y [N, H, W, out] in fp32: [N, blocks, 2, out], the mean and the squared deviations."""
     if phases > 1:
         each = [y[:, a::phases, b::phases] for a in range(phases) for b in range(phases)]
         return torch.cat([statistics_of(phase) for phase in each], 1)
@@ -51,7 +51,7 @@ def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
 def merged(statistics: Tensor, height: int, width: int, phases: int = 1, group_width: int = 1) -> tuple[Tensor, Tensor]:
     """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out].
 
-    With a `group_width` each channel's are those of its group of so many neighbours.
+    With a `group_width` each channel's are those of its group of `group_width` neighbours.
     """
     pixels = pixels_of_blocks(height, width, phases, statistics.device)[:, None]
     means, squares = statistics[:, :, 0], statistics[:, :, 1]
@@ -66,12 +66,12 @@ def merged(statistics: Tensor, height: int, width: int, phases: int = 1, group_w
 
 
 def grouped(mean: Tensor, variance: Tensor, group_width: int) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance [N, groups] of groups of so many neighbours, of the channels' own [N, out]."""
+    """Mean and biased variance [N, groups] of groups of `group_width` neighbours, from the channels' [N, out]."""
     means, variances = mean.unflatten(1, (-1, group_width)), variance.unflatten(1, (-1, group_width))
     whole = means.mean(2)
     return whole, variances.mean(2) + (means - whole[:, :, None]).square().mean(2)
 
 
 def fits_kernels(group_width: int, channels: int) -> bool:
-    """Whether the kernels norm groups of so many channels: a power of two, at most `WIDEST_GROUP`, that divides all."""
+    """Return whether kernels norm such groups: a power of two, at most `WIDEST_GROUP`, that divides all channels."""
     return group_width in (1 << power for power in range(WIDEST_GROUP.bit_length())) and channels % group_width == 0

@@ -65,7 +65,7 @@ def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
 
 
 def fewest_rows() -> int:
-    """How many rows a matrix product has at the least: 64 by Hopper's (wgmma), 16 by those before (mma.sync)."""
+    """Return how many rows a matrix product has at the least: 64 by Hopper's (wgmma), 16 by those before (mma.sync)."""
     return 64 if gluon_barred() is None else 16
 
 

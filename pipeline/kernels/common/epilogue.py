@@ -24,7 +24,7 @@ MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a 
 
 
 class Head(NamedTuple):
-    """The net's last 1×1 convolution: weight [classes, out] fp32, bias [classes] fp32."""
+    """The network's last 1×1 convolution: weight [classes, out] fp32, bias [classes] fp32."""
 
     weight: Tensor
     bias: Tensor
@@ -43,7 +43,7 @@ class Epilogue:
         pool: whether the 2×2 maxima of y are stored, beside y or instead of it.
         head: a 1×1 convolution of y, whose logits are stored.
         slopes: [out] fp32, of an activation that has a slope for each channel.
-        residual: [N, H, W, out] fp16 or fp8, a channel slice at will; None for 0.
+        residual: [N, H, W, out] fp16 or fp8, may be a channel slice; None for 0.
         residual_scale: what a stored unit of the residual is worth: fp8's scale.
         statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
             of the fp32 values, before they are rounded.
@@ -131,17 +131,17 @@ class Outputs:
         return {name: part for name, part in self.given.items() if name in ("out", "pooled")}
 
     def nhwc(self) -> "Outputs":
-        """The same memory as kernels see it, where out and pooled are given as [N, channels, height, width]."""
+        """Return the same memory in NHWC, where out and pooled are given as [N, channels, height, width]."""
         return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits, self.statistics)
 
 
 def nhwc(value: Tensor | None) -> Tensor | None:
-    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels]; None for None."""
+    """Return a value [N, channels, height, width] as [N, height, width, channels]; None stays None."""
     return None if value is None else by_pixels(value)
 
 
 def required(out: Tensor | None) -> Tensor:
-    """The output [N, H, W, out] of a kernel that can't do without.
+    """Return the output [N, H, W, out]; raise ValueError if there is none.
 
     Raises:
         ValueError: it isn't there.
@@ -252,7 +252,7 @@ def check_vectors(epilogue: Epilogue, outer: int) -> None:
 
 
 def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -> None:
-    """That the kernel knows every part, that what goes together is given together, and that taps lie apart."""
+    """Raise ValueError for a part the kernel lacks, half of a pair, or taps that overlap."""
     for name, given in (("pool", outputs.pooled), ("head", outputs.logits), ("statistics", outputs.statistics)):
         if (name in epilogue.parts) != (given is not None):
             raise ValueError(f"{name} and its output must be given together")

@@ -16,7 +16,7 @@ def _channels_of(
     o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, REPEATS: gl.constexpr = 1,
     SLICES: gl.constexpr = 1,
 ):  # fmt: skip
-    """The channel in each row [OUT] of an accumulator.
+    """Return the channel in each row [OUT] of an accumulator.
 
     A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
     that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store. With 2 `SLICES`
@@ -38,7 +38,7 @@ def load_channels(
     """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
 
     Loaded before the products and used after them: the way to memory and back is several hundred cycles.
-    With `REPEATS` the rows hold a tile's channels so many times, one block after the other; `SLICES` as above.
+    With `REPEATS` the rows hold a tile's channels REPEATS times, one block after the other; `SLICES` as above.
     """
     scale, bias, channels = ends
     channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS, SLICES)
@@ -52,7 +52,7 @@ def load_channels(
 def load_slopes(
     slopes, channels, o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, SLICES: gl.constexpr = 1
 ):  # fmt: skip
-    """The activation's slopes of a tile's channels [OUT], as `load_channels` loads the others."""
+    """Return the activation's slopes of a tile's channels [OUT], as `load_channels` loads the others."""
     channel = _channels_of(o0, PAIRED, OUT, layout, 1, SLICES)
     return gl.load(slopes + channel, mask=channel < channels, other=0.0)
 
@@ -100,7 +100,7 @@ def two_slices(y):
 
 @gluon.jit
 def halves_of(y):
-    """The upper and the lower half of the pixels of y [out, pixels], each [out, pixels / 2].
+    """Return the upper and the lower half of the pixels of y [out, pixels], each [out, pixels / 2].
 
     Staging all at once would cost the memory of a box.
     """
@@ -111,7 +111,7 @@ def halves_of(y):
 
 @gluon.jit
 def _joined(upper, lower):
-    """What `halves_of` makes two of: [out, pixels] of two halves [out, pixels / 2]."""
+    """Join two halves [out, pixels / 2] into [out, pixels]; the inverse of `halves_of`."""
     OUT: gl.constexpr = upper.shape[0]
     PIXELS: gl.constexpr = upper.shape[1]
     return gl.join(upper, lower).permute((0, 2, 1)).reshape([OUT, 2 * PIXELS])
@@ -128,7 +128,7 @@ def _quarter(staging, number, dtype: gl.constexpr):
 
 @gluon.jit
 def load_residual(acc, staging, scale, first, dtype: gl.constexpr, PAIRED: gl.constexpr):
-    """The residual that TMA brought into four buffers from `first` on, times its scale, as acc [out, pixels] lies."""
+    """Load the residual from four buffers from `first` on, times its scale, in the layout of acc [out, pixels]."""
     OUT: gl.constexpr = acc.shape[0]
     PIXELS: gl.constexpr = acc.shape[1]
     # The quarters of the accumulator say where each of their values lies; the values themselves aren't used.
@@ -150,7 +150,7 @@ def load_residual(acc, staging, scale, first, dtype: gl.constexpr, PAIRED: gl.co
 
 @gluon.jit
 def stage(part, buffer, dtype: gl.constexpr):
-    """A quarter of a tile [out, pixels / 4] into one of two buffers, once TMA has read what was in it before.
+    """Write a quarter of a tile [out, pixels / 4] into one of two buffers, once TMA has read the previous content.
 
     The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN.
     """
@@ -182,7 +182,7 @@ def write(
 def write_pooled(
     y, boxes, staging, image, y0, x0, o0, first, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr
 ):  # fmt: skip
-    """The 2×2 maxima of y [out, pixels]: all four pixels lie in one thread's registers, so nothing is exchanged."""
+    """Write the 2×2 maxima of y [out, pixels]: all four pixels lie in one thread's registers, so none are exchanged."""
     left, right = y.reshape([OUT, ROWS * COLS // 2, 2]).split()
     across = larger(left, right).reshape([OUT, ROWS // 2, 2, COLS // 2]).permute((0, 1, 3, 2))
     upper, lower = across.split()
@@ -197,7 +197,7 @@ def write_pooled(
 
 @gluon.jit
 def write_logits(y, head, staging, image, y0, x0, COLS: gl.constexpr, CLASSES: gl.constexpr):
-    """The 1×1 head: a product of y [out, pixels] in fp16, pixels in its rows now, with the classes; wgmma takes 8."""
+    """Write the logits of a 1×1 head: the product of y [out, pixels] in fp16, transposed, with at most 8 classes."""
     mixes, bias, logits, height, width = head
     PIXELS: gl.constexpr = y.shape[1] // 2
     layout: gl.constexpr = gl.NVMMADistributedLayout(

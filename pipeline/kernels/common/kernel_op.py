@@ -71,7 +71,7 @@ class LayerDescription:
         outer: output channels.
         in_size: height and width of the input.
         out_size: height and width of the output.
-        reads_image: whether the input is the net's own, or that padded.
+        reads_image: whether the input is the network's own, or that padded.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class LayerDescription:
     reads_image: bool = False
 
     def is_square(self, window: int, stride: int, padding: int) -> bool:
-        """Whether a convolution has this window, stride and padding both ways, and nothing unusual."""
+        """Return whether a convolution has this window, stride and padding both ways, and nothing unusual."""
         return (
             self.window == (window, window)
             and self.stride == (stride, stride)
@@ -101,7 +101,7 @@ class LayerDescription:
 
     @property
     def suits_bulk_copies(self) -> bool:
-        """Whether the channels of input and output are multiples that TMA moves in fp16; `fp8_values` asks for more."""
+        """Return whether input and output channels are multiples that TMA moves in fp16; `fp8_values` asks for more."""
         return self.inner % CHANNELS == 0 and self.outer % CHANNELS == 0
 
 
@@ -137,8 +137,8 @@ class KernelOp:
         reads: the types in which it reads values.
         writes: the types in which it stores values.
         folds: what its epilogue does beyond scale, bias and an activation of one slope, as `Epilogue.parts` names it.
-        reads_image: whether it reads the net's input as the user gives it, fp32 and planar.
-        writes_logits: whether it stores the net's answer, fp32 and planar, and nothing else.
+        reads_image: whether it reads the network's input as the user gives it, fp32 and planar.
+        writes_logits: whether it stores the network's answer, fp32 and planar, and nothing else.
         takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
         most_channels: how many input and output channels it takes; None for any number.
         phases: 2 where its statistics are of one phase's pixels each, as `block_statistics` has it.

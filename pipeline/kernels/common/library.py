@@ -22,7 +22,7 @@ def convolution(
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> Tensor:
-    """The convolution of x [N, in, H, W] with bias, residual and activation, as [N, out, H', W'].
+    """Return the convolution of x [N, in, H, W] with bias, residual and activation, as [N, out, H', W'].
 
     One kernel on a GPU, in fp16 and with a ReLU, also where a residual is added; otherwise residual and activation are
     kernels of their own.
@@ -39,7 +39,7 @@ def convolution(
 
 
 def same_size_convolution(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """A convolution that keeps height and width, and what follows: x [N, in, H, W] to [N, out, H, W].
+    """Run a convolution that keeps height and width, and its epilogue: x [N, in, H, W] to [N, out, H, W].
 
     Args:
         x: any dtype; cast to the weight's.
@@ -51,7 +51,7 @@ def same_size_convolution(x: Tensor, parameters: LibraryParameters, ends: Ends) 
 
 
 def transposed_convolution(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """A 2×2 transposed convolution of stride 2, and what follows: x [N, in, H, W] to [N, out, 2 H, 2 W]."""
+    """Run a 2×2 transposed convolution of stride 2 and its epilogue: x [N, in, H, W] to [N, out, 2 H, 2 W]."""
     return ended(functional.conv_transpose2d(_as_weights(x, parameters), *parameters, stride=2), ends)
 
 

@@ -17,12 +17,12 @@ MOST_PROGRAMS = 65535  # of a grid along its second and its third axis
 
 
 def in_fp8(value: Tensor) -> Tensor:
-    """A tensor of any shape in e4m3, saturating."""
+    """Convert a tensor of any shape to e4m3, saturating."""
     return value.clamp(-FP8_MAX, FP8_MAX).to(torch.float8_e4m3fn)
 
 
 def by_pixels(value: Tensor) -> Tensor:
-    """A value [N, channels, height, width] as the kernels see it: [N, height, width, channels], the same memory.
+    """Return a view of [N, channels, height, width] as [N, height, width, channels].
 
     Of a side of length 1 torch keeps any step, such as 1 of the rows of a single pixel, which TMA doesn't take; it gets
     the one that it has where all follows on.
@@ -75,7 +75,7 @@ def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_pixels(name: str, count: int) -> None:
-    """Check that a kernel may number so many pixels in 32 bits.
+    """Check that a kernel may number these pixels in 32 bits.
 
     Raises:
         ValueError: there are too many; the text begins with `name`.
@@ -96,7 +96,7 @@ def check_counted(name: str, tensor: Tensor) -> None:
 
 
 def check_few_programs(name: str, count: int) -> None:
-    """Check that a grid may have so many programs along its second or its third axis.
+    """Check that a grid may have these programs along its second or its third axis.
 
     Raises:
         ValueError: there are too many; the text begins with `name`, which says what has a program each.
@@ -106,7 +106,7 @@ def check_few_programs(name: str, count: int) -> None:
 
 
 def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
+    """Return the TMA descriptor of boxes `box` of a tensor [..., channels] with the same number of dimensions.
 
     Outside the tensor it reads zeros and writes nothing.
     """
@@ -115,7 +115,7 @@ def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    """How many programs a persistent grid has; the interpreter walks one program after the other, so two are plenty."""
+    """Return the programs of a persistent grid; two for the interpreter, which walks one program after the other."""
     if not is_cuda(device):
         return 2
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -130,7 +130,7 @@ def shared_bytes(device: torch.device) -> int:
 
 
 def interpreted() -> bool:
-    """Whether Triton's kernels run in its interpreter, on a CPU."""
+    """Return whether Triton's kernels run in its interpreter, on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -140,5 +140,5 @@ def store(value: Tensor, out: Tensor) -> None:
 
 
 def next_power_of_two(number: int) -> int:
-    """The least power of two that isn't below `number`."""
+    """Return the least power of two that isn't below `number`."""
     return 1 << max(number - 1, 0).bit_length()

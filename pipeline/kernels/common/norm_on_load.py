@@ -74,7 +74,7 @@ def _ends(norm, eps, number, channel, CHANNELS: gl.constexpr):
 def load_norm(
     norm, eps, number, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr
 ):  # fmt: skip
-    """What `normalised` needs for a chunk of the channels of image `number`, two a word; nothing without a NORM."""
+    """Load what `normalised` takes for a chunk of channels of image `number`, two a word; nothing without NORM."""
     ends = ()
     if NORM is not None:
         layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())

@@ -25,7 +25,7 @@ class Kernel(Protocol):
     """As much of Triton's kernels as a launch needs, or compiling."""
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
-        """What launches it."""
+        """Return the launcher for a grid."""
 
     def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> object:
         """Compile it for such arguments."""
@@ -65,7 +65,7 @@ _noted: ContextVar[Programs | None] = ContextVar("noted programs", default=None)
 
 
 def on_grid(kernel: Kernel, *grid: int) -> Callable[..., object]:
-    """What launches a kernel on a grid of programs; within `only_noted` what notes how its program is compiled."""
+    """Return the launcher of a kernel on a grid; within `only_noted` it only notes how the program is compiled."""
     programs = _noted.get()
     return kernel[grid] if programs is None else partial(_note, programs, kernel, grid)
 
@@ -89,7 +89,7 @@ class StandIn:
     address: int
 
     def data_ptr(self) -> int:
-        """An address that is aligned as the tensor's."""
+        """Return an address that is aligned as the tensor's."""
         return self.address
 
 
@@ -108,14 +108,14 @@ def _by_value(kernel: Kernel, count: int) -> list[bool]:
 
 
 def _stand_in(value: object) -> object:
-    """A runtime argument without the memory that it names."""
+    """Return a stand-in for a runtime argument, without its memory."""
     if isinstance(value, Tensor):
         return StandIn(value.dtype, value.data_ptr() % ALIGNED)
     return replace(value, base=_stand_in(value.base)) if _is_descriptor(value) else value
 
 
 def _told_apart(value: object, by_value: bool) -> object:
-    """What of a runtime argument without memory makes another program; it can be hashed."""
+    """Return what makes another program of a runtime argument without memory, as a hashable value."""
     if _is_descriptor(value):
         return value.base, tuple(value.block_shape), repr(getattr(value, "layout", None))
     if isinstance(value, int):
@@ -129,7 +129,7 @@ def _is_descriptor(value: object) -> TypeGuard[Descriptor]:
 
 
 def by_slice(value: Tensor | None, slices: int) -> Tensor | None:
-    """A value [N, D · H, W, channels] as [N · D, H, W, channels], the same memory; None for None."""
+    """Return a value [N, D · H, W, channels] as [N · D, H, W, channels], the same memory; None for None."""
     if value is None or slices == 1:
         return value
     return value.view(-1, value.shape[1] // slices, *value.shape[2:])
@@ -159,7 +159,7 @@ STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, 
 
 
 def evenest(batch: int, height: int, width: int, at_once: int) -> list[int]:
-    """The two heights of strips, 64 pixels wide, that share a batch of maps most evenly among programs `at_once`.
+    """Return the two heights of strips, 64 pixels wide, that share maps most evenly among programs `at_once`.
 
     Each program takes as long as the one with the most strips, and a strip two rows more than it has, and its start.
     """

@@ -37,13 +37,13 @@ def sums_layout(out: int, dtype: tl.dtype, warps: int) -> gl.NVMMADistributedLay
 
 @gluon.jit
 def channel_read(entry, DEPTH: gl.constexpr, WIDTH: gl.constexpr):
-    """The channel of an entry of the product's inner dimension: entry = WIDTH (4 part + thread) + element."""
+    """Return the channel of an entry of the product's inner dimension: entry = WIDTH (4 part + thread) + element."""
     return entry // WIDTH % 4 * (DEPTH // 4) + entry // (4 * WIDTH) * WIDTH + entry % WIDTH
 
 
 @gluon.jit
 def channel_written(column, GROUP: gl.constexpr):
-    """The channel of a column of the product: a thread's pairs of a group of columns are put side by side."""
+    """Return the channel of a column of the product: a thread's pairs of a group of columns are put side by side."""
     within = column % GROUP
     return column - within + within % 8 // 2 * (GROUP // 4) + within // 8 * 2 + within % 2
 
@@ -71,7 +71,7 @@ def as_operand(words, sums: gl.constexpr, dtype: gl.constexpr):
 
 @gluon.jit
 def in_order(y, GROUP: gl.constexpr):
-    """Sums [16 · warps, out] with their channels in order, in `row_layout`; nothing moves."""
+    """Return sums [16 · warps, out] with their channels in order, in `row_layout`; nothing moves."""
     ROWS: gl.constexpr = y.shape[0]
     OUT: gl.constexpr = y.shape[1]
     parts = y.reshape([ROWS, OUT // GROUP, GROUP // 8, 4, 2]).permute((0, 1, 3, 2, 4)).reshape([ROWS, OUT])
@@ -91,7 +91,7 @@ def in_columns(values, GROUP: gl.constexpr, sums: gl.constexpr):
 def load_added(
     image, row, x0, steps, height, width, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr
 ):  # fmt: skip
-    """A row of a residual [16 · warps, OUT] as it is stored, in `row_layout`; nothing where `image` is None.
+    """Load a row of a residual [16 · warps, OUT] in `row_layout`; nothing where `image` is None.
 
     What lies outside the image is read from its border. Pixels are counted in units of 16 bytes, which they step by.
     """
@@ -215,5 +215,5 @@ def count_row(
 
 
 def registers(warps: int, programs: int) -> int:
-    """How many registers a thread may take so that `programs` of so many warps share a multiprocessor's 65536."""
+    """Return how many registers a thread may take so that `programs` of `warps` each share a multiprocessor's 65536."""
     return min(255, 65536 // (32 * warps * programs) // 8 * 8)

@@ -22,7 +22,7 @@ store_box = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_s
 
 @gluon.jit
 def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr = 1):
-    """Barriers that so many arrivals complete, or one and the bytes that it expects."""
+    """Return barriers that ARRIVALS arrivals complete, or one arrival and the bytes that it expects."""
     bars = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(COUNT):
         mbarrier.init(bars.index(slot), count=ARRIVALS)
@@ -47,7 +47,7 @@ def view(
 
 
 def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
-    """What TMA needs to move boxes of the shape `box` of a tensor [..., channels] of as many dimensions.
+    """Return the TMA descriptor of boxes `box` of a tensor [..., channels] with the same number of dimensions.
 
     They are swizzled as a matrix of the shape `swizzle_as` is.
     """

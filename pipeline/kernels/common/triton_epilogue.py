@@ -61,7 +61,7 @@ def store_statistics(
 def count_row(
     y, mean, squares, statistics, row, stored, col, height, width, channel, channels, COLS: tl.constexpr
 ):  # fmt: skip
-    """Running mean and squared deviations (Welford, 1962) of each value of a block's rows, y [COLS, out] among them.
+    """Add y [COLS, out] to the running mean and squared deviations of a block's rows (Welford, 1962).
 
     After the eighth row, or the image's last, they go to statistics [blocks, 2, channels] of an image, which begins at
     the block in whose columns the program is. A row that isn't `stored` doesn't count; the block's first begins anew.
@@ -87,7 +87,7 @@ def count_row(
 
 @triton.jit
 def rounded(value, dtype: tl.constexpr):
-    """The value, of any shape, as it is stored: fp8 saturates at ±448, fp16 overflows to infinity."""
+    """Round a value of any shape to the stored type: fp8 saturates at ±448, fp16 overflows to infinity."""
     if dtype == tl.float8e4nv:
         value = tl.clamp(value, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)
     return value.to(dtype)

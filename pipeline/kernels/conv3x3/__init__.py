@@ -21,12 +21,12 @@ Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, k, k] as [k · k, out, in], the order in which the kernels walk the taps."""
+    """Return a weight [out, in, k, k] as [k · k, out, in], in the order of the kernels."""
     return weight.permute(2, 3, 0, 1).flatten(0, 1).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv3x3` and `conv3x3_dilated` compute, in plain PyTorch and fp32, on any device.
+    """Compute `conv3x3` and `conv3x3_dilated` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, in].
@@ -42,10 +42,10 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The convolution of x through the epilogue, written into `outputs`.
+    """Write the convolution of x through the epilogue into `outputs`.
 
     Args:
-        x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
         weight: [9, out, in] of x's dtype, from `pack`; of volumes as `conv3x3x3` says, with their depth as the
             epilogue's `slices`.
         epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
@@ -69,7 +69,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], likeliest first.
 
     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
     chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.

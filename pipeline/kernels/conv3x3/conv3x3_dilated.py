@@ -22,10 +22,10 @@ OWN_FOLDS = FOLDS | {"dilation"}
 def conv3x3_dilated(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
 ) -> None:
-    """The convolution of x through the epilogue, which also has the dilation, written into `outputs`.
+    """Write the dilated convolution of x through the epilogue into `outputs`.
 
     Args:
-        x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
         weight: [9, out, in] of x's dtype, from `conv3x3.pack`.
         epilogue: as of `conv3x3.conv3x3`.
         outputs: as of `conv3x3.conv3x3`.
@@ -40,13 +40,13 @@ def conv3x3_dilated(
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [9, out, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [9, out, in], likeliest first."""
     has_head = epilogue.head is not None
     return conv3x3_triton.candidates(x, weight.shape[1], head=has_head, statistics=epilogue.statistics)
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The same of x [N, in, H, W] by weight [out, in, 3, 3], and what follows: [N, out, H, W]."""
+    """Run the library and the epilogue on x [N, in, H, W] by weight [out, in, 3, 3]: [N, out, H, W]."""
     x = x.to(parameters.weight.dtype, memory_format=torch.channels_last)
     apart = (ends.dilation, ends.dilation)
     return convolution(x, parameters, ends, padding=apart, dilation=apart)

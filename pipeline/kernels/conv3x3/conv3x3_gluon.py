@@ -58,7 +58,7 @@ def load_boxes(
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
     RESIDUAL: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
-    """The loading warp: for each tile, chunk of channels and horizontal shift one tall box and its three weights.
+    """Run the loading warp: load a tall box and three weights for each tile, chunk and horizontal shift.
 
     A tile's residual comes after its boxes: it is needed last, and its buffers are those that the group's tile before
     is stored from. Where `EARLY` the first weights are on their way before the kernel before this one is done.
@@ -126,7 +126,7 @@ def load_boxes(
 def _load_taps(
     boxes, weights, bars, turn, tap, block, c0, BYTES: gl.constexpr, TAPS: gl.constexpr
 ):  # fmt: skip
-    """The weights of three vertical taps, the first of them `tap`, each of so many bytes, once there is room."""
+    """Load the weights of three vertical taps from `tap` on, each of the given bytes, once there is room."""
     _, _, full, empty, _, _, _ = bars
     for down in gl.static_range(3):
         spot = (3 * turn + down) % TAPS
@@ -142,7 +142,7 @@ def products(
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr,
     GROUPS: gl.constexpr,
 ):  # fmt: skip
-    """A tile's sums [out, pixels] on top of acc, by one group of warps; the tile is the program's `count`-th."""
+    """Add a tile's products to acc [out, pixels], by one group of warps; the tile is the program's `count`-th."""
     box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
     dtype: gl.constexpr = pixels.dtype
     turn = count * 3 * DEEP * chunks
@@ -212,7 +212,7 @@ def _multiply(
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps: every GROUPS-th tile of this program, from the first product to the store."""
+    """Run a group of warps: make every GROUPS-th tile of this program, from the first product to the store."""
     tiles_y, tiles_x, tiles_out, tiles, chunks, _ = geometry
     _, _, channels = ends
     _, _, _, height, width = head
@@ -296,7 +296,7 @@ def _conv3x3_gluon(
     BUFFERS: gl.constexpr = 2 if RESIDUAL is None else 4
     STAGED: gl.constexpr = ROWS * COLS // 4 if WRITES or POOLS or RESIDUAL is not None else 8
     staging = gl.allocate_shared_memory(staged, [BUFFERS * GROUPS, STAGED, STORED], staged_layout)
-    # After all that TMA writes to: barriers that nobody waits for give their memory away, and what initialised them
+    # After all that TMA writes to: barriers without a waiter give their memory away, and what initialised them
     # was then found in a first tile's residual.
     box_full, box_empty = barriers(BOXES), barriers(BOXES)
     tap_full, tap_empty = barriers(HELD), barriers(HELD)
@@ -401,7 +401,7 @@ RESERVED_BYTES = 2048  # of what a program may have: barriers, and what its grou
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], likeliest first.
 
     Those that fit in shared memory: a residual takes four quarters of a tile for each group of warps, an output alone
     two, each in the wider of their types; boxes and weights then have to do with less.
@@ -411,7 +411,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
 
 
 def _shapes(operands: Operands, free: int) -> Iterator[Tile]:
-    """The tiles, whether they fit or not; the first with as many boxes as fit in `free` bytes."""
+    """Yield tiles, also those that do not fit; the first has the number of boxes that fit in `free` bytes."""
     x, residual = operands.x, operands.epilogue.residual
     size = x.element_size()
     widest = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))

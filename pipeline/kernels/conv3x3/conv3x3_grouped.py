@@ -27,7 +27,7 @@ OWN_FOLDS = FOLDS - {"head"}
 
 
 def window_of(width: int) -> int:
-    """How many input channels a tile reads, for groups of so many: a multiple of 64, as many on either side of its own.
+    """Return how many input channels a tile reads for groups of `width`: a multiple of 64, equal on either side of its own.
 
     Tiles begin at multiples of 64, groups at those of `width`: they are apart by a multiple of what divides both.
     """
@@ -36,7 +36,7 @@ def window_of(width: int) -> int:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A grouped convolution's weight [channels, width, 3, 3] as [9, channels, window]; beside a group's are zeros."""
+    """Return a grouped weight [channels, width, 3, 3] as [9, channels, window]; beside a group's are zeros."""
     outer, width = weight.shape[:2]
     window = window_of(width)
     channel = torch.arange(outer, device=weight.device)
@@ -49,7 +49,7 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv3x3_grouped` computes, in plain PyTorch and fp32, on any device.
+    """Compute `conv3x3_grouped` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, channels].
@@ -61,7 +61,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def sums_by_groups(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """The convolution of x [N, H, W, channels] by weight [9, channels, window], fp32 [N, H', W', channels]."""
+    """Return the convolution of x [N, H, W, channels] by weight [9, channels, window], fp32 [N, H', W', channels]."""
     _, outer, window = weight.shape
     beside = (window - BLOCK) // 2
     taps = weight.float().reshape(3, 3, outer, window).permute(2, 3, 0, 1).split(BLOCK)
@@ -77,10 +77,10 @@ def sums_by_groups(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
 def conv3x3_grouped(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
 ) -> None:
-    """The convolution of x through the epilogue, written into `outputs`.
+    """Write the convolution of x through the epilogue into `outputs`.
 
     Args:
-        x: [N, H, W, channels], fp16 or fp8, a channel slice of a wider tensor at will.
+        x: [N, H, W, channels], fp16 or fp8, may be a channel slice of a wider tensor.
         weight: [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
         epilogue: as of `conv3x3.conv3x3`, without a head.
         outputs: as of `conv3x3.conv3x3`.
@@ -101,13 +101,13 @@ def conv3x3_grouped(
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
-    """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], likeliest first."""
     for tile in conv3x3_triton.candidates(x, BLOCK, statistics=epilogue.statistics):
         yield replace(tile, depth=min(tile.depth, weight.shape[-1]))
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends, stride: int = 1) -> Tensor:
-    """The same of x [N, channels, H, W] by weight [channels, width, 3, 3], and what follows: [N, channels, H', W']."""
+    """Run the library and the epilogue: x [N, channels, H, W], weight [channels, width, 3, 3] to [N, channels, H', W']."""
     weight = parameters.weight
     x = x.to(weight.dtype, memory_format=torch.channels_last)
     groups = len(weight) // weight.shape[1]
@@ -115,13 +115,13 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends, stride: int
 
 
 def flops(shape: tuple[int, ...], outer: int) -> float:
-    """What is multiplied at the least for an input [batch, channels, height, width], zeros among it: 64 for each."""
+    """Return the FLOPs for an input [batch, channels, height, width], zeros beside each group included: 64 channels."""
     batch, _, *size = shape
     return flops_of(9)((batch, BLOCK, *size), outer)
 
 
 def has_groups(layer: LayerDescription, stride: int = 1) -> bool:
-    """Whether a layer is a 3×3 convolution of this stride in groups of several channels, as many out as in."""
+    """Return whether a layer is a 3×3 convolution of this stride in groups of several channels, as many out as in."""
     ungrouped = replace(layer, groups=1)
     width = layer.inner // layer.groups
     own = layer.kind == "conv2d" and layer.inner == layer.outer and layer.groups > 1 and width > 1

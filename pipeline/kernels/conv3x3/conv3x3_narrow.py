@@ -91,7 +91,7 @@ def next_chunk(
     CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
     IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
 ):  # fmt: skip
-    """A chunk of a row's channels at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
+    """Return a chunk of a row's channels at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
 
     A later row is sent for: into the slot that the row before had, which every warp has read.
     """
@@ -109,7 +109,7 @@ def next_chunk(
 
 @gluon.jit
 def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
-    """A chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
+    """Load a chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
 
     What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
     """
@@ -173,7 +173,7 @@ def _ask_for_row(
 
 @gluon.jit
 def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
-    """What `_load_row` gives, from the slot to which the row has come."""
+    """Read the row that `_load_row` gives from its slot in shared memory."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
     layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
     first = (slot * CHUNKS + CHUNK) * (PIXELS + BESIDE)
@@ -186,9 +186,9 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
 
 @gluon.jit
 def _within_image(parts, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
-    """What `_load_row` loaded, 0 outside the image and beyond its channels.
+    """Return the loaded row with 0 outside the image and beyond its channels.
 
-    A pixel to the right of the image gives sums that nobody stores, so each shift has one border that matters.
+    A pixel to the right of the image gives sums that are not stored, so each shift has one border that matters.
     """
     layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
     col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
@@ -205,7 +205,7 @@ def operands_of(
     CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr,
     sums: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
-    """What `_load_row` loaded, after a norm if there is one, as the first operands of products; 0 outside the image."""
+    """Return the loaded row, normalised if there is a norm, as first operands of products; 0 outside the image."""
     if NORM is None:
         left, middle, right = _within_image(parts, row, x0, height, width, CHUNK, IN_WORDS, WORDS)
     else:
@@ -226,7 +226,7 @@ def operands_of(
 
 @gluon.jit
 def taps_of(held, DOWN: gl.constexpr, shift: gl.constexpr, CHUNK: gl.constexpr, CHUNKS: gl.constexpr):
-    """The weights of a tap and a chunk of channels, as the second operand of a product."""
+    """Load the weights of a tap and a chunk of channels as the second operand of a product."""
     return held.index((3 * DOWN + shift) * CHUNKS + CHUNK).permute((1, 0))
 
 
@@ -265,7 +265,7 @@ def _store_planar(y, image, row, x0, inside, height, width, CHANNELS: gl.constex
 
 @gluon.jit
 def _products(seen, held, above, here, below, chunk: gl.constexpr, CHUNKS: gl.constexpr):
-    """Sums of three output rows and the products of a chunk of an input row's channels, at three shifts, with taps."""
+    """Add the products of a chunk of an input row's channels, at three shifts, to the sums of three output rows."""
     for shift in gl.static_range(3):  # in turns: a product need not wait for the sums of the one before it
         above = warpgroup_mma(seen[shift], taps_of(held, 2, shift, chunk, CHUNKS), above, is_async=True)
         here = warpgroup_mma(seen[shift], taps_of(held, 1, shift, chunk, CHUNKS), here, is_async=True)
@@ -405,7 +405,7 @@ def queue(
 
 
 def past_the_l1(words: Tensor) -> bool:
-    """Whether rows [N, H, W, words] come to shared memory 16 bytes at a time, past the L1 (cp.async.cg).
+    """Return whether rows [N, H, W, words] come to shared memory 16 bytes at a time, past the L1 (cp.async.cg).
 
     Triton knows so where the steps of images and rows, which it is told in words, are multiples of 16.
     """
@@ -413,7 +413,7 @@ def past_the_l1(words: Tensor) -> bool:
 
 
 def _added(epilogue: Epilogue) -> tuple[Tensor | None, float | None, int, int, int]:
-    """A residual, what a stored unit of it is worth, and its steps from image, row and pixel to the next."""
+    """Return a residual, the value of a stored unit, and the strides of image, row and pixel."""
     residual = epilogue.residual
     if residual is None:
         return None, None, 0, 0, 0
@@ -441,18 +441,18 @@ def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> No
 
 
 def suits(x: Tensor, outer: int, epilogue: Epilogue) -> bool:
-    """Whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
+    """Return whether the kernel takes x [N, H, W, in], `outer` output channels and the epilogue."""
     plain = epilogue.parts <= {"statistics", "residual"}
     return plain and x.shape[3] <= MOST_IN and outer <= MOST_OUT
 
 
 def pays(inner: int, outer: int, size: int = 2) -> bool:
-    """Whether there are tiles for so many channels of `size` bytes; `conv3x3_gluon` is faster where there are none."""
+    """Return whether there are tiles for these channels of `size` bytes; `conv3x3_gluon` is faster for the others."""
     return inner <= MOST_IN and (outer <= FEW_OUT or (outer <= MOST_OUT and inner * size <= FEW_BYTES))
 
 
 def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first.
 
     Args:
         x: what is read.
@@ -476,6 +476,6 @@ def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
 
 
 def strips_of(x: Tensor, programs: int) -> list[int]:
-    """The heights of strips worth measuring for x [N, H, W, in] and so many programs on a multiprocessor."""
+    """Return the heights of strips worth measuring for x [N, H, W, in] and `programs` on each multiprocessor."""
     batch, height, width, _ = x.shape
     return evenest(batch, height, width, multiprocessors(x.device) * programs)

@@ -19,13 +19,13 @@ SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is 
 
 
 def slope_of(activation: Activation) -> float | None:
-    """The slope by which the larger of y and slope · y is the activation; None where no slope from 0 to 1 does it."""
+    """Return the slope for which max(y, slope · y) is the activation; None if no slope from 0 to 1 is."""
     slope = SLOPES.get(activation.name, activation.slope if activation.name == "leaky_relu" else -1.0)
     return slope if 0 <= slope <= 1 else None
 
 
 def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
-    """The convolution of activation(norm(x)).
+    """Write the convolution of activation(norm(x)) into the outputs.
 
     Args:
         operands: x [N, H, W, in] fp16, weight [9, out, in]; an epilogue that `conv3x3_narrow.suits`.
@@ -48,7 +48,7 @@ def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: con
 
 
 def reference(operands: Operands, counted: Tensor, how: NormPass) -> None:
-    """What `normed_conv3x3` computes, in plain PyTorch: of x [N, H, W, in], what follows its norm rounded to fp16."""
+    """Compute `normed_conv3x3` in plain PyTorch for x [N, H, W, in]; the normalised map is rounded to fp16."""
     x = torch.empty_like(operands.x)
     pass_by_torch(operands.x, counted, how, x)
     plain_reference(x, *operands[1:])

@@ -29,17 +29,17 @@ class Operands(NamedTuple):
 
     @property
     def deep(self) -> int:
-        """How many slices a tile reads: 1 of images, 3 of volumes, 4 for two slices at a time."""
+        """Return how many slices a tile reads: 1 of images, 3 of volumes, 4 for two slices at a time."""
         return self.weight.shape[0] // 9
 
     @property
     def at_a_time(self) -> int:
-        """How many slices of a volume a tile makes."""
+        """Return how many slices of a volume a tile makes."""
         return 2 if self.deep == 4 else 1
 
     @property
     def outer(self) -> int:
-        """How many output channels there are."""
+        """Return how many output channels there are."""
         stacked = self.at_a_time > 1 and self.epilogue.bias is not None
         return len(self.epilogue.bias) if stacked and self.epilogue.bias is not None else self.weight.shape[1]
 
@@ -54,7 +54,7 @@ class Operands(NamedTuple):
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
 
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:
-        """How many tiles of this size cover the output's height, width and channels."""
+        """Return how many tiles of this size cover the output's height, width and channels."""
         return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-self.weight.shape[1] // out)
 
 
@@ -83,7 +83,7 @@ def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, windo
 
 
 def _shape_of_weight(operands: Operands, inner: int) -> tuple[int, int, int]:
-    """What a weight must be, by the number of its taps and of the input channels that it multiplies."""
+    """Return the shape that a weight must have, by its taps and the input channels that it multiplies."""
     taps, rows = len(operands.weight), operands.weight.shape[1]
     if taps == 36 and operands.outer <= STACKED:
         return taps, 2 * STACKED, inner

@@ -148,7 +148,7 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first.
+    """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first.
 
     Each with as many stages as shared memory holds, two at the least: what takes more all the same, the tuner finds. On
     Hopper an output, and its pooled quarter, lie there beside the boxes until they are stored.

@@ -1,4 +1,4 @@
-"""The net's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
+"""The network's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
 
 With three channels the taps of a 3×3 window are 27 values a pixel, of 7×7 ones 147: a few steps of a matrix product.
 Cast and change of layout happen on the way: the image is read once and the wide output written once. Three kernels do
@@ -33,7 +33,7 @@ Tile = conv_first_triton.Tile | conv_first_gluon.Tile | conv_first_rows.Tile
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [out, in, k, k] as fp16 [in, k, span, out]: a row of a window, then zeros about it."""
+    """Return a weight [out, in, k, k] as fp16 [in, k, span, out]: a row of a window, then zeros about it."""
     window = weight.shape[2]
     first = margin(window) - window // 2
     about = (0, 0, first, span(window) - window - first)
@@ -41,14 +41,14 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def unpacked(packed: Tensor) -> Tensor:
-    """The weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
+    """Return the weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
     window = packed.shape[1]
     first = margin(window) - window // 2
     return packed[:, :, first : first + window].permute(3, 0, 1, 2)
 
 
 def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv_first` computes, in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
+    """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
 
     Args:
         image: [N, in, H, W].
@@ -63,7 +63,7 @@ def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Output
 
 
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The convolution of the image through the epilogue, written into `outputs.out`: products in fp16, sums in fp32.
+    """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
     The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
 
@@ -71,7 +71,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` says.
         weight: [in, k, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
-        outputs: out [N, H', W', out] fp16 or fp8, a channel slice of a wider tensor at will, with H' = ⌈H / stride⌉;
+        outputs: out [N, H', W', out] fp16 or fp8, may be a channel slice of a wider tensor, with H' = ⌈H / stride⌉;
             statistics [N, blocks, 2, out].
         tile: one of `candidates`; the first of them without.
 
@@ -102,7 +102,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
 
 
 def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    """The tiles worth measuring for an image [N, in, H, W], weight [in, k, span, out] and the answer, likeliest first.
+    """Yield tiles for an image [N, in, H, W], weight [in, k, span, out] and the answer, likeliest first.
 
     Volumes are an image of as many channels as their three slices have.
     """
@@ -138,7 +138,7 @@ def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
 
 
 def _op(name: str, stride: int) -> KernelOp:
-    """The kernel's description for one stride; operations are counted for a window of 3×3."""
+    """Return the kernel's description for one stride; operations are counted for a window of 3×3."""
     return KernelOp(
         name=name,
         accepts=_accepts(stride),

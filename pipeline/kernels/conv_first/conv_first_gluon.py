@@ -1,4 +1,4 @@
-"""The net's first convolution of `conv_first`, its windows gathered straight into the registers that feed wgmma.
+"""The network's first convolution of `conv_first`, its windows gathered straight into the registers that feed wgmma.
 
 The idea: of a window's values a thread needs pairs that neighbour each other in a row of the image, so a pair is one
 read, of 8 bytes where the stride is 2, rounded to fp16 on the spot. Neither windows nor results pass through shared
@@ -64,7 +64,7 @@ def _load_windows(
     DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
     STEPS: gl.constexpr,
 ):  # fmt: skip
-    """The windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries.
+    """Load the windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries.
 
     Of volumes, IN planes are those of the slice before a slice z, of z, and of the one after it.
     """
@@ -173,7 +173,7 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 
 def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
-    """The tiles worth measuring for a packed weight [in, k, span, out], the likeliest first."""
+    """Yield tiles worth measuring for a packed weight [in, k, span, out], likeliest first."""
     outer, entries = weight.shape[-1], weight[..., 0].numel()
     if outer > 64:
         several = [2]

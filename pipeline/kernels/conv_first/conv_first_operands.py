@@ -1,4 +1,4 @@
-"""What the kernels of the net's first convolution are given, and how wide a packed window is."""
+"""What the kernels of the network's first convolution are given, and how wide a packed window is."""
 
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class Operands(NamedTuple):
 
     @property
     def deep(self) -> int:
-        """How many slices a window reaches over: 3 of volumes, else 1."""
+        """Return how many slices a window reaches over: 3 of volumes, else 1."""
         return 3 if self.image.ndim == 5 else 1
 
     @property
@@ -40,7 +40,7 @@ class Operands(NamedTuple):
 
 
 def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
-    """The stride, 1 or 2, of a padded convolution that makes an output of `out_size` of an image of `size`.
+    """Return the stride, 1 or 2, of a padded convolution that makes an output of `out_size` of an image of `size`.
 
     Raises:
         ValueError: neither does.
@@ -52,10 +52,10 @@ def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
 
 
 def margin(window: int) -> int:
-    """How many columns left of its pixel a packed window begins: its padding, made even, as pairs are read at once."""
+    """Return how many columns left of its pixel a packed window begins: its padding, made even for loads of pairs."""
     return window // 2 + window // 2 % 2
 
 
 def span(window: int) -> int:
-    """How many columns a packed window has: a power of two."""
+    """Return how many columns a packed window has: a power of two."""
     return next_power_of_two(window + window // 2 % 2)

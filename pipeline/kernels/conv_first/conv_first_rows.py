@@ -1,4 +1,4 @@
-"""The net's first 3×3 convolution of `conv_first`, where a row of the image is gathered once for three output rows.
+"""The network's first 3×3 convolution of `conv_first`, where a row of the image is gathered once for three output rows.
 
 The idea: the windows of `conv_first_gluon` have nine values of each channel, three rows of three, and what a program
 takes its time for is to gather and round them. Here a product has one row of the windows of up to four channels,
@@ -78,7 +78,7 @@ def _columns(x0):
 
 @gluon.jit
 def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr):
-    """A row of the image at the entries of each pixel [16 · warps, 16]; what lies outside is read from the border."""
+    """Load a row of the image at the entries of each pixel [16 · warps, 16]; outside is read from the border."""
     image, x0, z, slices, height, width = place
     col, plane = _columns(x0)
     plane = gl.minimum(plane, IN - 1)
@@ -91,7 +91,7 @@ def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr):
 
 @gluon.jit
 def _operand_of(values, place, row, DEEP: gl.constexpr, IN: gl.constexpr, sums: gl.constexpr):
-    """What `_load_row` loaded as the first operand of a product, 0 outside the image and what no window has."""
+    """Return the loaded row as the first operand of a product, with 0 outside the image and the window."""
     _, x0, z, slices, height, width = place
     col, plane = _columns(x0)
     layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
@@ -189,13 +189,13 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 
 def suits(operands: Operands) -> bool:
-    """Whether the kernel takes the layer: rows of a window of several channels that one product has."""
+    """Return whether the kernel takes the layer: rows of a window of several channels that one product has."""
     inner, window, _, outer = operands.weight.shape
     return window == 3 and operands.stride == 1 and 1 < inner <= MOST_IN and outer <= MOST_OUT
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring for a layer that `suits`, the likeliest first."""
+    """Yield tiles worth measuring for a layer that `suits`, likeliest first."""
     batch, height, width, outer = operands.out.shape
     few = ((4, 1), (3, 3)) if operands.epilogue.statistics else ((4, 3), (4, 2))
     for programs, ahead in few if outer <= 32 else ((2, 3),):

@@ -1,4 +1,4 @@
-"""The net's first convolution of `conv_first` in plain Triton, which any GPU and the interpreter run.
+"""The network's first convolution of `conv_first` in plain Triton, which any GPU and the interpreter run.
 
 The idea: TMA can't load rows of 6 bytes, so each program gathers its pixels' windows with plain loads, most of which
 the L1 answers, and multiplies them 16 entries at a time.
@@ -101,7 +101,7 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 
 def candidates(outer: int, *, statistics: bool) -> Iterator[Tile]:
-    """The tiles worth measuring for `outer` output channels, the likeliest first."""
+    """Yield tiles worth measuring for `outer` output channels, likeliest first."""
     out = min(128, max(16, next_power_of_two(outer)))
     yield Tile(8, 16, out)
     if not statistics:

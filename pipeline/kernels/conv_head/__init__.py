@@ -1,4 +1,4 @@
-"""The net's last convolution, 3×3 or 1×1 with up to 8 classes: reads NHWC and writes fp32 logits in NCHW.
+"""The network's last convolution, 3×3 or 1×1 with up to 8 classes: reads NHWC and writes fp32 logits in NCHW.
 
 Memory is what takes the time, so the logits are written as the user gets them. Two kernels do it: `conv_head_triton`,
 and `conv_head_gluon`, which is faster for 3×3. The tile says which.
@@ -23,12 +23,12 @@ EIGHTH = 8  # channels of fp16 that 16 bytes hold
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A convolution's weight [classes, in, k, k] as [k · k, classes, in]."""
+    """Return a weight [classes, in, k, k] as [k · k, classes, in]."""
     return weight.permute(2, 3, 0, 1).reshape(-1, *weight.shape[:2]).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `conv_head` computes, in plain PyTorch and fp32, on any device.
+    """Compute `conv_head` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, in].
@@ -43,10 +43,10 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def conv_head(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The convolution of x through the epilogue, written into `outputs.logits`; the padding keeps height and width.
+    """Write the convolution of x through the epilogue into `outputs.logits`; the padding keeps height and width.
 
     Args:
-        x: [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor at will.
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
         weight: [k · k, classes, in] of x's dtype, from `pack`; k is 1 or 3, and there are at most 8 classes.
         epilogue: scale and bias [classes], and an activation.
         outputs: logits [N, classes, H, W] fp32 contiguous, and nothing else.
@@ -92,7 +92,7 @@ def _required(outputs: Outputs) -> Tensor:
 
 
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], likeliest first."""
     narrow = _side(weight) == 3 and x.shape[3] <= conv3x3_narrow.MOST_IN
     if narrow and gluon_barred() is None and not interpreted():
         return conv_head_gluon.candidates(x)
@@ -100,7 +100,7 @@ def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def accepts(layer: LayerDescription) -> bool:
-    """Whether the kernels take a layer: it keeps height and width, and has few classes."""
+    """Return whether the kernels take a layer: it keeps height and width, and has few classes."""
     square = layer.is_square(3, 1, 1) or layer.is_square(1, 1, 0)
     return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % EIGHTH == 0
 

@@ -33,7 +33,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, logits: Tensor, tile: 
 
 
 def candidates(x: Tensor) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in], likeliest first."""
     ways = [(0, 4), (0, 3)] if reaching_views_barred() is None else [(2, 0), (3, 0)]
     for ahead, slots in ways:
         for rows in conv3x3_narrow.strips_of(x, PROGRAMS):

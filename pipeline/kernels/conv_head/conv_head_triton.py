@@ -1,4 +1,4 @@
-"""The net's last convolution of `conv_head` in plain Triton: 1×1 on any GPU at the pace of memory, 3×3 where it must.
+"""The last convolution of `conv_head` in plain Triton: 1×1 on any GPU at the pace of memory, 3×3 as a fallback.
 
 The idea: the pixels of an image lie in one line, so that each class's logits are stored in one go. The window's values
 come by plain loads, as a box of so few channels gives TMA little to do.
@@ -68,7 +68,7 @@ def launch(x: Tensor, weight: Tensor, epilogue: Epilogue, logits: Tensor, tile: 
 
 
 def candidates(x: Tensor) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in], likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     yield Tile(128, depth)

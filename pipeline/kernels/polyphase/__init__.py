@@ -71,7 +71,7 @@ def polyphase(operands: Operands, tile: Tile | None = None) -> None:
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring for these operands, the likeliest first."""
+    """Yield tiles worth measuring for these operands, likeliest first."""
     if operands.window == WINDOW and reaching_views_barred() is None and not interpreted():
         yield from polyphase_gluon.candidates(operands)
     else:
@@ -79,7 +79,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
 
 
 def accepts_strided(layer: LayerDescription, window: int = WINDOW) -> bool:
-    """Whether the kernels take a layer as a convolution of stride 2, padding 1: its height and width must be even."""
+    """Return whether the kernels take a layer as a convolution of stride 2, padding 1: height and width must be even."""
     even = all(size % 2 == 0 for size in layer.in_size)
     return layer.kind == "conv2d" and layer.is_square(window, 2, 1) and layer.suits_bulk_copies and even
 

@@ -19,7 +19,7 @@ from pipeline.kernels.polyphase.polyphase_operands import FOLDS, Operands, check
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What the kernel computes, in plain PyTorch and fp32, on any device.
+    """Compute the same in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, channels].
@@ -33,10 +33,10 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 def grouped_strided(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile | None = None
 ) -> None:
-    """The convolution of x through the epilogue, written into `outputs`.
+    """Write the convolution of x through the epilogue into `outputs`.
 
     Args:
-        x: [N, H, W, channels], fp16 or fp8, H and W even, a channel slice of a wider tensor at will.
+        x: [N, H, W, channels], fp16 or fp8, H and W even, may be a channel slice of a wider tensor.
         weight: [9, channels, window] of x's dtype, from `conv3x3_grouped.pack`.
         epilogue: as of `reference`.
         outputs: as of `reference`.
@@ -54,14 +54,14 @@ def grouped_strided(
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[polyphase_triton.Tile]:
-    """The tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, channels] and weight [9, channels, window], likeliest first."""
     operands = Operands(epilogue, outputs, full=x[..., :BLOCK], full_weight=weight)
     for tile in polyphase_triton.candidates(operands):
         yield replace(tile, out=BLOCK)
 
 
 def flops(shape: tuple[int, ...], outer: int) -> float:
-    """What is multiplied at the least for an input [batch, channels, height, width], zeros among it: 64 for each."""
+    """Return the FLOPs for an input [batch, channels, height, width], zeros beside each group included: 64 channels."""
     return conv3x3_grouped.flops(shape, outer) / 4
 
 

@@ -39,7 +39,7 @@ class Composition:
 def compose_transposed(
     up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor | None], *, up_first: bool = False
 ) -> Composition:
-    """A 2×2 transposed convolution of stride 2, then a 3×3 convolution (padding 1) of it beside a skip.
+    """Compose a 2×2 transposed convolution of stride 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
     Args:
         up: weight [in, mid, 2, 2] and bias [mid].
@@ -87,7 +87,7 @@ def compose_nearest(
 
 
 def transposed_alone(weight: Tensor, bias: Tensor | None, padding: int) -> Composition:
-    """A transposed convolution of stride 2 that doubles height and width, as phases.
+    """Write a transposed convolution of stride 2, which doubles height and width, as phases.
 
     Window 4 with padding 1, window 3 with padding 1 and output padding 1, window 2 with padding 0: output row Y gets
     tap Y + padding − 2 y of input row y, which for phase a and row offset d = a + i − 1 is tap a + padding − 2 d.
@@ -116,7 +116,7 @@ def transposed_alone(weight: Tensor, bias: Tensor | None, padding: int) -> Compo
 
 
 def strided_alone(weight: Tensor, bias: Tensor | None) -> Composition:
-    """A 3×3 convolution of stride 2 and padding 1 of a map of even height and width.
+    """Write a 3×3 convolution of stride 2 and padding 1 of a map of even height and width as phases.
 
     Args:
         weight: [out, in, 3, 3].
@@ -132,7 +132,7 @@ def _seen(phase: int) -> list[tuple[int, int]]:
 
 
 def _sources(weight: Tensor, channels: int, *, up_first: bool) -> tuple[Tensor, Tensor | None]:
-    """The part of a 3×3 weight that reads the `channels` of the up-sampled map, and the skip's as [9, out, skip]."""
+    """Return the part of a 3×3 weight on the `channels` of the up-sampled map, and the skip's as [9, out, skip]."""
     if weight.shape[1] < channels:
         raise ValueError(f"the convolution reads {weight.shape[1]} channels, and {channels} are up-sampled")
     skip = weight.shape[1] - channels
@@ -142,7 +142,7 @@ def _sources(weight: Tensor, channels: int, *, up_first: bool) -> tuple[Tensor, 
 
 
 def _through_padding(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """A bias [mid] seen through a 3×3 weight [out, mid, 3, 3] with zero padding: inner [out], border [3, 3, out]."""
+    """Pass a bias [mid] through a 3×3 weight [out, mid, 3, 3] with zero padding: inner [out], border [3, 3, out]."""
     seen = torch.einsum("ours,u->rso", weight, bias)
     inside = (slice(1, 3), slice(0, 3), slice(0, 2))  # the taps that lie in the map, for first, inner and last
     inner = seen.sum((0, 1))

@@ -66,7 +66,7 @@ COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's s
 
 
 def pairs_are_rows(out: Tensor, spread: int) -> bool:
-    """Whether the 64 rows of a product are what lies side by side in an output [N, H, W, out]: two pixels' channels.
+    """Return whether the 64 rows of a product lie side by side in an output [N, H, W, out]: two pixels' channels.
 
     TMA then stores half as many rows, and it is rows that it takes time for.
     """
@@ -102,7 +102,7 @@ class Tile:
     """How the work is cut: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
     A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
-    they to begin together they would also store together, and nobody would multiply then. Where weights are `held`,
+    they to begin together they would also store together, and no warp would multiply. Where weights are `held`,
     a program loads those of its phase and block of channels once, and no step brings any.
     """
 
@@ -136,7 +136,7 @@ def _write(
 
 @gluon.jit
 def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
-    """Round a part [64, pixels] into a slot of the staging memory and store it from there, in so many boxes."""
+    """Round a part [64, pixels] into a slot of the staging memory and store it from there, in boxes."""
     image, row, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
     stage(part, view(staging.index(slot * STORES), dtype, [part.shape[1], 64], staging.layout), dtype)
@@ -154,7 +154,7 @@ def _multiply(
     PARTS: gl.constexpr, STORES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps: its row phase, or its block of channels or half of the rows, of every tile of this program."""
+    """Run a group of warps: its row phase, block of channels or half of the rows of every tile of this program."""
     full, empty, started, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     PIXELS: gl.constexpr = ROWS * 16 // (2 if SPLIT else 1)
@@ -323,7 +323,7 @@ SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capabil
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring, the likeliest first."""
+    """Yield tiles worth measuring, likeliest first."""
     size = operands.sources[0][0].element_size()
     # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
     channels = [next_power_of_two(source.shape[3]) for source, _ in operands.sources]
@@ -337,7 +337,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
 
 
 def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
-    """A tile with as many boxes as fit, stored in quarters if three do then; none where three don't."""
+    """Return a tile with all boxes that fit, in quarters if three fit only then; None if fewer than three fit."""
     size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
     free = SHARED_BYTES - (64 // spread_of(operands) * held_blocks(operands, depth) * depth * size if held else 0)
     step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size

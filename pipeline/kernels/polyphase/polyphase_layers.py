@@ -47,7 +47,7 @@ def operands(
     step: int = 2,
     window: int = WINDOW,
 ) -> Operands:
-    """What the kernels are given: x is the full map for the taps of a window, the small one for those of four phases.
+    """Return the kernels' operands: x is the full map for the taps of a window, the small one for those of four phases.
 
     Args:
         x: [N, H, W, in] or [N, h, w, in].
@@ -88,7 +88,7 @@ def _transposed(output_padding: int) -> Callable[[Tensor, LibraryParameters, End
 
 
 def phase_taps(weight: Tensor) -> Tensor:
-    """A transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
+    """Return a transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
 
     What `transposed_alone` picks, without its loops, so that a graph may do it, too: tap i of phase a reads row 3 − a −
     2 i of a window of 4, and of one of 3 the fourth is zeros.
@@ -116,7 +116,7 @@ def _op(
     window: int,
     transposed: bool,
 ) -> KernelOp:
-    """A kernel's description, for one form of the operands."""
+    """Return a kernel's description, for one form of the operands."""
     given = partial(operands, window_of_3=transposed and window == 3, window=WINDOW if transposed else window)
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
@@ -146,7 +146,7 @@ def _op(
 
 
 def _of_volumes(name: str, step: int) -> KernelOp:
-    """The description of a 3×3×3 convolution with a stride of 2 within slices and of `step` from slice to slice."""
+    """Return the description of a 3×3×3 convolution with stride 2 within slices and `step` across slices."""
     given = partial(operands, step=step)
     return KernelOp(
         name=name,
@@ -183,7 +183,7 @@ def one_window(taps: Tensor) -> Tensor:
 
 
 def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """The phases of x [N, in, h, w], put together as [N, out, 2 h, 2 w], and what follows them.
+    """Return the phases of x [N, in, h, w], put together as [N, out, 2 h, 2 w], and what follows them.
 
     With a padding of 1 the convolution gives a row and a column more than x has, and phase (a, b) is what begins in row
     a and column b. What picks them is views, so that Inductor interleaves them in the kernel of what follows.

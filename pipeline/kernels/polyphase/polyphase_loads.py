@@ -26,20 +26,20 @@ def place(tile, geometry, ROWS: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.
 
 @gluon.jit
 def shifts_of(phase, SPREAD: gl.constexpr, SPARSE: gl.constexpr):
-    """The first horizontal offset of the small map that a tile reads, and how many: without the taps that are zeros."""
+    """Return the first horizontal offset of the small map that a tile reads, and how many: without zero taps."""
     unused = (1 if SPREAD == 2 else 1 - phase) if SPARSE else 0
     return unused, 1 + SPREAD - unused
 
 
 @gluon.constexpr_function
 def pitch_of(held: int, spread: int, pitch: int) -> int:
-    """How many blocks it is from one matrix to the next: `pitch` where they are held and share blocks."""
+    """Return how many blocks it is from one matrix to the next: `pitch` where they are held and share blocks."""
     return pitch if held > 0 and spread == 2 else spread
 
 
 @gluon.jit
 def small_base(slot, step, HELD: gl.constexpr, SPREAD: gl.constexpr):
-    """The block where the matrices of a step over the small map begin: in their slot, or among those that are held."""
+    """Return the block where the matrices of a step over the small map begin: in their slot, or among the held ones."""
     if HELD > 0 and SPREAD == 2:
         across = step % 3
         return step // 3 * _SMALL + gl.where(across == 1, 0, 2 + across // 2)
@@ -236,7 +236,7 @@ def load(
     STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
     EARLY: gl.constexpr,
 ):  # fmt: skip
-    """The loading warp: for each tile all boxes of the small map, then all of the full one's two planes.
+    """Run the loading warp: for each tile load all boxes of the small map, then those of the full map's two planes.
 
     Where `EARLY` the first step's weights, or all that are held, are on their way before the kernel before this one is
     done.
@@ -297,7 +297,7 @@ def small_products(
     acc, pixels, weights, slot, base, empty, started, GROUP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, SPARSE: gl.constexpr,
 ):  # fmt: skip
-    """A group's products of the matrices from a block on with a box of the small map; the box before is given back.
+    """Multiply the matrices from a block on with a box of the small map, and give the box before it back.
 
     From one matrix to the next it is PITCH blocks.
     """
@@ -314,7 +314,7 @@ def plane_products(
     acc, pixels, weights, slot, base, empty, started, plane: gl.constexpr, GROUP: gl.constexpr, ROWS: gl.constexpr,
     DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    """A group's products of the matrices from a block on with a box of the even or the odd rows, as above.
+    """Multiply the matrices from a block on with a box of the even or the odd rows, as above.
 
     Of the rows of its own parity a row phase reads one tap, of the others two; with a stride both groups read the odd
     rows twice.

@@ -36,7 +36,7 @@ class Operands(NamedTuple):
     Attributes:
         epilogue: scale and bias [out], an activation, and statistics: of each phase, without a stride.
         outputs: out [N, 2 h, 2 w, out], or [N, H / 2, W / 2, out] of the strided convolution, fp16 or fp8, a channel
-            slice of a wider tensor at will.
+            slice of a wider tensor.
         small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
         small_weight: [16, out, in] of its dtype, from `pack`.
         full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
@@ -65,17 +65,17 @@ class Operands(NamedTuple):
 
     @property
     def strided(self) -> bool:
-        """Whether this is the convolution of stride 2."""
+        """Return whether this is the convolution of stride 2."""
         return self.small is None
 
     @property
     def deep(self) -> int:
-        """How many slices a tile reads: 3 of volumes, else 1."""
+        """Return how many slices a tile reads: 3 of volumes, else 1."""
         return 1 if self.full_weight is None else len(self.full_weight) // self.window**2
 
     @property
     def made(self) -> int:
-        """How many slices of the answer lie one below the other."""
+        """Return how many slices of the answer lie one below the other."""
         return 1 if self.deep == 1 else self.epilogue.slices // self.step
 
     @property
@@ -91,7 +91,7 @@ class Operands(NamedTuple):
 
     @property
     def outer(self) -> int:
-        """How many output channels there are."""
+        """Return how many output channels there are."""
         return self.sources[0][1].shape[1]
 
     @property
@@ -106,7 +106,7 @@ class Operands(NamedTuple):
 
 
 def slices_of(value: Tensor, slices: int) -> Tensor:
-    """A map [N, slices · H, W, channels] as [N · slices, H, W, channels]: the same memory."""
+    """Return a view of [N, slices · H, W, channels] as [N · slices, H, W, channels]."""
     return value if slices == 1 else value.view(-1, value.shape[1] // slices, *value.shape[2:])
 
 
@@ -194,13 +194,13 @@ class Packed(NamedTuple):
     window_of_3: bool = False
 
     def operands(self, small: Tensor | None, full: Tensor | None, activation: Activation, outputs: Outputs) -> Operands:
-        """What `polyphase` takes, with maps [N, h, w, in] and [N, 2 h, 2 w, skip] where these weights read them."""
+        """Return the operands of `polyphase`, with the maps [N, h, w, in] and [N, 2 h, 2 w, skip] that they read."""
         epilogue = Epilogue(self.scale, self.bias, activation)
         return Operands(epilogue, outputs, small, self.small, full, self.full, self.border, self.window_of_3)
 
 
 def round_each(taps: Tensor, _: int) -> Tensor:
-    """A tensor of any shape in e4m3, each element for itself."""
+    """Convert a tensor of any shape to e4m3, each element by itself."""
     return in_fp8(taps)
 
 
@@ -221,7 +221,7 @@ def pack(
     scales: Scales = NO_SCALES,
     rounding: Callable[[Tensor, int], Tensor] = round_each,
 ) -> Packed:
-    """A composition rounded once, for maps that are stored with these scales.
+    """Round a composition once, for maps that are stored with these scales.
 
     Both sources go into one accumulator, so that an output channel has one scale: each source's own scale is multiplied
     into its weights first, and the larger of both ends at e4m3's largest value. The weights of a source whose products
@@ -258,22 +258,22 @@ def _scaled(taps: Tensor | None, scale: float | Tensor) -> Tensor | None:
 
 
 def spread_of(operands: Operands) -> int:
-    """How many column phases the 64 rows of a product hold."""
+    """Return how many column phases the 64 rows of a product hold."""
     return 2 if operands.outer <= 32 and not operands.strided else 1
 
 
 def split_of(operands: Operands) -> bool:
-    """Whether the groups of warps take half of a tile's rows each."""
+    """Return whether the groups of warps take half of a tile's rows each."""
     return operands.strided and operands.outer <= 64
 
 
 def may_hold(operands: Operands) -> bool:
-    """Whether weights may stay in shared memory: of volumes it was never run, and no tap may be left out."""
+    """Return whether weights may stay in shared memory: of volumes it was never run, and no tap may be left out."""
     return operands.deep == 1 and not operands.window_of_3
 
 
 def held_blocks(operands: Operands, depth: int) -> int:
-    """How many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels.
+    """Return how many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels.
 
     With both column phases in a product, neighbouring matrices share blocks: `polyphase_loads` says how they lie.
     """
@@ -286,7 +286,7 @@ def held_blocks(operands: Operands, depth: int) -> int:
 
 
 def phases_of(small: Tensor, taps: Tensor) -> Tensor:
-    """The four phases by 2×2 taps [16, out, in] of small [N, in, h, w], put together as [N, out, 2 h, 2 w]."""
+    """Return the four phases by 2×2 taps [16, out, in] of small [N, in, h, w], put together as [N, out, 2 h, 2 w]."""
     batch, inner, height, width = small.shape
     out = small.new_empty(batch, taps.shape[1], height, 2, width, 2)
     for phase, (a, b) in enumerate(PHASES):
@@ -297,13 +297,13 @@ def phases_of(small: Tensor, taps: Tensor) -> Tensor:
 
 
 def window_of(full: Tensor, taps: Tensor, stride: int = 1) -> Tensor:
-    """The 3×3 or 4×4 convolution, padding 1, by taps [9 or 16, out, in] of full [N, in, H, W]."""
+    """Return the 3×3 or 4×4 convolution, padding 1, by taps [9 or 16, out, in] of full [N, in, H, W]."""
     window = taps.permute(1, 2, 0).unflatten(2, [math.isqrt(len(taps))] * 2)
     return functional.conv2d(full, window, stride=stride, padding=1)
 
 
 def strided_of_volumes(full: Tensor, taps: Tensor, slices: int, step: int) -> Tensor:
-    """The 3×3×3 convolution, padding 1, by taps [27, out, in] of volumes [N, in, slices · H, W], as those.
+    """Return the 3×3×3 convolution, padding 1, by taps [27, out, in] of volumes [N, in, slices · H, W], as those.
 
     Its stride is 2 within slices, and `step` from slice to slice.
     """
@@ -312,14 +312,14 @@ def strided_of_volumes(full: Tensor, taps: Tensor, slices: int, step: int) -> Te
 
 
 def at_border(border: Tensor, height: int, width: int) -> Tensor:
-    """What border [3, 3, out] adds to each pixel of an output of this size, at least 2×2, as [out, height, width]."""
+    """Return what border [3, 3, out] adds to each pixel of an output of at least 2×2, as [out, height, width]."""
     lines = [(torch.arange(size, device=border.device), size - 1) for size in (height, width)]
     rows, columns = (1 + (line == last).long() - (line == 0).long() for line, last in lines)
     return border[rows[:, None], columns].permute(2, 0, 1)
 
 
 def evaluate(composition: Composition, small: Tensor | None, full: Tensor | None = None) -> Tensor:
-    """The linear map of a composition in its own precision: small [N, in, h, w], full [N, skip, 2 h, 2 w]."""
+    """Apply a composition in its own precision to small [N, in, h, w] and full [N, skip, 2 h, 2 w]."""
     y = composition.bias[:, None, None]
     if small is not None and composition.small is not None:
         y = y + phases_of(small, composition.small)
@@ -329,7 +329,7 @@ def evaluate(composition: Composition, small: Tensor | None, full: Tensor | None
 
 
 def reference(operands: Operands) -> None:
-    """What `polyphase.polyphase` stores of its operands, computed in fp32 on any device."""
+    """Compute `polyphase.polyphase` in fp32 on any device, and store its outputs."""
     epilogue, sums = operands.epilogue, torch.zeros(())
     small, full = operands.small, operands.full
     if small is not None and operands.small_weight is not None:

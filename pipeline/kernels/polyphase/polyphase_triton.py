@@ -156,7 +156,7 @@ def launch(operands: Operands, tile: Tile) -> None:
 
 
 def _reaches_over(operands: Operands, tile: Tile) -> bool:
-    """Whether a box may have channels beside those of the full map."""
+    """Return whether a box may have channels beside those of the full map."""
     taps = operands.full_weight
     assert taps is not None
     beside = operands.grouped and (taps.shape[2] > tile.out or operands.outer % tile.out > 0)
@@ -173,7 +173,7 @@ def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """The tiles worth measuring, the likeliest first."""
+    """Yield tiles worth measuring, likeliest first."""
     fp8 = operands.sources[0][0].dtype == torch.float8_e4m3fn
     widest = max(source.shape[3] for source, _ in operands.sources)
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(widest)))

@@ -21,12 +21,12 @@ FOLDS = frozenset({"slopes"})
 
 
 def pack(weight: Tensor) -> Tensor:
-    """A transposed convolution's weight [in, out, 2, 2] as [4, out, in]: entry 2 i + j makes output pixel (i, j)."""
+    """Return a transposed weight [in, out, 2, 2] as [4, out, in]: entry 2 i + j makes output pixel (i, j)."""
     return weight.permute(2, 3, 1, 0).reshape(4, weight.shape[1], weight.shape[0]).contiguous()
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """What `upconv2x2` computes, in plain PyTorch and fp32, on any device.
+    """Compute `upconv2x2` in plain PyTorch and fp32, on any device.
 
     Args:
         x: [N, H, W, in].
@@ -41,13 +41,13 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """The transposed convolution of x through the epilogue, written into `outputs.out`.
+    """Write the transposed convolution of x through the epilogue into `outputs.out`.
 
     Args:
         x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
         weight: [4, out, in] of x's dtype, from `pack`; of volumes [8, out, in], as `upconv2x2x2` says.
         epilogue: scale, bias and slopes [out]; folds neither a pool nor a head.
-        outputs: out [N, 2 H, 2 W, out], a channel slice of a wider tensor at will.
+        outputs: out [N, 2 H, 2 W, out], may be a channel slice of a wider tensor.
         tile: one of `candidates`; the first of them without.
 
     Raises:
@@ -74,7 +74,7 @@ def upconv2x2(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and weight [4 or 8, out, in], the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [4 or 8, out, in], likeliest first."""
     if reaching_views_barred() is None and not interpreted():
         yield from upconv2x2_gluon.candidates(x, x.shape[1] // epilogue.slices if len(weight) == 8 else 16)
     yield from upconv2x2_triton.candidates(x, weight.shape[1])

@@ -54,7 +54,7 @@ def _load(
     CORNERS: gl.constexpr,
     ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """The loading warp: for each tile and chunk of channels a box of pixels and its weights."""
+    """Run the loading warp: for each tile and chunk of channels load a box of pixels and its weights."""
     tiles_x, tiles_out, tiles, chunks, _ = geometry
     dtype: gl.constexpr = x_boxes.dtype
     STEP: gl.constexpr = 16 if PAIRED else 1
@@ -81,7 +81,7 @@ def _multiply(
     CORNERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr,
 ):  # fmt: skip
-    """A group of warps: every other tile of this program, from the first product to the store."""
+    """Run a group of warps: make every other tile of this program, from the first product to the store."""
     tiles_x, tiles_out, tiles, chunks, height = geometry
     dtype: gl.constexpr = pixels.dtype
     layout: gl.constexpr = gl.NVMMADistributedLayout(
@@ -202,7 +202,7 @@ def shuffled_boxes(out: Tensor, tile: Tile) -> TensorDescriptor:
 
 
 def candidates(x: Tensor, height: int) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in], the likeliest first; of volumes those within a slice."""
+    """Yield tiles worth measuring for x [N, H, W, in], likeliest first; of volumes those within a slice."""
     size = x.element_size()
     depth = min(128 // size, max(32 // size, next_power_of_two(x.shape[3])))
     if height % 16 == 0:

@@ -99,7 +99,7 @@ def shuffling(out: Tensor, tile: Tile) -> TensorDescriptor:
 
 
 def candidates(x: Tensor, outer: int) -> Iterator[Tile]:
-    """The tiles worth measuring for x [N, H, W, in] and `outer` output channels, the likeliest first."""
+    """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first."""
     fp8 = x.dtype == torch.float8_e4m3fn
     depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
     out = min(128, max(fewest_rows(), next_power_of_two(outer)))
