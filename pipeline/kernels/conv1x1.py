@@ -35,7 +35,7 @@ FOLDS = frozenset({"slopes", "residual"})
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `pixels` × `out` channels, `depth` input channels a step."""
+    """A cut of the work: `pixels` × `out` channels, `depth` input channels a step."""
 
     pixels: int
     out: int

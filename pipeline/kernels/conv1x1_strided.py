@@ -66,7 +66,7 @@ def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
 
 
 def _accepts(layer: LayerDescription) -> bool:
-    """Those of an even height, where the rows that are read follow each other at one step from image to image."""
+    """Return whether the height is even: the rows that are read then lie at one step from image to image."""
     return layer.kind == "conv2d" and layer.is_square(1, 2, 0) and layer.suits_bulk_copies and layer.in_size[0] % 2 == 0
 
 

@@ -26,7 +26,7 @@ FOLDS = frozenset({"slopes"})
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `pixels` of a row a program."""
+    """A cut of the work: `pixels` of a row a program."""
 
     pixels: int
     warps: int = 4

@@ -32,7 +32,7 @@ UNIT = 8  # channels of 16 bytes, which one load moves
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: strips of `rows` × 16 output pixels × `channels`."""
+    """A cut of the work: strips of `rows` × 16 output pixels × `channels`."""
 
     rows: int
     channels: int

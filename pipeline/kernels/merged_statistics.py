@@ -132,7 +132,7 @@ def merge_statistics(
 
 
 class Norm(NamedTuple):
-    """What a norm has beyond its input.
+    """The parameters of a norm.
 
     Attributes:
         weight: [out] fp32; None for 1.

@@ -52,7 +52,7 @@ FEW = 64  # entries of statistics that each program may merge for itself
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut.
+    """A cut of the work.
 
     Attributes:
         values: that a program has at once.
@@ -67,7 +67,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class NormPass:
-    """What a pass does: activation(norm(x)) / scale.
+    """A pass: activation(norm(x)) / scale.
 
     Attributes:
         norm: with its eps.

@@ -26,7 +26,7 @@ OF_MANY = polyphase_layers.TRANSPOSED_3X3
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `pixels` of an input row a program, `depth` input channels a step."""
+    """A cut of the work: `pixels` of an input row a program, `depth` input channels a step."""
 
     pixels: int
     depth: int

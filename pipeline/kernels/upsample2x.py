@@ -27,7 +27,7 @@ from pipeline.kernels.common.triton_epilogue import rounded
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `elements` of an output row a program; 2048 are 16 a thread in 4 warps, 32 bytes of fp16."""
+    """A cut of the work: `elements` of an output row a program; 2048 are 16 a thread in 4 warps, 32 bytes of fp16."""
 
     elements: int = 2048
 

@@ -1,1 +1,1 @@
-"""What the kernels share: layouts, epilogues, activations, bulk copies, and how a kernel describes itself."""
+"""Parts that kernels share: layouts, epilogues, activations, bulk copies, and a kernel's description of itself."""

@@ -1,4 +1,4 @@
-"""What a GPU, and Triton, must have for a kernel of this room to run."""
+"""The capabilities that kernels need of a GPU and of Triton."""
 
 import torch
 import triton

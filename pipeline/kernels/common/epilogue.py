@@ -1,4 +1,4 @@
-"""What a kernel does with its fp32 sums before it stores them, and where it stores them."""
+"""The epilogue of a kernel: the operations on its fp32 sums before they are stored, and the outputs."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Epilogue:
 
     @property
     def key(self) -> str:
-        """What two operations must share to run equally fast: everything but the values."""
+        """Everything but the values: operations that share it run equally fast."""
         ends = [str(self.activation), "scaled" if self.scale is not None else "", "pool" if self.pool else ""]
         ends.append(f"head {len(self.head.bias)}" if self.head else "")
         if self.residual is not None:
@@ -83,7 +83,7 @@ class Epilogue:
 
     @property
     def parts(self) -> set[str]:
-        """What it asks of a kernel beyond scale, bias and an activation of one slope, as `KernelOp.folds` names it."""
+        """The parts beyond scale, bias and an activation of one slope, by the names of `KernelOp.folds`."""
         asked = {
             "pool": self.pool,
             "head": self.head is not None,
@@ -122,12 +122,12 @@ class Outputs:
 
     @property
     def given(self) -> dict[str, Tensor]:
-        """Those that there are, by name: the first is [N, H, W, out], each other as above."""
+        """The outputs that exist, by name: the first is [N, H, W, out], the others as above."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
     @property
     def stored(self) -> dict[str, Tensor]:
-        """Those that the next layers read: out [N, H, W, out] and pooled [N, H // 2, W // 2, out]."""
+        """The outputs that the next layers read: out [N, H, W, out] and pooled [N, H // 2, W // 2, out]."""
         return {name: part for name, part in self.given.items() if name in ("out", "pooled")}
 
     def nhwc(self) -> "Outputs":

@@ -1,4 +1,4 @@
-"""What a group of warps of a Gluon kernel does with its sums: scale, shift, activation, and every way to write them.
+"""The epilogue of a group of warps of a Gluon kernel: scale, shift, activation, and every way to write the sums.
 
 All here work on y [out, pixels], as wgmma leaves it: a thread has pairs of neighbouring pixels in all its columns.
 """

@@ -1,4 +1,4 @@
-"""How a kernel describes itself: which layers it takes, how it packs, runs and is measured."""
+"""A kernel's description of itself: the layers that it takes, and its packing, launch and candidates."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ NO_WEIGHT = torch.empty(0)  # of a kernel that has none
 
 
 class Tile(Protocol):
-    """How a kernel cuts its work: a dataclass of the kernel's own."""
+    """A cut of the work: a dataclass of the kernel's own."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
@@ -29,7 +29,7 @@ class LibraryParameters(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """What follows a layer's sums, as the library does it.
+    """The operations after a layer's sums, for the library.
 
     Attributes:
         activation: of the result.
@@ -47,7 +47,7 @@ class Ends(NamedTuple):
 
 
 class SecondSource(NamedTuple):
-    """What a layer reads besides its input, and what that adds at the border.
+    """A layer's second input, and its contribution at the border.
 
     Attributes:
         map: [N, 2 h, 2 w, skip], at the output's resolution; None for an up-sampling without a skip. Of a kernel that

@@ -1,4 +1,4 @@
-"""What the kernels compute, by the library: PyTorch's own operations, and cuDNN's where it has the fused one."""
+"""The kernels' operations by the library: PyTorch's own, and cuDNN's where it has the fused one."""
 
 from collections.abc import Sequence
 

@@ -123,7 +123,7 @@ def multiprocessors(device: torch.device) -> int:
 
 @cache
 def shared_bytes(device: torch.device) -> int:
-    """How much shared memory one program may have; what an H100 gives where there is no GPU."""
+    """Return the shared memory that one program may have, in bytes; an H100's where there is no GPU."""
     if not is_cuda(device):
         return HOPPER_SHARED_BYTES
     return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ class NormOnLoad(NamedTuple):
 
     @property
     def instructions(self) -> str:
-        """What makes $0, two fp16 values, of x, mean, factor and shift, two values each."""
+        """The PTX that makes $0, two fp16 values, of x, mean, factor and shift, two values each."""
         slope = int(torch.tensor(self.slope, dtype=torch.float16).view(torch.int16)) & 0xFFFF
         return (
             "{ .reg .b32 y, z; sub.rn.f16x2 y, $1, $2; fma.rn.f16x2 y, y, $3, $4; "

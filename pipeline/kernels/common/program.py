@@ -32,7 +32,7 @@ class Kernel(Protocol):
 
 
 class Descriptor(Protocol):
-    """What TMA is told of a tensor, by Triton's class or by Gluon's."""
+    """A TMA descriptor, of Triton's class or of Gluon's."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
     base: object

@@ -1,4 +1,4 @@
-"""What the Gluon kernels move with TMA: boxes, their layout in shared memory, and views into it."""
+"""TMA in the Gluon kernels: boxes, their layout in shared memory, and views into it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What every Triton kernel does with its fp32 accumulator before the store."""
+"""The epilogue of a Triton kernel: from the fp32 accumulator to the store."""
 
 import triton
 import triton.language as tl

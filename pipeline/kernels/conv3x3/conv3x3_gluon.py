@@ -184,7 +184,7 @@ def products(
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `rows` × `cols` pixels and `out` channels for each group of warps, `depth` channels a step.
+    """A cut of the work: `rows` × `cols` pixels and `out` channels for each group of warps, `depth` channels a step.
 
     Attributes:
         boxes: how many boxes of pixels are on their way or in use.

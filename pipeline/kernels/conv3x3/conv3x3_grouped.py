@@ -27,7 +27,7 @@ OWN_FOLDS = FOLDS - {"head"}
 
 
 def window_of(width: int) -> int:
-    """Return how many input channels a tile reads for groups of `width`: a multiple of 64, equal on either side of its own.
+    """Return how many input channels a tile reads for groups of `width`: a multiple of 64, equal on both sides.
 
     Tiles begin at multiples of 64, groups at those of `width`: they are apart by a multiple of what divides both.
     """
@@ -107,7 +107,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
 
 
 def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends, stride: int = 1) -> Tensor:
-    """Run the library and the epilogue: x [N, channels, H, W], weight [channels, width, 3, 3] to [N, channels, H', W']."""
+    """Run the library: x [N, channels, H, W], weight [channels, width, 3, 3] to [N, channels, H', W']."""
     weight = parameters.weight
     x = x.to(weight.dtype, memory_format=torch.channels_last)
     groups = len(weight) // weight.shape[1]

@@ -236,7 +236,7 @@ FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with wh
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: strips of `rows` × 16 · `warps` pixels and all output channels.
+    """A cut of the work: strips of `rows` × 16 · `warps` pixels and all output channels.
 
     Attributes:
         rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.

@@ -1,4 +1,4 @@
-"""What the kernels of the 3×3 and the 3×3×3 convolution are given, and what they demand of it.
+"""Operands of the kernels of the 3×3 and the 3×3×3 convolution, and their checks.
 
 A volume [N, D, H, W, channels] is given as its slices one below the other, [N, D · H, W, channels], which is the same
 memory: all that works on single pixels, or on blocks of them, then takes it for an image.
@@ -50,7 +50,7 @@ class Operands(NamedTuple):
 
     @property
     def source(self) -> Tensor:
-        """What is read: x [N, H, W, in], or the volumes [N, D, H, W, in] that it is."""
+        """The input: x [N, H, W, in], or the volumes [N, D, H, W, in] in the same memory."""
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
 
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:

@@ -28,7 +28,7 @@ RESERVED_BYTES = 1024  # of shared memory: barriers
 
 @dataclass(frozen=True)
 class Tile(BoxTile):
-    """How the work is cut: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step."""
+    """A cut of the work: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step."""
 
 
 @triton.jit

@@ -35,7 +35,7 @@ MOST_OUT = 128  # channels whose sums fit in the registers beside a row's window
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: strips of `rows` × 16 · `warps` output pixels, `programs` on each multiprocessor."""
+    """A cut of the work: strips of `rows` × 16 · `warps` output pixels, `programs` on each multiprocessor."""
 
     rows: int
     warps: int = 4

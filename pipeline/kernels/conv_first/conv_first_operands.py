@@ -1,4 +1,4 @@
-"""What the kernels of the network's first convolution are given, and how wide a packed window is."""
+"""Operands of the kernels of the first convolution, and the width of a packed window."""
 
 from typing import NamedTuple
 

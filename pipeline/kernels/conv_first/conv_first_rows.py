@@ -38,7 +38,7 @@ SPAN = gl.constexpr(4)  # columns of a packed window of 3: it begins at an even 
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor.
+    """A cut of the work: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor.
 
     Attributes:
         rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.

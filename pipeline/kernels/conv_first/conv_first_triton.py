@@ -19,7 +19,7 @@ from pipeline.kernels.conv_first.conv_first_operands import Operands, margin
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: a tile of `rows` × `cols` output pixels and all or `out` of the output channels."""
+    """A cut of the work: a tile of `rows` × `cols` output pixels and all or `out` of the output channels."""
 
     rows: int
     cols: int

@@ -18,7 +18,7 @@ PROGRAMS = 4  # on each multiprocessor
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: as by `conv3x3_narrow.Tile`."""
+    """A cut of the work: as by `conv3x3_narrow.Tile`."""
 
     rows: int
     programs: int

@@ -20,7 +20,7 @@ from pipeline.kernels.common.triton_epilogue import finish
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `pixels` of an image a program, `depth` input channels a step."""
+    """A cut of the work: `pixels` of an image a program, `depth` input channels a step."""
 
     pixels: int
     depth: int

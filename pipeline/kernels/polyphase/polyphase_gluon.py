@@ -99,7 +99,7 @@ _SMALL_PITCH, _FULL_PITCH = gl.constexpr(SMALL_PITCH), gl.constexpr(FULL_PITCH)
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
+    """A cut of the work: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
     A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
     they to begin together they would also store together, and no warp would multiply. Where weights are `held`,

@@ -1,4 +1,4 @@
-"""What the kernels of the phases are given, what they demand of it, and its weights in the kernels' types."""
+"""Operands of the kernels of the phases, their checks, and their weights in the kernels' types."""
 
 import math
 from collections.abc import Callable
@@ -85,7 +85,7 @@ class Operands(NamedTuple):
 
     @property
     def sources(self) -> list[tuple[Tensor, Tensor]]:
-        """Those that there are, with their weights: small, full."""
+        """The maps that exist, with their weights: small, full."""
         pairs = ((self.small, self.small_weight), (self.full, self.full_weight))
         return [(map_, weight) for map_, weight in pairs if map_ is not None and weight is not None]
 

@@ -25,7 +25,7 @@ from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
 
 @dataclass(frozen=True)
 class Tile(BoxTile):
-    """How the work is cut: `rows` × `cols` pixels of a phase and `out` channels, `depth` input channels a step."""
+    """A cut of the work: `rows` × `cols` pixels of a phase and `out` channels, `depth` input channels a step."""
 
 
 @triton.jit

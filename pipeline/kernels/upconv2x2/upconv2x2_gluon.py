@@ -32,7 +32,7 @@ from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box,
 
 @dataclass(frozen=True)
 class Tile:
-    """How the work is cut: `rows` × `cols` input pixels, `depth` channels a step, `boxes` of them on their way."""
+    """A cut of the work: `rows` × `cols` input pixels, `depth` channels a step, `boxes` of them on their way."""
 
     rows: int
     cols: int

@@ -24,7 +24,7 @@ from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 @dataclass(frozen=True)
 class Tile(BoxTile):
-    """How the work is cut: `rows` × `cols` input pixels and `out` channels of one of their four output pixels."""
+    """A cut of the work: `rows` × `cols` input pixels and `out` channels of one of their four output pixels."""
 
 
 @triton.jit
