@@ -32,7 +32,7 @@ class DeviceState:
     """The state of a device at one moment."""
 
     clock_mhz: int | None = None  # of the SMs
-    throttled_seconds: dict[str, float] | None = None  # reason to cumulative seconds; None where it isn't counted
+    throttled_seconds: dict[str, float] | None = None  # reason to cumulative seconds; None if it isn't counted
     reasons: tuple[str, ...] = ()  # that hold at this moment, for devices that don't count
 
 

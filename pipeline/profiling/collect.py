@@ -44,7 +44,7 @@ class Explained:
         self.batches = batches
         self.folder = folder
         self.notes: list[Note] = []
-        self.order: list[layer_order.ComputeLayer] = []  # empty as long as nothing needs it
+        self.order: list[layer_order.ComputeLayer] = []  # empty until it is needed
 
     def note(self, topic: Topic, code: NoteCode, text: str) -> None:
         """Note what could not be found out, and why."""

@@ -79,7 +79,7 @@ def compiled_layout_changes(
         found: what the compiler wrote.
         events: of the profile of `calls` calls.
         calls: how many.
-        spots: where in the call an event is, by its id; a kernel that is at none is told by what it does.
+        spots: where in the call an event is, by its id; a kernel without one is named by its operators.
     """
     work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
     changes = []

@@ -35,7 +35,7 @@ class ComputeLayer:
 
 @dataclass(frozen=True)
 class Placed:
-    """A kernel, whose it is, and where in the call."""
+    """A kernel, the layer that owns it, and its place in the call."""
 
     event: TraceEvent
     owner: str

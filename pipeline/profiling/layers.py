@@ -153,15 +153,15 @@ def _owners(events: list[TraceEvent]) -> list[tuple[TraceEvent, str]]:
     """Return every kernel with the layer that launched it; without kernels every outermost CPU operator."""
     layers, work = Annotations(events, LAYER), of(events, "kernel", "gpu_memcpy", "gpu_memset")
     if not work:
-        return [(event, layers.around(event) or _nobodys(event)) for event in outermost(of(events, "cpu_op"))]
+        return [(event, layers.around(event) or _unowned(event)) for event in outermost(of(events, "cpu_op"))]
     started = launches(events)
     return [
-        (event, (layers.around(launch) if (launch := started.get(event.correlation)) else None) or _nobodys(event))
+        (event, (layers.around(launch) if (launch := started.get(event.correlation)) else None) or _unowned(event))
         for event in work
     ]
 
 
-def _nobodys(event: TraceEvent) -> str:
+def _unowned(event: TraceEvent) -> str:
     """Return what the record calls work that no layer does."""
     return SKIP if joins_images(event.name) else BETWEEN
 

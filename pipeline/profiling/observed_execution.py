@@ -209,7 +209,7 @@ DYNAMO = "torch._dynamo.utils"  # holds the metrics; only a process that compile
 def gave_up() -> str:
     """Return why compiled calls run eagerly in this process, in one line; empty if they don't.
 
-    Dynamo gives up for good where a frame has been compiled `recompile_limit` times, and where it could compile none
+    Dynamo gives up after a frame has been compiled `recompile_limit` times, and if it could compile none
     (with `suppress_errors`).
     """
     if DYNAMO not in sys.modules:

@@ -39,7 +39,7 @@ class Wrong(NamedTuple):
     """The first output that goes wrong."""
 
     exact: Output
-    error: float | None  # None where it overflows
+    error: float | None  # None if it overflows
     before: float
 
 

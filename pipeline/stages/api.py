@@ -31,7 +31,7 @@ VOLUME_RANK = 5  # with a depth before the height
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
 
 
-class Skip(Exception):  # noqa: N818 - it is no error: it says that a stage has no form on this machine
+class Skip(Exception):  # noqa: N818 - no error: the stage can't run on this machine
     """Raised by `build` when the stage can't run on this machine; its text is the one-line reason."""
 
     def __init__(self, reason: str, kind: FailureKind = "unsupported") -> None:
@@ -98,31 +98,30 @@ class Workload:
 
     Attributes:
         model: the network in fp32, in eval mode, on `device`.
-        batches: the rotation of the network's first input, each [batch, channels, height, width], or with a depth
-            before the height, or of any rank where the user gave tensors; fp32, contiguous, on `device`; all of one
-            shape.
-        device: where the stage is to run.
+        batches: the rotation of the network's first input: [batch, channels, height, width], with a depth before the
+            height for volumes, of any rank for the user's tensors; fp32, contiguous, on `device`, all of one shape.
+        device: the device of the stage.
         folder: the stage's own folder, for its artefacts and caches.
         seed: of everything drawn at random.
-        labels: [images, height, width] of the images in the order of `images`, uint8, 255 where not labelled.
-        images: [images, height, width, channels] as they were before normalisation, uint8, uint16 or fp32: those of
-            `batches` in order, and more where more are judged.
+        labels: [images, height, width] of the images in the order of `images`, uint8, 255 for unlabelled pixels.
+        images: [images, height, width, channels] before normalisation, uint8, uint16 or fp32: those of `batches` in
+            order, and more if more are judged.
         contract: how `batches` were made of `images`.
-        sources: where each image comes from.
-        distinct: how many of them, from the first, are samples of their own; None where all are.
-        pictures: of each image the picture that it is a window of.
-        left_out: what else lies in the folders of images and labels, and why it isn't read.
-        verified: how many of the batches, from the first, the answer is checked on.
-        judged: how many of the images, from the first, are evaluation images, where these are more than those batches.
+        sources: the origin of each image.
+        distinct: the number of images, from the first, that are samples of their own; None for all.
+        pictures: the picture of which each image is a window.
+        left_out: other files in the folders of images and labels, and why they aren't read.
+        verified: the number of batches, from the first, that the answer is checked on.
+        judged: the number of evaluation images, from the first, if these are more than the verified batches.
         spare: gives that many images, or a few more, that the answer isn't checked on; None if there are none.
-        progress: is told what the build is at, in a few words for a person.
+        progress: takes a few words on what the build is doing.
         earlier: caches that another process of the same stage left, to build from; None for a cold build.
-        name: of the first input, as the network's forward calls it; "image" where images are given.
+        name: of the first input, as the network's forward calls it; "image" for images.
         others: the network's further inputs by name, in the order of its forward, each a rotation as `batches`.
-        further: gives samples from one number up to another beyond those of `batches`, where they aren't of `images`.
+        further: gives samples from one number up to another beyond those of `batches`, if they aren't of `images`.
         has_masks: whether the network's answers are classes.
         layout_choice: the layout of the network for a stage that chooses one, which takes it by `take()`.
-        targets: what a regression network should answer, [samples, ...], fp32, on the CPU; None if unknown.
+        targets: the right answers of a regression network, [samples, ...], fp32, on the CPU; None if unknown.
     """
 
     model: nn.Module
@@ -161,7 +160,7 @@ class Workload:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a batch of the first input: batch, channels, height, width, where it is images."""
+        """The shape of a batch of the first input: [batch, channels, height, width] for images."""
         return tuple(self.batches[0].shape)
 
     @property
@@ -196,32 +195,31 @@ class Runner:
     """A stage, built and ready. `run` and `description` are enough; the rest is for a stage that can say more.
 
     Attributes:
-        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device, and returns the
-            logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor, in
-            memory of its own. It may be a view of one buffer that the next call overwrites, as a replayed graph gives.
-            Work is queued on the current stream. Of a network with several inputs it takes them one by one, in the
-            order of the workload's; `uncaptured` and `traffic` take what `run` takes.
+        run: takes a batch [batch, channels, height, width], fp32, contiguous, on the workload's device. It returns the
+            logits [batch, classes, height, width] in any floating dtype on the same device: a plain torch.Tensor in
+            memory of its own, or a view of a buffer that the next call overwrites, as a replayed graph gives. Work is
+            queued on the current stream. A network with several inputs takes them one by one, in the workload's order.
         description: what really runs, in a line.
-        execution: the same as properties. What it leaves None the worker observes, and a stage whose precision
-            contradicts what the worker observes isn't ranked.
-        details: what the record should show besides: JSON values only, and null in place of NaN.
+        execution: the same as properties. The worker observes what it leaves None. A stage whose precision contradicts
+            what the worker observes isn't ranked.
+        details: further values for the record: JSON values only, null instead of NaN.
         calibration: the images that it chose scales or layers on.
-        left_out: batches that it is not judged on, by their number among the evaluation batches, because it has chosen
-            on them.
+        left_out: batches that it is not judged on because it chose on them, by their number among the evaluation
+            batches.
         compile_facts: gives what was compiled and tuned so far.
         searches_asked: the libraries that it asks to search for the fastest algorithm; torch itself tells of cuDNN.
-        searched: the searches that a runtime made where torch doesn't see them.
-        compilations: how often something was compiled so far; a sample in which it grows is measured again.
-        save: writes the artefacts into the folder and returns their paths; None where there is nothing to keep.
-        module: the network whose submodules run one by one within `run`, or within `uncaptured`; None where nobody
-            knows them.
-        uncaptured: launches singly the kernels that `run` replays all at once; None where `run` itself launches them.
-        traffic: gives the bytes that a call moves through device memory, or None if unknown; without it the bytes are
-            counted at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
-        steps_aside: whether its runtime leaves the network to torch where torch's dispatcher looks on, so that nothing
-            of what is seen there is the stage's: it must know its execution from the runtime itself.
+        searched: the searches of a runtime that torch doesn't see.
+        compilations: counts the compilations so far; a sample in which it grows is measured again.
+        save: writes the artefacts into the folder and returns their paths; None if there are none.
+        module: the network whose submodules run one by one within `run`, or within `uncaptured`; None if unknown.
+        uncaptured: takes what `run` takes and launches singly the kernels that `run` replays; None if `run` launches
+            them itself.
+        traffic: takes what `run` takes and gives the bytes that a call moves through device memory, or None. Without it
+            the bytes are counted at torch's dispatcher, which sees the operators of `uncaptured`, or of `run`.
+        steps_aside: whether its runtime hands the network to torch while torch's dispatcher looks on. What is seen
+            there is then not the stage's, and the stage must declare its execution.
         onnx_model: the file that the stage's runtime runs.
-        generated_code: the folder in which Inductor leaves what it writes.
+        generated_code: the folder of the programs that Inductor writes.
     """
 
     run: Callable[..., Tensor]
@@ -256,18 +254,16 @@ class Runner:
 
 
 def images_alone(workload: Workload, runtime: str) -> None:
-    """Refuse a network of several inputs, or of other inputs than images, for a runtime that has no form for it here.
+    """Refuse a network of several inputs, or of other inputs than images, for a runtime that takes images alone.
 
     Raises:
         Skip: the line names the runtime and what the network takes.
     """
     names, rank = [workload.name, *workload.others], len(workload.shape)
     if len(names) > 1:
-        raise Skip(f"{runtime} is here for networks of one input; this one takes {len(names)}: {', '.join(names)}")
+        raise Skip(f"{runtime} takes networks of one input; this one takes {len(names)}: {', '.join(names)}")
     if rank != IMAGE_RANK:
-        raise Skip(
-            f"{runtime} is here for images [batch, channels, height, width]; this network's input has {rank} axes"
-        )
+        raise Skip(f"{runtime} takes images [batch, channels, height, width]; this network's input has {rank} axes")
 
 
 def library(module: str, extra: str) -> ModuleType:

@@ -38,7 +38,7 @@ def build(
         error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, as `fused` does.
-        keep_fp32: modules that stay in fp32, as of `half`.
+        keep_fp32: modules that stay in fp32, as in `half`.
 
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.

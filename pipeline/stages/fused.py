@@ -22,7 +22,7 @@ def build(
         tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
         inductor_search: whether Inductor also times its choices, for minutes: "always", "never", or "auto": for six at
             most, and where no candidate with the project's kernels takes less than 0.9 of the time of its defaults.
-        keep_fp32: modules that stay in fp32, as of `half`.
+        keep_fp32: modules that stay in fp32, as in `half`.
 
     Raises:
         Skip: no CUDA GPU.

@@ -60,7 +60,7 @@ def build(
 
 
 def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision) -> Runner:
-    """Compile by the backend of torch.compile; errors as of `build`."""
+    """Compile by the backend of torch.compile. Raises: same as `build`."""
     net = AsItLies(workload.model, torch.float32, workload.inputs[0]).eval()
     run = by_backend(net, workload.batches[0], settings(asked))
     pieces = library(PIECES, EXTRA)

@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
 
     Attributes:
         run: as the net.
-        unoptimised: why torch's optimisation for inference is left out; empty where it isn't.
+        unoptimised: why torch's optimisation for inference is left out; empty if it isn't.
     """
 
     run: Callable[..., Tensor]
@@ -185,7 +185,7 @@ class Reads(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call the operator, and keep what it gives where it reads."""
+        """Call the operator, and keep its result if it reads a value."""
         found = func(*args, **(kwargs or {}))
         if func is READ:
             self.keep(args[0])

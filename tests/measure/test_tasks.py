@@ -121,7 +121,11 @@ def test_limits_are_those_of_the_task() -> None:
             "regression",
             "accuracy.min_dice: task=regression is not judged by it; it takes min_psnr",
         ),
-        ("min_psnr", "segmentation", "accuracy.min_psnr: task=segmentation is not judged by it; it takes max_dice_drop"),
+        (
+            "min_psnr",
+            "segmentation",
+            "accuracy.min_psnr: task=segmentation is not judged by it; it takes max_dice_drop",
+        ),
         (
             "max_psnr_drop",
             "regression",

@@ -58,7 +58,9 @@ def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
     """Its folder holds what every run's folder begins with."""
     (tmp_path / codec.CLAIM).touch()
-    with pytest.raises(codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"):
+    with pytest.raises(
+        codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"
+    ):
         codec.load(tmp_path)
 
 

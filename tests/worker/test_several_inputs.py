@@ -108,7 +108,7 @@ def test_each_way_takes_all_inputs(name: str, folder: Path, tmp_path: Path) -> N
 def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
     """By what it says of itself, or by its own signature."""
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
-    with pytest.raises(Skip, match="is here for networks of one input; this one takes 3: sample, timestep, encoder"):
+    with pytest.raises(Skip, match="takes networks of one input; this one takes 3: sample, timestep, encoder"):
         int8.build(work)
     one = replace(EAGER, name="mine", target="tests.worker.one_input_stage")
     with pytest.raises(StageError, match=r"the network takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):

@@ -38,7 +38,7 @@ class ColdStart(NamedTuple):
 
     Attributes:
         seconds: of each step.
-        died: of what it died once it had answered, and where; empty where it ended well.
+        died: what ended it after its answer, and where; empty if it ended well.
     """
 
     seconds: dict[str, float]
@@ -113,7 +113,7 @@ class PackageCompiler(NamedTuple):
 
     Attributes:
         used: the compiler's path or name.
-        passed_over: the one that Inductor would take, where that links the C++ library statically; else empty.
+        passed_over: Inductor's own choice, if that links the C++ library statically; else empty.
     """
 
     used: str
@@ -121,7 +121,7 @@ class PackageCompiler(NamedTuple):
 
     @property
     def details(self) -> dict[str, object]:
-        """The same as a record shows it: nothing where it is Inductor's own choice."""
+        """The same for the record: nothing if it is Inductor's own choice."""
         return {"cpp_compiler": self.used, "cpp_compiler_passed_over": self.passed_over} if self.passed_over else {}
 
 

@@ -21,7 +21,7 @@ class Judges:
 
     Attributes:
         for_scales: batches [batch, channels, height, width].
-        for_choice: likewise; others, where there are enough.
+        for_choice: likewise; others, if there are enough.
         exact: the fp32 network's logits [batch, classes, height, width] of `for_choice`.
         budget: to be kept.
         left_out: evaluation batches that serve here.
@@ -85,7 +85,7 @@ def layers_to_keep(
     option: str = "keep_fp32",
     bits: Precision = "int8",
 ) -> tuple[list[str], dict[str, float]]:
-    """Return the layers that keep their precision, and what each saves of the budget, where it was measured.
+    """Return the layers that keep their precision, and what each saves of the budget, if it was measured.
 
     Args:
         asked: "auto", which measures every layer's, "none", or names.

@@ -1,4 +1,4 @@
-"""OpenVINO's plugin for CPUs: models, settings, calls, and in which precision it runs a network by its own account."""
+"""OpenVINO's plugin for CPUs: models, settings, calls, and the precision in which it runs a network."""
 
 from collections import Counter
 from pathlib import Path
@@ -122,7 +122,7 @@ def counted(kernels: Kernels) -> dict[str, int]:
 
 
 def observed(kernels: Kernels, layers: dict[str, str], asked: Precision) -> Execution:
-    """Return how the plugin runs the network, by its own account.
+    """Return how the plugin says that it runs the network.
 
     Raises:
         StageError: no layer runs in the precision that was asked for.
