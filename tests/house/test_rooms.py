@@ -1,18 +1,15 @@
 """The rooms of the house, as they are when the program runs: what import-linter reads, tried."""
 
-import ast
 import json
 import pkgutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import pipeline
 
 TORCH_FREE = ("cli", "config", "records", "devices", "orchestrate", "stats", "analysis", "report")
-SHARED = ("__init__", "protocol", "errors", "command_line")  # what every room may import
 BARRED = ("torch", "triton", "onnxruntime", "openvino", "nncf", "jax", "torchax", "torchao", "tvm", "thunder")
 
 
@@ -38,15 +35,3 @@ def loaded() -> dict[str, list[str]]:
 def test_importing_a_torch_free_room_loads_no_framework(room: str, loaded: dict[str, list[str]]) -> None:
     """Neither it, nor a room that was imported before it."""
     assert loaded[room] == []
-
-
-def test_the_root_holds_entries_and_shared_modules_alone() -> None:
-    """A module that `python -m` starts defines nothing but its start."""
-    [folder] = pipeline.__path__
-    others = {path.stem: path for path in Path(folder).glob("*.py") if path.stem not in SHARED}
-    assert "compare" in others
-    for path in others.values():
-        body = ast.parse(path.read_text()).body
-        assert ast.unparse(body[-1]).startswith("if __name__ == '__main__':"), path
-        defined = [part.name for part in body if isinstance(part, ast.FunctionDef | ast.ClassDef)]
-        assert defined in ([], ["main"]), path
