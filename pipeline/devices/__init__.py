@@ -1,1 +1,1 @@
-"""The devices of this machine: which there are, what they can do, and which of them a run takes."""
+"""The devices of this machine, and the one that a run takes."""

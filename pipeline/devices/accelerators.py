@@ -56,7 +56,7 @@ class Accelerator:
 
     @property
     def title(self) -> str:
-        """Such as "AMD Instinct MI300X (ROCm)"."""
+        """The name and how it is programmed, such as "AMD Instinct MI300X (ROCm)"."""
         return f"{self.name} ({TITLES[self.kind]})"
 
 
@@ -156,7 +156,7 @@ UNUSED_BY_AUTO = ("rocm", "xpu")  # an Apple GPU is part of the laptop's process
 
 
 class DeviceError(InputError):
-    """The device that was asked for can't be had; the text is one line that says what can."""
+    """The device that was asked for isn't available; the text is one line that names those that are."""
 
 
 def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "device=") -> Kind:

@@ -1,1 +1,1 @@
-"""Passes of their own, apart from all timing, that collect what a stage does with its time and memory."""
+"""Passes besides all timing that collect how a stage uses its time and memory."""

@@ -1,4 +1,4 @@
-"""Whose a kernel is where a runtime hides its layers: by the order of the layers with matrix work.
+"""The layer of each kernel of a runtime that hides its layers, by the order of the layers with matrix work.
 
 A layer that needs the answer of another runs after it in every runtime. Where each layer with matrix work needs all
 those before it, as in a U-Net without branches, there is one order alone, and the n-th matrix kernel of a call is the
@@ -43,7 +43,7 @@ class Placed:
 
 
 class OrderError(Exception):
-    """The order of the layers says nothing of these kernels; one line."""
+    """The order of the layers doesn't tell the layers of these kernels; the text is one line."""
 
 
 def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:

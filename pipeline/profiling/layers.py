@@ -60,7 +60,7 @@ BETWEEN = ""  # the name of what belongs to no layer and is no skip connection: 
 
 
 class Joins:
-    """The elements that concatenations read and write, but for those that a layer does itself."""
+    """The elements that concatenations outside of layers read and write."""
 
     def __init__(self) -> None:
         self.inside = 0  # layers at work

@@ -1,4 +1,4 @@
-"""Every change between NCHW and NHWC, or NCDHW and NDHWC, in one call: where, how often, and what it costs."""
+"""The changes between NCHW and NHWC, or NCDHW and NDHWC, in one call: place, count and cost."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""The allocator's statistics through one call: where the peak is, what is alive there, and what libraries work in."""
+"""The allocator's statistics through one call: the peak, what is alive there, and the workspace of libraries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AllocatorStatistics(Protocol):
 
 
 class CudaAllocatorStatistics:
-    """Those of torch's CUDA allocator, which keeps them on the host: no synchronisation is needed to read them."""
+    """The counters of torch's CUDA allocator, which are read on the host without a synchronisation."""
 
     allocated = staticmethod(torch.cuda.memory_allocated)
     peak = staticmethod(torch.cuda.max_memory_allocated)
@@ -52,7 +52,7 @@ class CudaAllocatorStatistics:
 
 @dataclass
 class Watch:
-    """Reads the statistics before and after each layer."""
+    """The readings of the statistics before and after each layer."""
 
     statistics: AllocatorStatistics
     started: float = field(default_factory=time.perf_counter)

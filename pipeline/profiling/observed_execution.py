@@ -1,4 +1,4 @@
-"""How a stage really runs, seen from outside in one more call: for stages that don't declare it, and for those that do.
+"""The execution of a stage, observed in one more call, whether or not the stage declares it.
 
 At torch's dispatcher every convolution and matrix product shows the type and the layout of what it reads. What another
 runtime, a captured graph or a kernel of one's own does isn't seen there, and stays unknown.

@@ -26,7 +26,7 @@ class Operator:
 
     @property
     def name(self) -> str:
-        """Without namespace and overload, such as "convolution"."""
+        """The name without namespace and overload, such as "convolution"."""
         return str(self.function._schema.name).rpartition("::")[2]
 
     @property
@@ -48,7 +48,7 @@ class Operator:
 
 
 class Dispatched(TorchDispatchMode):
-    """Within, `see` is called with every operator after it ran; one that is made of others is taken apart first."""
+    """A mode in which `see` gets every operator after it ran; one that is made of others is taken apart first."""
 
     def __init__(self, see: Callable[[Operator], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -125,7 +125,7 @@ def size(part: Tensor) -> int:
 
 
 class FlopCount:
-    """Adds up what it is shown."""
+    """The sum of the FLOPs of all operators that it sees."""
 
     def __init__(self) -> None:
         self.total = 0

@@ -1,4 +1,4 @@
-"""Where half precision goes wrong: the network in fp32 and in half precision side by side, bisected level by level.
+"""The module at which half precision goes wrong: both networks are run side by side and bisected level by level.
 
 The children of the network are compared in the order in which they run; the first that goes wrong is looked into in the
 same way, down to a module none of whose own children does.
@@ -21,7 +21,7 @@ Forward = Callable[[], object]
 
 
 class Side(NamedTuple):
-    """One of the two nets."""
+    """One of the two networks."""
 
     net: nn.Module
     forward: Forward  # runs it on the batch

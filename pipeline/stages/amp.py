@@ -1,4 +1,4 @@
-"""Autocast with channels_last and cudnn.benchmark: what people run today, and the baseline on a GPU."""
+"""Autocast with channels_last and cudnn.benchmark: common practice today, and the baseline on a GPU."""
 
 import copy
 

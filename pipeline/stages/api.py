@@ -32,7 +32,7 @@ Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memo
 
 
 class Skip(Exception):  # noqa: N818 - no error: the stage can't run on this machine
-    """Raised by `build` when the stage can't run on this machine; its text is the one-line reason."""
+    """An error of `build`: the stage can't run on this machine; its text is the one-line reason."""
 
     def __init__(self, reason: str, kind: FailureKind = "unsupported") -> None:
         super().__init__(reason)
@@ -40,7 +40,7 @@ class Skip(Exception):  # noqa: N818 - no error: the stage can't run on this mac
 
 
 class StageError(Exception):
-    """Raised by `build` when what was asked for isn't what would run; its text is the one-line reason."""
+    """An error of `build`: something else would run than was asked for; its text is the one-line reason."""
 
     def __init__(self, reason: str, kind: FailureKind = "error") -> None:
         super().__init__(reason)

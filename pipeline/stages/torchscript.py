@@ -109,7 +109,7 @@ def optimised(path: Path, workload: Workload) -> Loaded:
 
 
 class OfOneInput(nn.Module):
-    """A network in half precision of one input as a script may say it, which knows no variable number of arguments."""
+    """A network of one input in half precision, for a script, which knows no variable number of arguments."""
 
     def __init__(self, half: Half) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class Reads(TorchDispatchMode):
 
 
 class WholeReads(FunctionMode):
-    """Within, `keep` is given each tensor that is read as a whole, such as by numpy()."""
+    """A mode in which `keep` gets each tensor that is read as a whole, such as by numpy()."""
 
     def __init__(self, keep: Callable[[Tensor], None]) -> None:
         super().__init__()

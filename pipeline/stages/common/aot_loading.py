@@ -1,4 +1,4 @@
-"""Loads a package of AOTInductor, with nothing but torch: a file that bundles carry.
+"""The loader of packages of AOTInductor, which needs torch alone: a file that bundles carry.
 
 Before torch loads one it compares what the package was built for with this machine, for a warning; and to name this
 machine's vector units it compiles and runs up to six programs: 99 % of the time of a load, for a small network on a

@@ -83,7 +83,7 @@ def keep_graphs() -> None:
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
     class AsText(CustomGraphPass):
-        """Leaves every graph as text in Inductor's cache, as it stands right before kernels are made of it."""
+        """A pass that writes every graph as text into Inductor's cache, right before kernels are made of it."""
 
         def __call__(self, graph: torch.fx.Graph) -> None:
             """Write graph_0.txt, graph_1.txt, ... in the order in which they are compiled."""
