@@ -381,11 +381,12 @@ def fastest_or_known(
     known = tuner.known(name)
     times = known.get("tried_ms")
     winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
-    if winner is not None and isinstance(times, dict) and (found := winner()) is not None:
-        found.details["known"] = True
+    known_best = winner() if winner is not None and isinstance(times, dict) else None
+    if known_best is not None and isinstance(times, dict):
+        known_best.details["known"] = True
         given_up = known.get("given_up")
         rewritten.refused |= given_up if isinstance(given_up, dict) else {}
-        return _as_built(rewritten, found, times)
+        return _as_built(rewritten, known_best, times)
     with rewritten.compiling(*scales):
         candidates = {INDUCTOR: makers[INDUCTOR]()}
     candidates |= {maker: make() for maker, make in makers.items() if maker != INDUCTOR}
@@ -410,8 +411,9 @@ def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Built:
         half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
         return uncompiled(half, request, "; ".join(rewritten.refused.values()))
     times = _milliseconds(there)
-    if worth_searching(request.search, times) and (more := rewritten.by_searching_inductor) is not None:
-        there.append(more)
+    searched = rewritten.by_searching_inductor if worth_searching(request.search, times) else None
+    if searched is not None:
+        there.append(searched)
         times = _milliseconds(there)
     best = min(there, key=lambda candidate: times[candidate.name])
     return _as_built(rewritten, best, times)

@@ -156,7 +156,8 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
     if found is None:
         batches = fp8.calibration()
         found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
-    if found is None or (reading := _or_refused(rewritten, partial(_reading, rewritten, found))) is None:
+    reading = None if found is None else _or_refused(rewritten, partial(_reading, rewritten, found))
+    if found is None or reading is None:
         return None
     if reading:
         return found

@@ -165,9 +165,10 @@ class _Walk:
 
     def visit(self, node: fx.Node) -> None:
         """Let a node work on images, if it can, or on volumes that are views of them."""
+        pointwise = self._pointwise(node) if node not in self.kernels and volume(node) else None
         if node in self.kernels:
             self._put_layer(node)
-        elif volume(node) and (pointwise := self._pointwise(node)) is not None:
+        elif pointwise is not None:
             self._put_conv(node, pointwise)
         elif volume(node) and self._by_voxel(node):
             self._on_images(node)

@@ -214,10 +214,15 @@ def filled(
     def used(fewer: list[int]) -> float:
         return cost(kept([units[at] for at in fewer]))
 
-    while (now := used(chosen)) > 1 and chosen:
+    now = used(chosen)
+    while now > 1 and chosen:
         chosen.pop()
+        now = used(chosen)
     for at in [each for each in order if each not in chosen]:
-        if now**2 + taken[at] ** 2 <= 1 and (more := used([*chosen, at])) <= 1:
+        if now**2 + taken[at] ** 2 > 1:
+            continue
+        more = used([*chosen, at])
+        if more <= 1:
             chosen, now = [*chosen, at], more
     alone = {name: amount for unit, amount in zip(units, taken, strict=True) for name in unit}
     return kept([units[at] for at in chosen]), alone

@@ -71,7 +71,8 @@ class _Choosing(fx.Interpreter):
         parameters = layer.parameters_in(self.dtype)
         measured = MeasuredLayer(layer, inputs, {"x": x, **given}, parameters)
         self.chosen[n.meta["origin"]] = choice = select(measured, self.tuner)
-        if choice == LIBRARY and (why := why_no_tile(self.tuner.known(measured.key))):
+        why = why_no_tile(self.tuner.known(measured.key)) if choice == LIBRARY else ""
+        if why:
             self.failed[layer.name] = why
         return None
 
