@@ -77,7 +77,8 @@ def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
     assert computed() == 1
     assert (first.described_by, second.described_by) == (None, "0")
     assert second.environment == first.environment == ENVIRONMENT
-    assert (second.reference, second.warnings) == (first.reference, first.warnings)
+    assert second.reference == first.reference
+    assert FOUND in first.warnings  # others tell of the machine's load
     assert FOUND in second.warnings
     assert (place / "sweep" / "1" / "reference" / "image_0.png").read_text() == "a picture"
     assert not (place / "sweep" / "1" / REFERENCE_LOGITS).exists()
