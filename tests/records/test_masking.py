@@ -1,4 +1,4 @@
-"""Values of the environment: told by their variables in everything that a run writes."""
+"""No secret, and no folder of the machine, is in what a run writes."""
 
 import json
 import os
@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from pipeline.cli.progress import print_error
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate.spawning import keep_log
 from pipeline.records import codec
-from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide
+from pipeline.records.masking import MaskedBytes, masked, referred_to, values_to_hide, without_places
 from pipeline.records.run_record import RunRecord
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -100,3 +101,37 @@ def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> N
     stream = MaskedBytes(hidden)
     written = b"".join([*(stream.add(piece) for piece in [*pieces, end]), stream.rest()])
     assert written == b"".join([*pieces, end]).replace(b"secret-1", b"S")
+
+
+def test_a_file_is_named_from_its_package_on() -> None:
+    """As Dynamo names torch's own files; and as it quotes a user's, whose folder is on Python's path."""
+    said = f"Dynamo marks `isinstance` in file `{torch.__file__}`"
+    assert without_places(said) == "Dynamo marks `isinstance` in file `torch/__init__.py`"
+    assert without_places(f"L['x'] at {Path.cwd() / 'nets.py'}:3") == "L['x'] at nets.py:3"
+
+
+def test_the_deepest_folder_counts_and_the_root_is_left() -> None:
+    """One place that Python imports from may lie within another; a name that only begins like one is another's."""
+    roots = ["/opt/env", os.sep, "/opt/env/lib/site-packages"]
+    assert without_places("/opt/env/lib/site-packages/torch/jit.py", roots) == "torch/jit.py"
+    assert without_places("/opt/environment/a.py and /etc/b.py", roots) == "/opt/environment/a.py and /etc/b.py"
+
+
+def test_a_path_is_cut_where_it_begins_alone() -> None:
+    """A folder's name may stand amid another path; quotes, brackets and equals signs stand before one."""
+    for said in ("/opt/app/foo.py", "../app/foo.py", "./app/foo.py", "my-/app/foo.py"):
+        assert without_places(said, ["/app"]) == said
+    assert (
+        without_places("""at '/app/a.py', (/app/b.py) of path=/app/c.py""", ["/app"])
+        == "at 'a.py', (b.py) of path=c.py"
+    )
+    assert without_places("/a+b/c.py /aab/c.py", ["/a+b"]) == "c.py /aab/c.py"
+
+
+def test_a_working_folder_that_was_removed_names_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python imports from is cut off all the same, and a relative folder of it passed over."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert without_places(f"in {torch.__file__}") == "in torch/__init__.py"
+    assert without_places("/app/a.py and lib/b.py", ["lib", "/app"]) == "a.py and lib/b.py"
