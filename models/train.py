@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER as CONF
 from pipeline.command_line import FAILED, REFUSED, Parser, guarded, seed_of, tell
-from pipeline.errors import InputError, ModelError, UnsavedError
+from pipeline.errors import InputError, ModelError
 
 MOST_MINUTES = 7 * 24 * 60
 
@@ -48,8 +48,10 @@ def answered() -> int:
     except InputError as error:
         tell(f"error: {error}")
         return REFUSED
-    except UnsavedError as error:
-        tell(f"error: {error}")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        tell(f"error: --out {asked.out}: can't be written ({error.strerror or error})")
         return FAILED
     return 0
 

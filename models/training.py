@@ -7,11 +7,9 @@ A network of one channel is trained on the image's luminance.
 import argparse
 import copy
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,7 +22,7 @@ from models.build import build_model
 from models.image_batches import to_batch
 from models.model_output import described, tensors_of
 from pipeline.command_line import show
-from pipeline.errors import ModelError, UnsavedError, per_cent
+from pipeline.errors import ModelError, per_cent
 from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, demo
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.stain import HELD_OUT, WORD, stain_mask
@@ -223,30 +221,12 @@ def net_of(typed: DictConfig, seed: int) -> nn.Module:
     return build_model(typed.target, dict(typed.options), None, seed, typed.output)
 
 
-def save(net: nn.Module, out: Path, metadata: dict[str, str]) -> None:
-    """Write the weights, to a temporary folder if `out` can't be written.
-
-    Raises:
-        UnsavedError: `out` can't be written; the line says where the weights are.
-    """
-    try:
-        checkpoint.save(net, out, metadata)
-    except OSError as error:
-        wrong = f"--out {out}: can't be written ({error.strerror or error})"
-        try:
-            elsewhere = Path(tempfile.mkdtemp(prefix="unet-ladder-"), out.name)
-            checkpoint.save(net, elsewhere, metadata)
-        except OSError:
-            raise UnsavedError(f"{wrong}, nor can {tempfile.gettempdir()}: the weights are lost") from None
-        raise UnsavedError(f"{wrong}; the weights are in {elsewhere}") from None
-
-
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
     """Train a network, save it, and print its score as stored.
 
     Raises:
         ModelError: it doesn't take the images or crops, or answers with no tensor; raised before training begins.
-        UnsavedError: as `save`.
+        OSError: the weights can't be written.
     """
     tissue = Tissue.load(torch.device(asked.device), channels_read(net))
     net.to(tissue.image.device)
@@ -263,5 +243,5 @@ def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:
         "labels": WORD,
         "torch": torch.__version__.partition("+")[0],
     }
-    save(net, asked.out, metadata)
+    checkpoint.save(net, asked.out, metadata)
     show(f"{asked.out}: {steps} steps, held-out Dice {dice:.4f}, IoU {iou:.4f} (stored in fp16)\n")

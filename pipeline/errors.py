@@ -19,10 +19,6 @@ class CheckpointError(InputError):
     """A weights file that can't be used."""
 
 
-class UnsavedError(Exception):
-    """A result that couldn't be saved where the user wanted it; one line."""
-
-
 class ModelError(InputError):
     """A network's class or its arguments that can't be used."""
 
