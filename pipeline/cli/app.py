@@ -171,7 +171,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
     values["measure"] = load.for_every_device(values["measure"], typed)
     values["data"] = meant_everywhere(values["data"], values.get("preset"), typed)
-    device = choose_device(values.get("device"), accelerators())
+    device = choose_device(values.get("device", "auto"), accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)
     request = replace(request, variables=sorted(referred_to(composed)))

@@ -4,7 +4,7 @@ import math
 import shlex
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from importlib import metadata
 from itertools import islice
@@ -49,9 +49,9 @@ class CommandLine:
 
     Attributes:
         typed: the words as typed, after those of a resumed run and the preset were added.
-        overrides: those that are no flags, parsed.
+        overrides: the words that are no flags, parsed.
         options: Hydra's flags.
-        flags: the words of these flags.
+        flags: the words of the flags.
     """
 
     typed: list[str]
@@ -61,7 +61,7 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """What Hydra is given: argparse takes overrides in one row only, so they come before the flags."""
+        """The words for Hydra, overrides first: argparse takes them in one row only."""
         return [*(word for override in self.overrides for word in hydra_words(override)), *self.flags]
 
     @property
@@ -77,12 +77,12 @@ class CommandLine:
 
     @property
     def sweeps(self) -> bool:
-        """Whether several jobs are asked for."""
+        """True if several jobs are asked for."""
         return bool(self.options.multirun) or "hydra.mode" in self.keys
 
     @property
     def only_shows(self) -> bool:
-        """Whether Hydra shows something in place of running a job."""
+        """True if Hydra shows something instead of running a job."""
         return bool(self.options.cfg or self.options.help or self.options.hydra_help or self.options.info)
 
     def values(self, key: str) -> list[str]:
@@ -103,18 +103,17 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
         gpus: names of the CUDA GPUs of this machine; without one, the CPU's preset is the default.
 
     Raises:
-        RequestError: a word cannot be read or cannot be meant; or `resume` names no run.
+        RequestError: a word cannot be read, words contradict each other, or `resume` names no run.
     """
     line = _read(words)
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
-    if preset := default_preset(line, gpus):
-        line = _read([*line.typed, preset])
-    return line
+    preset = default_preset(line, gpus)
+    return replace(line, typed=[*line.typed, *preset], overrides=[*line.overrides, *map(_override, preset)])
 
 
 def _read(words: Sequence[str]) -> CommandLine:
-    """Parse flags and overrides, and check what words alone can tell."""
+    """Parse flags and overrides, and check them as far as possible without a configuration."""
     parser = hydras_parser()
     try:
         options, unknown = parser.parse_known_intermixed_args(words)
@@ -255,16 +254,16 @@ def stage_names(override: Override) -> list[str]:
     return list(dict.fromkeys(names)) if len(names) == len(value) and all(names) else []
 
 
-def default_preset(line: CommandLine, gpus: Collection[str]) -> str:
-    """Return `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty text.
+def default_preset(line: CommandLine, gpus: Collection[str]) -> list[str]:
+    """Return the word `preset=cpu` if the run goes to the CPU and the user names no preset; else an empty list.
 
     The jobs of a sweep share one preset, so that they can be compared: the CPU's if no job goes to a GPU.
     """
     if "preset" in line.keys:
-        return ""
+        return []
     devices = set(line.values("device")) or {"auto"}
     on_cpu = devices == {"cpu"} if gpus else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
-    return "preset=cpu" if on_cpu else ""
+    return ["preset=cpu"] if on_cpu else []
 
 
 def earlier_words(line: CommandLine) -> list[str]:

@@ -135,7 +135,7 @@ def in_place(stage: StageSpec) -> StageSpec:
 
 
 def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
-    """Return the stages with eager among them, as a first rung if nobody asked for it."""
+    """Return the stages with eager among them, as a first rung if it was not requested."""
     if any(stage.target == eager.target or stage.name == eager.name for stage in stages):
         return stages
     return [replace(eager, adds=EAGER_BESIDE), *stages]

@@ -5,6 +5,7 @@ An annotation that is not plain is Any, and the stage itself checks the value.
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
@@ -56,7 +57,8 @@ def check_options(options: Mapping[str, object], signature: Signature | None, ke
         if name not in signature.options and not signature.takes_any:
             remedy = nearest(name, signature.options) if signature.options else "it takes none"
             raise RequestError(f"{key}.{name}: no option of {target}; {remedy}")
-        converted(value, signature.options.get(name, Any), f"{key}.{name}")
+        with suppress(TypeError):  # msgspec does not take every union, such as one of two lists
+            converted(value, signature.options.get(name, Any), f"{key}.{name}")
     if missing := [name for name in signature.required if name not in options]:
         raise RequestError(f"{key}.{missing[0]}: {target} needs it, and nothing sets it")
 

@@ -31,7 +31,8 @@ Circle = Circle
 def build(
     workload, gain: float, *, plain: bool = True, own: Own = "a", own_or_none: Own | None = None,
     imported: Precision = "fp16", union: Precision | Literal["fp32"] = "fp32", optional: Optional[str] = None,
-    old: Union[int, str] = 1, names: list[str] = [], dotted: typing.Literal[1, 2] = 1, near: Near = -1,
+    old: Union[int, str] = 1, lists: list[int] | list[str] = [], names: list[str] = [],
+    dotted: typing.Literal[1, 2] = 1, near: Near = -1,
     strange: Path = None, bare=None, circle: Circle = None, **more,
 ): ...
 """
@@ -68,6 +69,7 @@ def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
         "union": dtype | Literal["fp32"],
         "optional": str | None,
         "old": int | str,
+        "lists": list[int] | list[str],
         "names": list[str],
         "dotted": Literal[1, 2],
         "near": near,
@@ -76,6 +78,7 @@ def test_every_way_of_writing_an_annotation_is_read(folder: Path) -> None:
         "circle": Any,
     }
     assert signature.required == ["gain"]
+    check("mine.stage", gain=1, lists=["a"])
     assert signature.takes_any
 
 
