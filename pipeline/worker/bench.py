@@ -30,7 +30,7 @@ from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, checke
 from pipeline.worker.workload import further_batches, judged_images
 
 
-def entries(saved: object, run_folder: Path) -> list[Artefact]:
+def entries(saved: list[Path], run_folder: Path) -> list[Artefact]:
     """Return the record's entries of the files that `Runner.save` returned."""
     return [describe(path, run_folder) for path in checked_paths(saved, run_folder)]
 
@@ -287,7 +287,7 @@ class Bench:
 
     def compile_facts(self) -> CompileFacts | None:
         """Return the facts of compiling and tuning so far."""
-        return contract.checked_compile_facts(self.runner.compile_facts()) if self.runner.compile_facts else None
+        return self.runner.compile_facts() if self.runner.compile_facts else None
 
     def guards(self) -> tuple[int, ...]:
         """Return the counters that must not grow within a sample: compilations and device allocations."""

@@ -1,30 +1,24 @@
 """What a stage owes: a Runner as declared, plain tensors of logits, and network, inputs and process left unchanged."""
 
 import inspect
-import json
 import math
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.errors import first_line, shortened
 from pipeline.measure.rotation import Rotation, fingerprint, held_by, is_same
-from pipeline.records.codec import from_json, to_json
 from pipeline.records.diagnostics import SearchAsked, SearchCount
-from pipeline.records.run_record import CompileFacts, Execution, FailureKind
+from pipeline.records.run_record import Execution, FailureKind
 from pipeline.records.samples import Calibration
 from pipeline.stages.api import Runner, StageError, Workload
 
 ANSWER_MOVED = 1e-2  # relative L2 between two answers to one picture; a deterministic stage gives 0
-DEEPEST = 20  # levels of `details`, beyond which nobody reads them
-LARGEST = 1_000_000  # characters of `details` as JSON
-INTEGERS = 2**63  # from here on JSON readers lose digits
-Check = tuple[Callable[[object], bool], str]
 
 
 class Finding(NamedTuple):
@@ -88,75 +82,35 @@ def exact(answer: Tensor) -> Tensor:
     return torch.Tensor.float(answer).cpu().clone()
 
 
-def _or_none(kind: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: value is None or kind(value)
-
-
-def _batches(value: object) -> bool:
-    return isinstance(value, tuple) and all(type(part) is int for part in value)
-
-
-def _tuple_of(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, tuple) and all(isinstance(part, kind) for part in value)
-
-
-FIELDS: dict[str, Check] = {
-    "run": (callable, "a function of a batch"),
-    "description": (lambda value: isinstance(value, str), "text"),
-    "execution": (_or_none(lambda value: isinstance(value, Execution)), "an Execution or None"),
-    "details": (lambda value: isinstance(value, dict), "a dict"),
-    "calibration": (_or_none(lambda value: isinstance(value, Calibration)), "a Calibration or None"),
-    "left_out": (_batches, "a tuple of whole numbers"),
-    "compile_facts": (_or_none(callable), "a function or None"),
-    "searches_asked": (_tuple_of(SearchAsked), "a tuple of SearchAsked"),
-    "searched": (_tuple_of(SearchCount), "a tuple of SearchCount"),
-    "compilations": (callable, "a function"),
-    "save": (_or_none(callable), "a function or None"),
-    "module": (_or_none(lambda value: isinstance(value, nn.Module)), "an nn.Module or None"),
-    "uncaptured": (_or_none(callable), "a function or None"),
-    "traffic": (_or_none(callable), "a function or None"),
-    "steps_aside": (lambda value: isinstance(value, bool), "True or False"),
-    "onnx_model": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
-    "generated_code": (_or_none(lambda value: isinstance(value, Path)), "a Path or None"),
-}
-
-
 def broken(reason: str) -> StageError:
     """Return the error for a stage that breaks its contract."""
     return StageError(reason, "broken contract")
 
 
 def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
-    """Return the checked Runner with details that a record can hold, and the paths of NaN and infinities in them.
+    """Return the Runner with details that a record can hold, and the paths of NaN and infinities in them.
 
     Raises:
         StageError: it is no Runner, or has a wrong field; the text names the field.
     """
     if not isinstance(built, Runner):
         raise broken(f"build of {target} returned {_named(built)}; a pipeline.stages.api.Runner is wanted")
-    for name, (is_right, wanted) in FIELDS.items():
-        value = getattr(built, name)
-        if not is_right(value):
-            raise broken(f"Runner.{name} is {_named(value)}; {wanted} is wanted")
-    records: list[tuple[str, type, Sequence[object]]] = [
-        ("execution", Execution, (built.execution,)),
-        ("calibration", Calibration, (built.calibration,)),
-        ("searches_asked", SearchAsked, built.searches_asked),
-        ("searched", SearchCount, built.searched),
-    ]
-    for name, kind, value in [(name, kind, value) for name, kind, values in records for value in values]:
+    if not callable(built.run):
+        raise broken(f"Runner.run is {_named(built.run)}; a function of a batch is wanted")
+    kept: dict[str, tuple[Any, object]] = {
+        "execution": (Execution | None, built.execution),
+        "calibration": (Calibration | None, built.calibration),
+        "searches_asked": (tuple[SearchAsked, ...], built.searches_asked),
+        "searched": (tuple[SearchCount, ...], built.searched),
+    }
+    for name, (kind, value) in kept.items():
         try:
-            if value is not None:
-                from_json(kind, to_json(value))
+            msgspec.convert(msgspec.to_builtins(value), kind)
         except (TypeError, ValueError) as error:
             raise broken(f"Runner.{name}: {first_line(error)}") from error
-    if type(compiled := built.compilations()) is not int:
-        raise broken(f"Runner.compilations gave {_named(compiled)}; a whole number is wanted")
     lost: list[str] = []
     details = _json_value(built.details, "details", lost)
-    if (size := len(json.dumps(details))) > LARGEST:
-        raise broken(f"Runner.details take {size:,} characters as JSON; {LARGEST:,} are kept")
-    return replace(built, details=details, description=shortened(_encodable(built.description))), lost
+    return replace(built, details=details, description=shortened(built.description)), lost
 
 
 def check_left_out(runner: Runner, work: Workload) -> None:
@@ -189,67 +143,30 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
         ) from None
 
 
-def checked_compile_facts(facts: object) -> CompileFacts:
-    """Return the checked result of `Runner.compile_facts`.
+def checked_paths(saved: list[Path], run_folder: Path) -> list[Path]:
+    """Return the files that `Runner.save` gave, which must lie in the run's folder.
 
     Raises:
-        StageError: it is of another type.
+        StageError: one doesn't.
     """
-    if not isinstance(facts, CompileFacts):
-        raise broken(f"Runner.compile_facts gave {_named(facts)}; CompileFacts are wanted")
-    return facts
-
-
-def checked_paths(saved: object, run_folder: Path) -> list[Path]:
-    """Return the checked result of `Runner.save`: regular files within the run's folder, links resolved.
-
-    Raises:
-        StageError: it is something else.
-    """
-    if not isinstance(saved, list | tuple) or not all(isinstance(path, Path) for path in saved):
-        raise broken(f"Runner.save gave {_named(saved)}; a list of paths is wanted")
-    inside = os.path.realpath(run_folder)
     for path in saved:
-        if not path.is_relative_to(run_folder) or not Path(os.path.realpath(path)).is_relative_to(inside):
-            raise broken(f"Runner.save gave {path}, which lies outside of the run's folder")
-        if not os.path.isfile(path):  # noqa: PTH113 - pathlib's raises for a loop of links
-            raise broken(f"Runner.save gave {path.relative_to(run_folder)}, which is no file")
-    return [*saved]
-
-
-def _encodable(text: str) -> str:
-    """Return the text with what can't be encoded as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+        if not path.is_relative_to(run_folder) or not path.is_file():
+            raise broken(f"Runner.save gave {path}, which is no file in the run's folder")
+    return saved
 
 
 def _json_value(value: object, path: str, lost: list[str]) -> Any:
     """Return plain JSON values; NaN and infinities become None, and their paths go into `lost`."""
-    if path.count("/") > DEEPEST:
-        raise broken(f"Runner.details are nested more than {DEEPEST} deep")
     if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise broken(f"Runner.{path} has the key {str(key)[:40]!r}, which is {_named(key)}; text is wanted")
-        return {_encodable(key): _json_value(part, f"{path}/{key}", lost) for key, part in value.items()}
+        return {str(key): _json_value(part, f"{path}/{key}", lost) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_json_value(part, f"{path}/{index}", lost) for index, part in enumerate(value)]
-    if isinstance(value, str):
-        return _encodable(value)
-    return value if value is None or isinstance(value, bool) else _json_number(value, path, lost)
-
-
-def _json_number(value: object, path: str, lost: list[str]) -> int | float | None:
-    """Return a number as `_json_value` gives it."""
-    if isinstance(value, int):
-        if abs(value) >= INTEGERS:
-            raise broken(f"Runner.{path} is an integer of {value.bit_length()} bits; a record holds 63")
-        return int(value)
-    if not isinstance(value, float):
-        raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         lost.append(path)
         return None
-    return float(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise broken(f"Runner.{path} is {_named(value)}; JSON values are wanted")
 
 
 def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
@@ -290,7 +207,6 @@ def _named(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__qualname__}"
     kind = type(value)
-    name = (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    builtin = kind.__module__ in ("builtins", "__main__")
+    name = kind.__qualname__ if builtin else f"{kind.__module__}.{kind.__qualname__}"
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,11 +1,9 @@
 """What a stage's build returns is a Runner whose fields are what they say, or is refused by the field's name."""
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,19 +15,11 @@ from pipeline.records.samples import Calibration, ImageSet
 from pipeline.stages import Runner, StageError
 from pipeline.stages.api import Workload
 from pipeline.worker.bench import entries
-from pipeline.worker.contract import answer_fault, check_left_out, checked_compile_facts, checked_runner
+from pipeline.worker.contract import answer_fault, check_left_out, checked_runner
 from tests.fooling_stages import FAULTS, RETURNS
 
 RUNNER = Runner(lambda batch: batch, "a test's own")
 BATCH = torch.zeros(1, 3, 4, 4)
-
-
-class Circle(dict[str, Any]):
-    """Details that hold themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self["again"] = self
 
 
 @pytest.mark.parametrize(
@@ -39,22 +29,10 @@ class Circle(dict[str, Any]):
         (Runner, "build of mine returned the class Runner"),
         (lambda batch: batch, "build of mine returned a function"),
         (replace(RUNNER, run=None), "Runner.run is None; a function of a batch is wanted"),  # type: ignore[arg-type]
-        (replace(RUNNER, description=5), "Runner.description is an int; text is wanted"),  # type: ignore[arg-type]
-        (replace(RUNNER, details=[1]), "Runner.details is a list; a dict is wanted"),  # type: ignore[arg-type]
-        (replace(RUNNER, details={"a": {0: 1}}), "Runner.details/a has the key '0', which is an int"),
         (replace(RUNNER, details={"a": [torch.ones(1)]}), "Runner.details/a/0 is a torch.Tensor; JSON values are"),
-        (replace(RUNNER, details=Circle()), "Runner.details are nested more than 20 deep"),
-        (replace(RUNNER, execution={"precision": "fp16"}), "Runner.execution is a dict; an Execution"),  # type: ignore[arg-type]
         (replace(RUNNER, execution=Execution("fp99")), "Runner.execution: Invalid enum value 'fp99'"),  # type: ignore[arg-type]
-        (replace(RUNNER, left_out=[1]), "Runner.left_out is a list; a tuple of whole numbers"),  # type: ignore[arg-type]
-        (replace(RUNNER, searched=(1,)), "Runner.searched is a tuple; a tuple of SearchCount is wanted"),  # type: ignore[arg-type]
-        (replace(RUNNER, searches_asked=("cuDNN",)), "Runner.searches_asked is a tuple; a tuple of SearchAsked"),  # type: ignore[arg-type]
+        (replace(RUNNER, searched=(1,)), "Runner.searched: Expected `object`, got `int`"),  # type: ignore[arg-type]
         (replace(RUNNER, searched=(SearchCount("me", "problems", 1),)), "Runner.searched: Invalid enum value"),  # type: ignore[arg-type]
-        (replace(RUNNER, compilations=7), "Runner.compilations is an int; a function is wanted"),  # type: ignore[arg-type]
-        (replace(RUNNER, compilations=lambda: "no"), "Runner.compilations gave a str; a whole number"),  # type: ignore[arg-type, return-value]
-        (replace(RUNNER, details={"a": 1 << 20000}), "Runner.details/a is an integer of 20001 bits; a record holds 63"),
-        (replace(RUNNER, details={"a": "x" * 1_000_000}), "Runner.details take 1,000,009 characters as JSON"),
-        (replace(RUNNER, module=len), "Runner.module is a builtin_function_or_method"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_runner_is_refused(built: object, said: str) -> None:
@@ -105,13 +83,6 @@ def test_no_injected_fault_returns_anything_else(fault: str) -> None:
         assert FAULTS[fault].said in answer_fault(run(BATCH), BATCH)
 
 
-def test_what_no_file_or_line_holds_is_escaped_and_cut() -> None:
-    """Half of a surrogate pair has no form in UTF-8, and a description is a line."""
-    runner, _ = checked_runner(replace(RUNNER, details={"\udcff": "\ud800"}, description="\ud800" * 9999), "mine")
-    assert runner.details == {"\\udcff": "\\ud800"}
-    assert len(runner.description.encode()) < 400
-
-
 def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Path) -> None:
     """The batches that are verified are never given, and who calibrates on none leaves none out."""
     work = Workload(nn.Identity(), [BATCH] * 3, BATCH.device, tmp_path, verified=3, judged=6)
@@ -123,30 +94,12 @@ def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Pa
 
 
 def test_what_a_stage_saves_are_files_of_the_run(tmp_path: Path) -> None:
-    """A pipe would be read without end, a file elsewhere can't be packed; each is named."""
+    """A file elsewhere can't be packed."""
     stage = tmp_path / "run" / "mine"
     stage.mkdir(parents=True)
     (stage / "net.pt").write_bytes(b"a net")
-    os.mkfifo(stage / "pipe")
-    (stage / "loop").symlink_to("loop")
-    (stage / "away").symlink_to("/etc/hostname")
     (found,) = entries([stage / "net.pt"], stage.parent)
     assert (found.path, found.size_bytes) == ("mine/net.pt", 5)
-    for saved, said in (
-        (None, "Runner.save gave None; a list of paths is wanted"),
-        ("net.pt", "Runner.save gave a str; a list of paths is wanted"),
-        ([stage / "pipe"], "Runner.save gave mine/pipe, which is no file"),
-        ([stage / "loop"], "Runner.save gave mine/loop, which is no file"),
-        ([stage / "none"], "Runner.save gave mine/none, which is no file"),
-        ([stage], "Runner.save gave mine, which is no file"),
-        ([stage / "away"], f"Runner.save gave {stage / 'away'}, which lies outside of the run's folder"),
-        ([Path("/dev/zero")], "Runner.save gave /dev/zero, which lies outside of the run's folder"),
-    ):
-        with pytest.raises(StageError) as refused:
-            entries(saved, stage.parent)
-        assert str(refused.value) == said
-
-
-def test_facts_of_compiling_are_what_they_say() -> None:
-    with pytest.raises(StageError, match="compile_facts gave a str; CompileFacts are wanted"):
-        checked_compile_facts("fast")
+    for saved in (stage / "none", stage, Path("/etc/hostname")):
+        with pytest.raises(StageError, match=f"Runner.save gave {saved}, which is no file in the run's folder"):
+            entries([saved], stage.parent)

@@ -1,6 +1,5 @@
 """One stage from build to record, in this process: a wrong answer is seen, named, and never measured."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,18 +28,6 @@ def with_fault(kind: str, folder: Path) -> Recorder:
     return line
 
 
-@pytest.fixture
-def no_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bars torch's compilers, which take seconds to import: whoever needs none of them must not ask for them."""
-    for loaded in [name for name in sys.modules if name.startswith(("torch._dynamo.", "torch._inductor."))]:
-        monkeypatch.delitem(sys.modules, loaded)
-    for name in ("_dynamo", "_inductor"):
-        if name in vars(torch):
-            monkeypatch.delattr(torch, name)
-        monkeypatch.setitem(sys.modules, f"torch.{name}", None)
-
-
-@pytest.mark.usefixtures("no_compilers")
 def test_the_baseline_describes_the_run(run_folder: Path) -> None:
     """Its worker leaves the machine, the reference and its logits."""
     line = Recorder(0)
@@ -53,7 +40,6 @@ def test_the_baseline_describes_the_run(run_folder: Path) -> None:
     assert (run_folder / "reference" / "mask_0.png").exists()
 
 
-@pytest.mark.usefixtures("no_compilers")
 def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> None:
     """Build, verify, warm up, sample, check, latencies, profile, export; each leaves its part of the record."""
     line = Recorder()
