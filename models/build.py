@@ -34,10 +34,10 @@ def build_model(
         CheckpointError: the file doesn't hold weights of this network.
     """
     maker = maker_of_net(target)
-    given = with_classes(options, "model.options")
+    arguments = with_classes(options, "model.options")
     torch.manual_seed(seed)
     try:
-        model = maker(**given)
+        model = maker(**arguments)
     except SystemExit as error:
         raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
@@ -51,7 +51,7 @@ def build_model(
     ) as error:  # torch's, of a size, or the network's own
         if not options:
             raise
-        said = ", ".join(f"{key}={part}" for key, part in options.items())
+        said = ", ".join(f"{key}={value}" for key, value in options.items())
         why = (str(error).splitlines() or [""])[0]
         raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
     if not isinstance(model, nn.Module):
@@ -88,8 +88,8 @@ def with_classes(value: object, key: str) -> Any:
     if isinstance(value, Mapping):
         if CLASS in value:
             return class_of(value[CLASS] if len(value) == 1 else None, key)
-        return {name: with_classes(part, f"{key}.{name}") for name, part in value.items()}
-    return [with_classes(part, key) for part in value] if isinstance(value, list) else value
+        return {name: with_classes(item, f"{key}.{name}") for name, item in value.items()}
+    return [with_classes(item, key) for item in value] if isinstance(value, list) else value
 
 
 def class_of(target: Any, key: str) -> type[nn.Module]:
@@ -121,7 +121,7 @@ def _is_layer(found: object) -> bool:
 
 def _nearest(module: ModuleType, name: str) -> str:
     """Return a clause that names the networks of the module that are most like `name`."""
-    nets = [key for key, part in vars(module).items() if _is_layer(part)]
+    nets = [key for key, member in vars(module).items() if _is_layer(member)]
     close = get_close_matches(name, nets, n=1, cutoff=0.5) or nets[:5]
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
@@ -139,10 +139,10 @@ def without_history(model: nn.Module) -> None:
 
     torch's older weight norm leaves one, and computes it again at each call.
     """
-    for part in model.modules():
-        for name, held in vars(part).items():
+    for module in model.modules():
+        for name, held in vars(module).items():
             if isinstance(held, torch.Tensor) and not held.is_leaf:
-                setattr(part, name, held.detach())
+                setattr(module, name, held.detach())
 
 
 def check_plain(target: str, model: nn.Module) -> None:
@@ -165,8 +165,8 @@ def check_layouts(target: str, model: nn.Module) -> None:
     Raises:
         ModelError: one isn't; the line names the first.
     """
-    for name, part in (*model.named_parameters(), *model.named_buffers()):
-        if why := without_plain_values(part):
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if why := without_plain_values(tensor):
             raise ModelError(
                 f"model.target: {target} makes {name} with {why}; make a network whose weights are plain tensors"
             )

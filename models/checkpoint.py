@@ -67,7 +67,7 @@ def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> 
         given: the checkpoint's.
     """
     taken = prefix_of(wanted, given)
-    state = {name.removeprefix(taken): part for name, part in given.items() if name.startswith(taken)}
+    state = {name.removeprefix(taken): tensor for name, tensor in given.items() if name.startswith(taken)}
     left_out = [name for name in given if not name.startswith(taken)]
     beside = f", {len(left_out)} tensors beside them left out, first {left_out[0]}" if left_out else ""
     return state, f"its weights are those under {taken!r}{beside}" if taken else ""
@@ -103,7 +103,7 @@ def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]
     head = [name for name in given if name.startswith(TRAINING_HEAD)]
     if not head or any(name.startswith(TRAINING_HEAD) for name in wanted):
         return given, ""
-    kept = {name: part for name, part in given.items() if name not in head}
+    kept = {name: tensor for name, tensor in given.items() if name not in head}
     return kept, f"{len(head)} tensors of an auxiliary head for training left out, first {head[0]}"
 
 

@@ -87,10 +87,10 @@ def monai_net(
         ModelError: MONAI isn't installed, has no such network, or it takes other options.
     """
     library = imported("monai.networks.nets", "monai", "monai")
-    given = {key: part for key, part in options.items() if part is not None}
+    chosen = {key: part for key, part in options.items() if part is not None}
     dimensions = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
     cls = net_named(net, library, "net")
-    return made(cls, {**dimensions, **_of_a_unet(cls, given), **given})
+    return made(cls, {**dimensions, **_of_a_unet(cls, chosen), **chosen})
 
 
 def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, object]:
@@ -147,7 +147,11 @@ def net_named(name: str, library: ModuleType, option: str) -> type[nn.Module]:
     Raises:
         ModelError: there is none; the line names the nearest, or some of the existing ones.
     """
-    nets = {key: part for key, part in vars(library).items() if isinstance(part, type) and issubclass(part, nn.Module)}
+    nets = {
+        key: member
+        for key, member in vars(library).items()
+        if isinstance(member, type) and issubclass(member, nn.Module)
+    }
     if name not in nets:
         raise ModelError(f"model.options.{option}={name}: no network of {library.__name__}; {nearest(name, nets)}")
     return nets[name]

@@ -73,17 +73,17 @@ def input_of(word: str) -> MadeInput:
     name, equals, text = word.partition("=")
     if not equals or not name.isidentifier():
         raise TensorError(f"{word}: no input; write {FORM}")
-    given: dict[str, str] = {}
-    for part in filter(None, text.split(":")):
-        kind = _kind(part, word)
-        if kind in given:
-            raise TensorError(f"{word}: {given[kind]} and {part} are both its {kind}; leave one out")
-        given[kind] = part
-    dtype = given.get("type", "float32")
-    shape = tuple(map(int, given["shape"].split("x"))) if "shape" in given else ()
+    by_kind: dict[str, str] = {}
+    for piece in filter(None, text.split(":")):
+        kind = _kind(piece, word)
+        if kind in by_kind:
+            raise TensorError(f"{word}: {by_kind[kind]} and {piece} are both its {kind}; leave one out")
+        by_kind[kind] = piece
+    dtype = by_kind.get("type", "float32")
+    shape = tuple(map(int, by_kind["shape"].split("x"))) if "shape" in by_kind else ()
     if len(shape) > MOST_AXES or 0 in shape:
         raise TensorError(f"{word}: a sample has at most {MOST_AXES} axes, each of at least 1")
-    low, high = _ends(given.get("range"), dtype, word)
+    low, high = _ends(by_kind.get("range"), dtype, word)
     return MadeInput(name, shape, dtype, low, high)
 
 
@@ -114,8 +114,8 @@ def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float 
         return None, None
     if dtype == BOOL:
         raise TensorError(f"{word}: bool has no range; leave {text} out")
-    found = RANGE.fullmatch(text)
-    low, high = (float(end) for end in found.groups()) if found else (math.nan, math.nan)
+    match = RANGE.fullmatch(text)
+    low, high = (float(end) for end in match.groups()) if match else (math.nan, math.nan)
     least, most = WHOLE[dtype] if whole else FLOATING[dtype]
     if not least <= low <= high <= most:
         raise TensorError(f"{word}: {text} is no range from low to high of {dtype}")
@@ -164,8 +164,8 @@ def samples(of: MadeInput, count: int, generator: "Generator") -> "Tensor":
     if of.low is None or of.high is None:
         return torch.randn(shape, generator=generator).to(dtype)
     if of.dtype in FLOATING:
-        part = torch.rand(shape, generator=generator)
-        return (of.low * (1 - part) + of.high * part).to(dtype)
+        share = torch.rand(shape, generator=generator)
+        return (of.low * (1 - share) + of.high * share).to(dtype)
     return torch.randint(int(of.low), int(of.high) + 1, shape, generator=generator).to(dtype)
 
 

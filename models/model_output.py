@@ -37,33 +37,33 @@ def part_of(answer: object, output: int | str, net: str) -> object:
     Raises:
         ModelError: the answer has no such part, or the part isn't a tensor; the line names the parts.
     """
-    found = answer
+    value = answer
     for name in str(output).split("."):
-        parts = parts_of(found)
+        parts = parts_of(value)
         if name not in parts:
-            if isinstance(found, Tensor):
+            if isinstance(value, Tensor):
                 raise ModelError(
                     f"model.output={output}: {net} answers with a tensor, which has no parts; leave it out"
                 )
             close = get_close_matches(name, parts, n=1, cutoff=0.5)
             remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(parts)}"
-            raise ModelError(f"model.output={output}: no such part of {net}'s {described(found)}; {remedy}")
-        found = parts[name]
-    if not isinstance(found, Tensor) and (within := tensors_of(found, f"{output}.")):
+            raise ModelError(f"model.output={output}: no such part of {net}'s {described(value)}; {remedy}")
+        value = parts[name]
+    if not isinstance(value, Tensor) and (within := tensors_of(value, f"{output}.")):
         remedy = f"name a tensor in it: {', '.join(f'model.output={name}' for name in within)}"
-        raise ModelError(f"model.output={output}: of {net}'s answer that is a {described(found)}; {remedy}")
-    return found
+        raise ModelError(f"model.output={output}: of {net}'s answer that is a {described(value)}; {remedy}")
+    return value
 
 
 def parts_of(answer: object) -> dict[str, object]:
     """Return the parts of an answer by the names that a user types; none of a tensor."""
     if isinstance(answer, Mapping):
-        return {str(key): part for key, part in answer.items()}
+        return {str(key): value for key, value in answer.items()}
     if is_dataclass(answer) and not isinstance(answer, type):
-        return {part.name: getattr(answer, part.name) for part in fields(answer)}
+        return {field.name: getattr(answer, field.name) for field in fields(answer)}
     if isinstance(answer, tuple | list):
         named = dict(zip(getattr(answer, "_fields", ()), answer, strict=False))
-        return named | {str(index): part for index, part in enumerate(answer)}
+        return named | {str(index): value for index, value in enumerate(answer)}
     return {}
 
 
@@ -76,7 +76,7 @@ def described(answer: object) -> str:
 
 def tensors_of(answer: object, before: str = "") -> dict[str, Tensor]:
     """Return every tensor of an answer by its name in `model.output`, in order."""
-    found: dict[str, Tensor] = {}
-    for name, part in parts_of(answer).items():
-        found |= {f"{before}{name}": part} if isinstance(part, Tensor) else tensors_of(part, f"{before}{name}.")
-    return found
+    tensors: dict[str, Tensor] = {}
+    for name, value in parts_of(answer).items():
+        tensors |= {f"{before}{name}": value} if isinstance(value, Tensor) else tensors_of(value, f"{before}{name}.")
+    return tensors

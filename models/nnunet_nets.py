@@ -109,27 +109,27 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
     """
     path = folder / PLANS
     known = part(document(path), "configurations", path)
-    found = inherited(known, configuration, path)
-    if first := found.get("previous_stage"):
+    settings = inherited(known, configuration, path)
+    if first := settings.get("previous_stage"):
         others = ", ".join(name for name in known if name != configuration)
         raise ModelError(
             f"model.options.configuration={configuration}: the second network of a cascade, which takes "
             f"the labels that {first} gave beside the images, and no images here have them; {path} also has {others}"
         )
-    if "architecture" not in found:
-        return before_2_4(found, path)
-    architecture = part(found, "architecture", path)
+    if "architecture" not in settings:
+        return before_2_4(settings, path)
+    architecture = part(settings, "architecture", path)
     name = str(architecture.get("network_class_name", ""))
     package, _, net = name.rpartition(".")
     if package != ARCHITECTURES:
         raise ModelError(
             f"{path}: its network is {name}; supported are those of {ARCHITECTURES}: name it by model=custom"
         )
-    given = dict(part(architecture, "arch_kwargs", path))
+    arguments = dict(part(architecture, "arch_kwargs", path))
     for key in architecture.get("_kw_requires_import", ()):
-        if given.get(key) is not None:
-            given[key] = class_of(given[key], f"{path}: {key}")
-    return net, given
+        if arguments.get(key) is not None:
+            arguments[key] = class_of(arguments[key], f"{path}: {key}")
+    return net, arguments
 
 
 def inherited(known: Mapping[str, object], configuration: str, path: Path) -> dict[str, Any]:
@@ -138,15 +138,15 @@ def inherited(known: Mapping[str, object], configuration: str, path: Path) -> di
     Raises:
         ModelError: there is none of that name, or they form a cycle.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     name = configuration
     for _ in range(MOST_INHERITED):
         if name not in known:
             raise ModelError(f"model.options.configuration={name}: not in {path}; it has {', '.join(map(str, known))}")
         own = part(known, name, path)
-        found = {**own, **found}
+        settings = {**own, **settings}
         if "inherits_from" not in own:
-            return found
+            return settings
         name = own["inherits_from"]
     raise ModelError(f"{path}: its configuration {configuration} builds on itself")
 
@@ -181,9 +181,9 @@ def described_sizes(path: Path) -> dict[str, int]:
     Raises:
         ModelError: the file is missing, or not one of nnU-Net's.
     """
-    found = document(path)
-    channels = found.get("channel_names") or found.get("modality")
-    labels = {name: value for name, value in part(found, "labels", path).items() if name != "ignore"}
+    dataset = document(path)
+    channels = dataset.get("channel_names") or dataset.get("modality")
+    labels = {name: value for name, value in part(dataset, "labels", path).items() if name != "ignore"}
     if not channels:
         raise ModelError(f"{path}: no channel_names in it; it is no dataset.json of nnU-Net")
     regions = any(isinstance(value, list) and len(value) > 1 for value in labels.values())
@@ -198,14 +198,14 @@ def document(path: Path) -> Mapping[str, Any]:
         ModelError: there is no such file, or it is no JSON object.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         said = getattr(error, "strerror", None) or error
         remedy = f"name the folder that has {PLANS} and {DATASET}"
         raise ModelError(f"model.options.plans={path.parent}: {path.name}: {said}; {remedy}") from None
-    if not isinstance(found, Mapping):
-        raise ModelError(f"{path}: a {type(found).__name__}, no key: value pairs")
-    return found
+    if not isinstance(content, Mapping):
+        raise ModelError(f"{path}: a {type(content).__name__}, no key: value pairs")
+    return content
 
 
 def part(whole: Mapping[str, object], key: str, path: Path) -> Mapping[str, Any]:
@@ -214,7 +214,7 @@ def part(whole: Mapping[str, object], key: str, path: Path) -> Mapping[str, Any]
     Raises:
         ModelError: the key is missing, or its value is no object.
     """
-    found = whole.get(key)
-    if not isinstance(found, Mapping):
+    value = whole.get(key)
+    if not isinstance(value, Mapping):
         raise ModelError(f"{path}: no {key!r} in it; it is no file of nnU-Net 2")
-    return found
+    return value

@@ -53,23 +53,23 @@ def headers(path: str) -> dict[str, Header]:
     Raises:
         TensorError: the file can't be read, holds no tensor, or one that can't be an input.
     """
-    found: dict[str, Header] = {}
+    by_name: dict[str, Header] = {}
     try:
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
-                part = file.get_slice(name)
-                found[name] = Header(part.get_dtype(), tuple(part.get_shape()))
+                tensor = file.get_slice(name)
+                by_name[name] = Header(tensor.get_dtype(), tuple(tensor.get_shape()))
     except (SafetensorError, OSError, ValueError) as error:
         raise TensorError(f"data.path={path}: no file of safetensors ({_first_line(error)})") from None
-    if not found:
+    if not by_name:
         raise TensorError(f"data.path={path}: it holds no tensor")
-    for name, header in found.items():
+    for name, header in by_name.items():
         check_header(path, name, header)
-    counts = {name: header.shape[0] for name, header in found.items()}
+    counts = {name: header.shape[0] for name, header in by_name.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise TensorError(f"data.path={path}: the tensors hold different numbers of samples, their first axis: {shown}")
-    return found
+    return by_name
 
 
 def check_header(path: str, name: str, header: Header) -> None:
@@ -100,21 +100,21 @@ def read_tensors(path: str, names: Sequence[str], rows: slice | None = None) -> 
     Raises:
         TensorError: a value is NaN or infinite, or exceeds fp32.
     """
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     with safe_open(path, "pt") as file:
         for name in names:
-            part = file.get_tensor(name) if rows is None else file.get_slice(name)[rows]
-            if part.is_floating_point():
-                part = part.float()
-                wrong = (~part.isfinite()).reshape(len(part), -1).any(1)
+            tensor = file.get_tensor(name) if rows is None else file.get_slice(name)[rows]
+            if tensor.is_floating_point():
+                tensor = tensor.float()
+                wrong = (~tensor.isfinite()).reshape(len(tensor), -1).any(1)
                 if bool(wrong.any()):
                     first = int(wrong.nonzero()[0])
                     raise TensorError(
-                        f"data.path={path}: {name} holds NaN or infinite values in {int(wrong.sum())} of {len(part)} "
+                        f"data.path={path}: {name} holds NaN or infinite values in {int(wrong.sum())} of {len(tensor)} "
                         f"samples, first in sample {first}; leave them out, or mend them"
                     )
-            found[name] = (part if part.dtype in (torch.float32, torch.bool) else part.long()).contiguous()
-    return found
+            tensors[name] = (tensor if tensor.dtype in (torch.float32, torch.bool) else tensor.long()).contiguous()
+    return tensors
 
 
 def inputs_of(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: str) -> list[str]:
@@ -214,13 +214,13 @@ def with_inputs(net: nn.Module, names: Sequence[str], arguments: Sequence[str]) 
 
 def gathered(tensors: Mapping[str, object], arguments: Sequence[str]) -> dict[str, object]:
     """Return the value of each argument: a tensor, or a dict or a tuple of the tensors called ARGUMENT.KEY."""
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for argument in arguments:
         within = argument + DOT
         parts = {name.removeprefix(within): part for name, part in tensors.items() if name.startswith(within)}
         counted = [parts[str(at)] for at in range(len(parts)) if str(at) in parts]
-        found[argument] = tensors.get(argument, tuple(counted) if len(counted) == len(parts) else parts)
-    return found
+        values[argument] = tensors.get(argument, tuple(counted) if len(counted) == len(parts) else parts)
+    return values
 
 
 def inputs_taken(net: nn.Module) -> list[str]:
@@ -238,25 +238,26 @@ def arguments_of(net: nn.Module) -> tuple[list[str], list[str], bool]:
         parameters = list(inspect.signature(net.forward).parameters.values())
     except (TypeError, ValueError):  # a compiled module
         return [], [], True
-    if named := [part.name for part in parameters if part.kind is part.KEYWORD_ONLY and part.default is part.empty]:
+    required = [each for each in parameters if each.default is each.empty]
+    if named := [each.name for each in required if each.kind is each.KEYWORD_ONLY]:
         raise TensorError(
             f"model.target: {type(net).__name__}.forward takes {named[0]} by its name alone; name a class that takes "
             "it in a place"
         )
-    placed = [part for part in parameters if part.kind in (part.POSITIONAL_ONLY, part.POSITIONAL_OR_KEYWORD)]
-    needed = [part.name for part in placed if part.default is part.empty]
-    return needed, [part.name for part in placed], any(part.kind is part.VAR_POSITIONAL for part in parameters)
+    placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    any_number = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return [each.name for each in placed if each in required], [each.name for each in placed], any_number
 
 
 def repeated(tensors: dict[str, Tensor], count: int) -> dict[str, Tensor]:
     """Return `count` samples of each tensor; repeated ones of the first, if floats, are rolled along the last axis."""
-    found = {}
-    for number, (name, part) in enumerate(tensors.items()):
-        turns = math.ceil(count / len(part))
-        rolls = number == 0 and part.is_floating_point() and part.dim() > 1
-        again = [part.roll(STEP * turn, -1) if rolls and turn else part for turn in range(turns)]
-        found[name] = torch.cat(again)[:count].contiguous()
-    return found
+    samples = {}
+    for number, (name, tensor) in enumerate(tensors.items()):
+        turns = math.ceil(count / len(tensor))
+        rolls = number == 0 and tensor.is_floating_point() and tensor.dim() > 1
+        again = [tensor.roll(STEP * turn, -1) if rolls and turn else tensor for turn in range(turns)]
+        samples[name] = torch.cat(again)[:count].contiguous()
+    return samples
 
 
 def file_at(path: str | None) -> str:

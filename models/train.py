@@ -71,8 +71,8 @@ def typed_net(overrides: list[str]) -> DictConfig:
         raise ModelError(f"{' '.join(overrides)}: {str(error).splitlines()[0].rstrip('.')}; {where}") from None
     if not config.model.target:
         raise ModelError("model.target names no class; give one, such as my_package.MyNet")
-    found: DictConfig = config.model
-    return found
+    network: DictConfig = config.model
+    return network
 
 
 def nearest_option(overrides: list[str], said: str) -> str:

@@ -105,10 +105,10 @@ def check_answers(net: nn.Module, image: Tensor) -> None:
     Raises:
         ModelError: it reads another number of channels, or answers with no tensor or with another shape.
     """
-    name, given, layer = type(net).__name__, image.shape[1], first_layer(net)
+    name, channels, layer = type(net).__name__, image.shape[1], first_layer(net)
 
     def check(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if layer and inputs and inputs[0].shape[1] == given != layer.in_channels:
+        if layer and inputs and inputs[0].shape[1] == channels != layer.in_channels:
             raise ModelError(
                 f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
                 f"choose a network of {COLOUR}, or of {GREY} for grey"
@@ -159,8 +159,8 @@ def crop_of(net: nn.Module, image: Tensor) -> int:
 
 def first_channels(net: nn.Module) -> int:
     """Return the number of channels that the network's first convolution makes."""
-    found = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
-    return next(found, CHANNELS)
+    channels = (layer.out_channels for layer in net.modules() if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d))
+    return next(channels, CHANNELS)
 
 
 def train(net: nn.Module, tissue: Tissue, minutes: float, seed: int) -> int:
@@ -206,9 +206,9 @@ def fit(net: nn.Module, drawn: Callable[[], tuple[Tensor, Tensor]], minutes: flo
 def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
     """Return Dice and intersection over union of the stain on the held-out quarter [256, 256], both in 0 to 1."""
     with torch.inference_mode():
-        found = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
+        predicted = net(tissue.image)[(..., *HELD_OUT)].argmax(1) == 1
     wanted = tissue.label[(..., *HELD_OUT)] == 1
-    both, either = int((found & wanted).sum()), int((found | wanted).sum())
+    both, either = int((predicted & wanted).sum()), int((predicted | wanted).sum())
     return 2 * both / max(both + either, 1), both / max(either, 1)
 
 

@@ -150,9 +150,9 @@ def copy_all(recorded: RecordedStage, name: str, folder: Path) -> None:
         ExportError: there is no file `name`.
     """
     names = [Path(part.path).name for part in recorded.stage.artefacts]
-    found = {part: recorded.kept(part) for part in names if part.startswith(name)}
-    files = [path for path in found.values() if path]
-    if len(files) < len(found) or name not in found:
+    kept = {part: recorded.kept(part) for part in names if part.startswith(name)}
+    files = [path for path in kept.values() if path]
+    if len(files) < len(kept) or name not in kept:
         files = [path for path in recorded.built_again() if path.name.startswith(name)]
     if name not in [path.name for path in files]:
         raise ExportError(f"--stage {recorded.stage.name}: it leaves no {name}")
@@ -198,8 +198,10 @@ def check_alone(path: Path, stage: str) -> None:
     """
     with ZipFile(path) as archive:
         text = b"".join(archive.read(name) for name in archive.namelist() if name.endswith(".json"))
-    if found := next((name for name in LIBRARIES if name.encode() in text), None):
-        raise ExportError(f"--stage {stage}: the network calls {found} of {LIBRARIES[found]}, which no bundle carries")
+    if library := next((name for name in LIBRARIES if name.encode() in text), None):
+        raise ExportError(
+            f"--stage {stage}: the network calls {library} of {LIBRARIES[library]}, which no bundle carries"
+        )
 
 
 def eager_form(recorded: RecordedStage) -> nn.Module:

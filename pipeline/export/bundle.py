@@ -66,10 +66,10 @@ def ask(folder: Path, *words: str) -> Said:
     except subprocess.TimeoutExpired:
         raise BundleFails(f"no answer within {LIMIT_SECONDS} s") from None
     try:
-        found: Said = json.loads(done.stdout.splitlines()[-1])
+        answer: Said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         raise BundleFails(last_words(done.stderr) or f"it ended with {done.returncode} and no word") from None
-    return found
+    return answer
 
 
 def last_words(stderr: str) -> str:

@@ -141,19 +141,19 @@ def references(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> dict[str,
         if "size" in dynamic:
             other = torch.cat([other, other.flip(AXES["size"][0])], AXES["size"][0])
         batches["other_"] = other.contiguous()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     others = recorded.inputs.tensors[1:]
     for name, batch in batches.items():
         try:
             with torch.inference_mode():
-                found |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
+                tensors |= {f"{name}batch": batch, f"{name}reference": recorded.workload.model(batch, *others).float()}
         except Exception as error:
             if not name:
                 raise
             shape, axes = "×".join(map(str, batch.shape)), " and ".join(dynamic)
             raise ExportError(f"--dynamic {axes}: the network takes no {shape}: {typed_line(error)}") from error
     further = {f"{FURTHER}{number}": part for number, part in enumerate(others)}
-    return found | {"batch": recorded.given[0]} | further
+    return tensors | {"batch": recorded.given[0]} | further
 
 
 def contract_of(recorded: RecordedStage, made: Made, asked: Asked, weights: str | None, reference: Tensor) -> Contract:

@@ -57,9 +57,9 @@ def judged(recorded: RecordedStage, folder: Path, scratch: Path, ask: Asker, ste
     expected = [reference(work, number)[: sizes[number]] for number in numbers]
     chunk = chunk_of((time.monotonic() - began) / max(1, len(numbers)))
     chunks = [numbers[start : start + chunk] for start in range(0, len(numbers), chunk)]
-    found = answers(recorded, work, chunks, folder, scratch, ask, step)
+    bundle_answers = answers(recorded, work, chunks, folder, scratch, ask, step)
     try:
-        answered = (part[: sizes[number]] for number, part in zip(numbers, found, strict=True))
+        answered = (part[: sizes[number]] for number, part in zip(numbers, bundle_answers, strict=True))
         accuracy = compare(map(as_logits, answered, expected), expected, labels, run.config.task)
     except WrongShape as wrong:
         raise BundleFails(str(wrong)) from None
@@ -99,8 +99,8 @@ def images_of(work: Workload, number: int) -> np.ndarray:
     """Return the images [batch, height, width, channels] of an evaluation batch; the last is filled up."""
     assert work.images is not None
     size = work.shape[0]
-    found = work.images[number * size : (number + 1) * size]
-    return np.concatenate([found, work.images[: size - len(found)]])
+    images = work.images[number * size : (number + 1) * size]
+    return np.concatenate([images, work.images[: size - len(images)]])
 
 
 def reference(work: Workload, number: int) -> Tensor:
@@ -183,9 +183,9 @@ def golden_limits(answer: Tensor, expected: Tensor, tolerance: Tolerance, task: 
         tolerance: of the stage, for all judged images.
         task: of the network.
     """
-    found = compare([as_logits(answer, expected)], [expected], None, task)
-    off = 0.0 if answer.ndim != expected.ndim else found.relative_l2
+    accuracy = compare([as_logits(answer, expected)], [expected], None, task)
+    off = 0.0 if answer.ndim != expected.ndim else accuracy.relative_l2
     return GoldenLimits(
         max(tolerance.relative_l2, MARGIN * off),
-        max(tolerance.flipped_share, MARGIN * (found.flipped_share or 0.0)),
+        max(tolerance.flipped_share, MARGIN * (accuracy.flipped_share or 0.0)),
     )

@@ -95,8 +95,8 @@ class RecordedStage:
         Raises:
             ExportError: it has changed since it was recorded.
         """
-        found = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
-        return None if found is None else self._unchanged(found)
+        entry = next((part for part in self.stage.artefacts if Path(part.path).name == name), None)
+        return None if entry is None else self._unchanged(entry)
 
     def _unchanged(self, artefact: Artefact) -> Path | None:
         path = self.folder / artefact.path
@@ -130,8 +130,8 @@ def check_weights(run: RunRecord) -> str | None:
     checkpoint, measured = run.config.model.weights, run.reference and run.reference.weights_sha256
     if not checkpoint:
         return None
-    if (found := digest(checkpoint)) != measured:
-        said = f"{found[:12]}… where the run had {(measured or 'unknown')[:12]}…"
+    if (now := digest(checkpoint)) != measured:
+        said = f"{now[:12]}… where the run had {(measured or 'unknown')[:12]}…"
         raise ExportError(f"model.checkpoint={checkpoint}: the weights have changed since the run ({said})")
     return measured
 
@@ -273,12 +273,12 @@ def distance(kept: torch.Tensor, answer: torch.Tensor) -> float:
     """
     from pipeline.worker.reference import some_values
 
-    found = some_values(answer[0])
-    if found.shape != kept.shape:
+    values = some_values(answer[0])
+    if values.shape != kept.shape:
         return math.inf
     spread = (kept - kept.mean(1, keepdim=True)).norm()
     scale = float(torch.maximum(spread, LEAST_SPREAD * kept.norm()))
-    off = float((found - kept).norm())
+    off = float((values - kept).norm())
     return 0.0 if off == 0 else off / scale if scale else math.inf
 
 

@@ -163,11 +163,11 @@ def verify(
         return lines
     before = now(os.getpid())
     try:
-        found = (loader or ask)(folder, "--check", "--time", str(SECONDS))
+        said = (loader or ask)(folder, "--check", "--time", str(SECONDS))
     except BundleFails as error:
         return [*lines, Line("answers", "logits of the golden batch", "none", same=False, why=clean(error))]
-    lines += answer_lines(contract, found)
-    speed = speed_line(contract, found, margin, between(before, now(os.getpid())))
+    lines += answer_lines(contract, said)
+    speed = speed_line(contract, said, margin, between(before, now(os.getpid())))
     return [*lines, speed] if speed else lines
 
 

@@ -250,15 +250,15 @@ def folder_images(
         ImageError: as `image_files`; a file can't be read, two images share a label, or no rule covers a label.
     """
     files, left_out = image_files(path)
-    found: list[np.ndarray | None] = [None] * len(files)
+    masks: list[np.ndarray | None] = [None] * len(files)
     if labels:
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
         check_apart(files, label_files, f"data.path={path}")
-        found = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
+        masks = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
         left_out += of_no_image(Path(labels), Path(path or ""), label_files, lambda file: file.match(rules.pattern))
     images = each(files, lambda file: read_image(file, contract.channels))
     images = alike(images, [str(file) for file in files], contract.scale)
-    return [Named(*part) for part in zip((file.name for file in files), images, found, strict=True)], left_out
+    return [Named(*part) for part in zip((file.name for file in files), images, masks, strict=True)], left_out
 
 
 def _or_unlabelled(tile: Named) -> np.ndarray:

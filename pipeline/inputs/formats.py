@@ -394,10 +394,10 @@ def zarr_array(path: Path) -> Any:
     Raises:
         ImageError: it is a group of several.
     """
-    found = needed("zarr", path).open(str(path), mode="r")
-    if not hasattr(found, "shape"):
+    array = needed("zarr", path).open(str(path), mode="r")
+    if not hasattr(array, "shape"):
         raise ImageError(f"{path}: a group of arrays; name the folder of one")
-    return found
+    return array
 
 
 def read_zarr(path: Path, _: Meaning) -> np.ndarray:

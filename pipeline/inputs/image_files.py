@@ -77,19 +77,19 @@ def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
     Raises:
         ImageError: it has other channels.
     """
-    found = image.shape[2]
-    if found == channels:
+    count = image.shape[2]
+    if count == channels:
         return image
-    if found == 1 and channels == 3:
+    if count == 1 and channels == 3:
         return np.repeat(image, 3, axis=2)
-    if channels == 1 and found == 3 and (image == image[..., :1]).all():
+    if channels == 1 and count == 3 and (image == image[..., :1]).all():
         return image[..., :1]
-    hint = "; colour is not turned into grey unasked" if (found, channels) == (3, 1) else ""
-    if path.suffix.lower().startswith(".tif") and found > channels in SHOWN:
-        hint = f"; data.channels={found} takes them all, or save {'grey' if channels == 1 else 'RGB'} alone"
+    hint = "; colour is not turned into grey unasked" if (count, channels) == (3, 1) else ""
+    if path.suffix.lower().startswith(".tif") and count > channels in SHOWN:
+        hint = f"; data.channels={count} takes them all, or save {'grey' if channels == 1 else 'RGB'} alone"
     if path.suffix.lower() == ".npy" and image.shape[0] == channels:
         hint = f"; an array {list(image.shape)} is read as [height, width, channels]"
-    raise ImageError(f"{path}: {found} channels, data.channels={channels}{hint}")
+    raise ImageError(f"{path}: {count} channels, data.channels={channels}{hint}")
 
 
 def read_values(path: Path, meaning: Meaning = "colours") -> np.ndarray:

@@ -147,14 +147,14 @@ def as_classes(labels: Sequence[np.ndarray], files: Sequence[Path], rules: Label
     Raises:
         ImageError: no file holds `rules.positive`, no pixel is labelled, or a value is no class from 0 to 254.
     """
-    found = set().union(*(np.unique(label).tolist() for label in labels))
+    values = set().union(*(np.unique(label).tolist() for label in labels))
     ignore = rules.ignore
     positive = rules.positive
-    if positive is None and not rules.colors and found == {0, 255}:
+    if positive is None and not rules.colors and values == {0, 255}:
         positive, ignore = 255, None
-    if positive is not None and positive not in found:
-        raise ImageError(f"data.positive={positive}: no label has this value; they have {_listed(found)}")
-    if not found - {ignore}:
+    if positive is not None and positive not in values:
+        raise ImageError(f"data.positive={positive}: no label has this value; they have {_listed(values)}")
+    if not values - {ignore}:
         raise ImageError(
             f"{files[0].parent}: every pixel of the labels is {ignore}, which data.ignore says is not labelled"
         )

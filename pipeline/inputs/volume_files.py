@@ -31,15 +31,15 @@ def volume_files(path: str | None) -> tuple[list[Path], list[str]]:
     if not path or not folder.is_dir():
         raise ImageError(f"data.path={path}: no such folder of volumes")
     seen = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    found = [entry for entry in seen if is_volume(entry)]
-    if strangers := [str(entry) for entry in seen if entry.is_file() and entry not in found]:
+    volumes = [entry for entry in seen if is_volume(entry)]
+    if strangers := [str(entry) for entry in seen if entry.is_file() and entry not in volumes]:
         raise ImageError(
             f"{', '.join(strangers[:5])}: not a volume; "
             f"a folder of volumes holds {', '.join(suffixes_of(VOLUMES))} alone"
         )
-    if not found:
+    if not volumes:
         raise ImageError(f"data.path={path}: no volume in it; {', '.join(suffixes_of(VOLUMES))} are read")
-    return found, [f"{entry.name}: no volume" for entry in seen if entry not in found]
+    return volumes, [f"{entry.name}: no volume" for entry in seen if entry not in volumes]
 
 
 def folder_volumes(
@@ -51,16 +51,16 @@ def folder_volumes(
         ImageError: as `volume_files`; a file can't be read, or no rule covers a label.
     """
     files, left_out = volume_files(path)
-    found: list[np.ndarray | None] = [None] * len(files)
+    masks: list[np.ndarray | None] = [None] * len(files)
     if labels:
         label_files = each(files, lambda file: label_file(file, Path(labels), rules))
         check_apart(files, label_files, f"data.path={path}")
-        found = [*as_classes(each(label_files, read_labels), label_files, rules)]
+        masks = [*as_classes(each(label_files, read_labels), label_files, rules)]
         each(files, lambda file: check_place(file, label_files[files.index(file)]))
         left_out += of_no_image(Path(labels), Path(path or ""), label_files, is_volume)
     volumes = each(files, lambda file: read_volume(file, contract.channels))
     volumes = alike(volumes, [str(file) for file in files], contract.scale)
-    return [Named(*part) for part in zip((file.name for file in files), volumes, found, strict=True)], left_out
+    return [Named(*part) for part in zip((file.name for file in files), volumes, masks, strict=True)], left_out
 
 
 def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
@@ -73,11 +73,11 @@ def label_file(volume: Path, folder: Path, rules: LabelRules) -> Path:
     suffixes = [""] if suffix_in(VOLUMES, Path(rules.pattern)) else suffixes_of(VOLUMES)
     names = [rules.pattern.replace("*", each) for each in dict.fromkeys((stem, stem.removesuffix(NNUNET)))]
     tried = [folder / f"{name}{suffix}" for name in names for suffix in suffixes]
-    found = next((path for path in tried if path.exists()), None)
-    if found is None:
+    file = next((path for path in tried if path.exists()), None)
+    if file is None:
         kinds = "" if len(suffixes) == 1 else f", nor with {' or '.join(suffixes[1:])}"
         raise ImageError(f"{tried[0]}: no such labels{kinds}; data.label_pattern names them otherwise")
-    return found
+    return file
 
 
 def check_place(volume: Path, labels: Path) -> None:

@@ -44,10 +44,10 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
         rest = path.stat().st_size - 8 - length
         if not 0 < length <= LONGEST_HEADER or rest < 0:
             raise ValueError("its header is cut off, or it has none")
-        found = json.loads(file.read(length))
-    if not isinstance(found, dict):
+        entries = json.loads(file.read(length))
+    if not isinstance(entries, dict):
         raise ValueError("its header is no mapping")  # noqa: TRY004 - callers catch one type
-    return found, rest
+    return entries, rest
 
 
 def kind_of(path: Path) -> str:
@@ -93,14 +93,14 @@ def fault_in(found: dict[str, object], size: int) -> str:
         found: the header.
         size: number of bytes behind it.
     """
-    tensors = {name: part for name, part in found.items() if name != "__metadata__" and isinstance(part, dict)}
+    tensors = {name: entry for name, entry in found.items() if name != "__metadata__" and isinstance(entry, dict)}
     if not tensors:
         return "no tensors in it; save model.state_dict()"
-    ends = [part["data_offsets"][1] for part in tensors.values() if _is_pair(part.get("data_offsets"))]
+    ends = [entry["data_offsets"][1] for entry in tensors.values() if _is_pair(entry.get("data_offsets"))]
     if ends and max(ends) > size:
         return f"cut off: its header speaks of {max(ends):,} bytes of weights, and {size:,} are there"
-    for name, part in tensors.items():
-        kind, shape = str(part.get("dtype")), part.get("shape")
+    for name, entry in tensors.items():
+        kind, shape = str(entry.get("dtype")), entry.get("shape")
         whole = not kind.startswith(FLOATING) and isinstance(shape, list) and len(shape) in CONVOLUTION_RANKS
         if whole and name.endswith("weight"):
             return f"{name} is {kind}, and a convolution computes with floats; a conversion would change its values"

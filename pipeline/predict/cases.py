@@ -94,16 +94,16 @@ def stem(file: Path, volumes: bool) -> str:
 
 def by_channels(files: list[Path], volumes: bool) -> list[Case]:
     """Return nnU-Net's cases; names without a channel, or with a gap, are problems."""
-    found: dict[str, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    by_case: dict[str, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
     nameless = []
     for file in files:
         name = stem(file, volumes)
         if match := CHANNEL.fullmatch(name):
-            found[match["case"]][int(match["number"])].append(file)
+            by_case[match["case"]][int(match["number"])].append(file)
         else:
             wanted = f"{name}_0000{file.name.removeprefix(name)}"
             nameless.append(case_of((file,), name, volumes, f"{file}: no channel in its name; {wanted}"))
-    cases = [_of_channels(*part, volumes) for part in found.items()]
+    cases = [_of_channels(*part, volumes) for part in by_case.items()]
     return sorted([*nameless, *cases], key=lambda case: case.name)
 
 
@@ -135,11 +135,11 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
         raise ImageError(f"{case.files[0]}: {len(case.files)} files of channels, the network takes {contract.channels}")
     names = [str(file) for file in case.files]
     read = read_volume if case.is_volume else read_image
-    parts = alike([read(file, each) for file in case.files], names, contract.scale)
-    if len({part.shape for part in parts}) > 1:
-        sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
+    images = alike([read(file, each) for file in case.files], names, contract.scale)
+    if len({part.shape for part in images}) > 1:
+        sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in images)
         raise ImageError(f"{case.files[0]}: the channels' files are of several sizes: {sizes}")
-    image = np.concatenate(parts, axis=-1)
+    image = np.concatenate(images, axis=-1)
     if contract.scale is not None and kind is not None and image.dtype != kind:
         raise ImageError(
             f"{names[0]}: {image.dtype}, and data.scale={contract.scale:g} was chosen for {kind}; give {kind} that are "

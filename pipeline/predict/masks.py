@@ -50,13 +50,13 @@ def decided(answer: Tensor, axes: int, as_values: bool) -> np.ndarray:
         axes: number of axes of logits.
         as_values: return the values, several of a voxel last.
     """
-    found: np.ndarray
+    written: np.ndarray
     if as_values:
         values = answer[0].to("cpu", torch.float32).movedim(0, -1)
-        found = (values if values.shape[-1] > 1 else values[..., 0]).numpy()
+        written = (values if values.shape[-1] > 1 else values[..., 0]).numpy()
     else:
-        found = class_indices(answer, axes)[0]
-    return found
+        written = class_indices(answer, axes)[0]
+    return written
 
 
 class Seamed:
@@ -74,10 +74,10 @@ class Seamed:
 
     def add(self, place: Sequence[Span], answer: Tensor) -> None:
         """Take the pixels of a window's answer [1, classes, height, width]; of volumes with a depth."""
-        part = decided(answer, len(self.sides) + 2, self.as_values)
+        decision = decided(answer, len(self.sides) + 2, self.as_values)
         if not self.mask.size:
-            self.mask = np.zeros((*self.sides, *part.shape[len(self.sides) :]), part.dtype)
-        self.mask[tuple(span.place for span in place)] = part[tuple(span.kept for span in place)]
+            self.mask = np.zeros((*self.sides, *decision.shape[len(self.sides) :]), decision.dtype)
+        self.mask[tuple(span.place for span in place)] = decision[tuple(span.kept for span in place)]
 
     def finished(self) -> np.ndarray:
         """Return the mask [height, width], of a volume with a depth before, after the last window."""
