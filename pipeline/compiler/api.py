@@ -290,8 +290,8 @@ class Compiled:
         inputs = inputs.mapped(lambda part: part.to(device))
         triton_as_inductor_has_it(device)
         with library_switches():
-            found = captured(INDUCTOR, graph, Properties("fp16"), *inputs)
-        built = Built(found.captured, f"loaded from {folder}", found.properties, {}, found.call, found.moved_bytes)
+            loaded = captured(INDUCTOR, graph, Properties("fp16"), *inputs)
+        built = Built(loaded.captured, f"loaded from {folder}", loaded.properties, {}, loaded.call, loaded.moved_bytes)
         self._keep(_Entry(built, inputs))
 
 

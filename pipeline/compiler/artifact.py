@@ -177,9 +177,9 @@ def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple
         ValueError: an input, of any shape, has another than it was saved for, or one's gradients are wanted.
     """
     for number, (part, (shape, dtype)) in enumerate(zip(given, known, strict=False)):
-        found = described(part)
-        if (found["shape"], found["dtype"]) != (shape, dtype):
-            text = f"{found['shape']} {found['dtype']}"
+        given_form = described(part)
+        if (given_form["shape"], given_form["dtype"]) != (shape, dtype):
+            text = f"{given_form['shape']} {given_form['dtype']}"
             raise ValueError(f"input {number} is {text}, and this net was saved for {shape} {dtype}")
     if torch.is_grad_enabled() and any(part.requires_grad for part in given):
         raise ValueError("this net's kernels give no gradients: call it within torch.no_grad(), or detach its inputs")

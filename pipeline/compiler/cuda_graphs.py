@@ -103,8 +103,8 @@ def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, round
     """
     for graph in graphs:
         _replays_in(graph, seconds)
-    found = [[_replays_in(graph, seconds) for graph in graphs] for _ in range(rounds)]
-    return [statistics.median(times) for times in zip(*found, strict=True)]
+    milliseconds = [[_replays_in(graph, seconds) for graph in graphs] for _ in range(rounds)]
+    return [statistics.median(times) for times in zip(*milliseconds, strict=True)]
 
 
 def _replays_in(graph: torch.cuda.CUDAGraph, seconds: float) -> float:

@@ -123,8 +123,8 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
 
 def operation(name: str) -> OpOverload:
     """Return a kernel's operation as a graph calls it."""
-    found: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    return found
+    overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return overload
 
 
 def register(op: KernelOp) -> CustomOpDef:

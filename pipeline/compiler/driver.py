@@ -267,9 +267,9 @@ class Rewritten:
         plan = Plan(by_library=nodes)
         how = Properties("fp16", layout=self.request.layout, layer_flops=composed_flops(self.net))
         lowered = lower(self.net, plan)
-        found = captured(COMPOSED, lowered, how, *self.request.inputs)
-        found.lowered, found.plan = lowered, plan
-        return found
+        composed = captured(COMPOSED, lowered, how, *self.request.inputs)
+        composed.lowered, composed.plan = lowered, plan
+        return composed
 
     def candidate(
         self,
@@ -295,18 +295,18 @@ class Rewritten:
     def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
         """Return a candidate, if it can be built and answers as the network without own kernels does."""
         try:
-            found = build()
-            if found is not None and name != INDUCTOR:
-                self._check(found)
+            candidate = build()
+            if candidate is not None and name != INDUCTOR:
+                self._check(candidate)
         except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
             traceback.print_exc()
             self.refused[name] = quoted(error)
             if isinstance(error, TooLongError):
                 self.given_up[name] = quoted(error)
             return None
-        return found
+        return candidate
 
-    def _check(self, found: Candidate) -> None:
+    def _check(self, candidate: Candidate) -> None:
         """Raise WrongAnswerError where a candidate doesn't answer as the plain network does.
 
         That is Inductor's, if it is built; else torch's own, operation by operation.
@@ -314,8 +314,8 @@ class Rewritten:
         inputs, built = self.request.inputs, vars(self).get("by_inductor")
         by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
         with torch.inference_mode(), untimed_library(), without_tf32():
-            answer, plain = found.captured(*inputs), run(*inputs)
-            check_agreement(answer, plain, lambda: self.request.network(*inputs), found.properties.precision, by)
+            answer, plain = candidate.captured(*inputs), run(*inputs)
+            check_agreement(answer, plain, lambda: self.request.network(*inputs), candidate.properties.precision, by)
 
     def _candidate(
         self, scales: Mapping[str, float], precision: Precision, kept: list[str], *, own_norms: bool
@@ -339,17 +339,17 @@ class Rewritten:
             layer_flops=composed_flops(self.net),
         )
         request.progress(f"{len(plan.tiles)} layers by own kernels, the rest by Inductor")
-        found = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *request.inputs)
-        found.lowered, found.plan, found.details = lowered, plan, {"norms": norms} if norms else {}
-        return found
+        candidate = captured("own kernels and norms" if own_norms else "own kernels", lowered, how, *request.inputs)
+        candidate.lowered, candidate.plan, candidate.details = lowered, plan, {"norms": norms} if norms else {}
+        return candidate
 
 
 def composed_flops(net: ExportedNet) -> dict[str, float]:
     """Return the FLOPs an image of layers that are composed of two, which multiply less than the two do."""
-    found = [(node, layer_of(net.module, node)) for node in net.module.graph.nodes]
+    calls = [(node, layer_of(net.module, node)) for node in net.module.graph.nodes]
     return {
         layer.name: layer.flops_per_image([shape_of(value) for value in inputs_of(node)])
-        for node, layer in found
+        for node, layer in calls
         if isinstance(layer, UpsampledLayer)
     }
 
@@ -478,17 +478,17 @@ def by_inductor_alone(request: Request, why: str) -> Built:
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
         why = f"in fp16 it doesn't run; {why}"
     try:
-        found, times = _fastest_mode(half, request)
+        fastest_mode, times = _fastest_mode(half, request)
     except Exception as error:  # noqa: BLE001 - whatever a compiler raises
         traceback.print_exc()
         return in_pieces(half, request, f"{why}; as one graph by Inductor: {quoted(error)}")
     return Built(
-        run=found.captured,
-        description=f"{described(found, '', found.details.get('refused', {}))}{half.and_casts}: {why}",
-        properties=found.properties,
-        details=found.details | {"not_rewritten": why, "candidates_ms": times},
-        call=found.call,
-        moved_bytes=found.moved_bytes,
+        run=fastest_mode.captured,
+        description=f"{described(fastest_mode, '', fastest_mode.details.get('refused', {}))}{half.and_casts}: {why}",
+        properties=fastest_mode.properties,
+        details=fastest_mode.details | {"not_rewritten": why, "candidates_ms": times},
+        call=fastest_mode.call,
+        moved_bytes=fastest_mode.moved_bytes,
     )
 
 
@@ -530,10 +530,10 @@ def _fastest_mode(half: Half, request: Request) -> tuple[Candidate, dict[str, fl
     return candidates[winner], times
 
 
-def _known(found: Candidate, given_up: dict[str, str] | None = None) -> Candidate:
+def _known(candidate: Candidate, given_up: dict[str, str] | None = None) -> Candidate:
     """Return a candidate that an earlier build found to be the fastest, with the search that it gave up."""
-    found.details |= {"known": True} | ({"refused": given_up} if given_up else {})
-    return found
+    candidate.details |= {"known": True} | ({"refused": given_up} if given_up else {})
+    return candidate
 
 
 def in_pieces(half: Half, request: Request, why: str) -> Built:

@@ -48,17 +48,17 @@ def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
     """Return what a copy answers in fp32; None where it fails, as a net may for so few samples."""
     try:
         with trial(inputs), without_tf32():
-            found = trial_copy(net)[0](*inputs.clone())
+            answer = trial_copy(net)[0](*inputs.clone())
     except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
         return None
-    return found if isinstance(found, Tensor) else None
+    return answer if isinstance(answer, Tensor) else None
 
 
-def _alike(found: Tensor | None, wanted: Tensor) -> bool:
+def _alike(answer: Tensor | None, wanted: Tensor) -> bool:
     """Return whether an answer [batch, ...] is another's, up to rounding."""
-    if found is None or found.shape != wanted.shape:
+    if answer is None or answer.shape != wanted.shape:
         return False
-    return bool((found - wanted).norm() <= MOST_APART * wanted.norm())
+    return bool((answer - wanted).norm() <= MOST_APART * wanted.norm())
 
 
 def _fold(net: nn.Module, inputs: Batch | None) -> int:
@@ -219,13 +219,13 @@ class _Seen(FunctionMode):
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function, and keep whose tensors it took."""
-        found = func(*args, **named)
+        answer = func(*args, **named)
         if not self._running:
-            reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(found))
+            reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(answer))
             for part in tree_leaves((args, named)):
                 owners = self._owners.get(id(part), ())
                 self.read.update(owner for owner in owners if reads or isinstance(owner, NORMS))
-        return found
+        return answer
 
 
 class BatchNorm(NamedTuple):

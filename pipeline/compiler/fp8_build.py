@@ -170,9 +170,9 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
     return None
 
 
-def _reading(rewritten: Rewritten, found: Sensitivity) -> list[str]:
+def _reading(rewritten: Rewritten, chosen_by: Sensitivity) -> list[str]:
     """Return the layers that read fp8."""
-    return list(layers_in_fp8(rewritten.net, scales(rewritten.net, found.kept, found.seen)))
+    return list(layers_in_fp8(rewritten.net, scales(rewritten.net, chosen_by.kept, chosen_by.seen)))
 
 
 def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None:
@@ -184,26 +184,26 @@ def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None
         return None
 
 
-def with_fp8(rewritten: Rewritten, found: Sensitivity) -> Makers:
+def with_fp8(rewritten: Rewritten, chosen_by: Sensitivity) -> Makers:
     """Return what builds the candidates in fp8."""
     return {
-        "fp8": lambda: of_sensitivity(rewritten, found),
-        "fp8, own norms": lambda: of_sensitivity(rewritten, found, own_norms=True),
+        "fp8": lambda: of_sensitivity(rewritten, chosen_by),
+        "fp8, own norms": lambda: of_sensitivity(rewritten, chosen_by, own_norms=True),
     }
 
 
-def of_sensitivity(rewritten: Rewritten, found: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
+def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
     """Return the network with all values in fp8 that may be; None where no layer reads fp8, or if refused."""
     net = rewritten.net
-    stored = scales(net, found.kept, found.seen)
+    stored = scales(net, chosen_by.kept, chosen_by.seen)
     reading = layers_in_fp8(net, stored)
     if not reading:
         return None
     made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
     if made is not None:
         made.name += f", {len(reading)} layers in fp8"
-        made.details |= {"kept_fp16": found.kept, "sensitivity": found.taken}
-        made.details |= {"stored_fp8": sorted(stored), "largest": found.seen}
+        made.details |= {"kept_fp16": chosen_by.kept, "sensitivity": chosen_by.taken}
+        made.details |= {"stored_fp8": sorted(stored), "largest": chosen_by.seen}
     return made
 
 
@@ -216,8 +216,8 @@ def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
     net, known = rewritten.net, dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
     others = [name if name in known else "" for name in left_to_inductor(net)]
-    found = dict.fromkeys([*products, *layers_of(net), *others])
-    return [name for name in found if net.done_by(name) not in reading]
+    names = dict.fromkeys([*products, *layers_of(net), *others])
+    return [name for name in names if net.done_by(name) not in reading]
 
 
 def layers_to_keep(

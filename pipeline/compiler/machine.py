@@ -41,13 +41,13 @@ def private_folder(path: Path) -> Path:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{path} is no folder")
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         raise PermissionError(f"{path} belongs to another user")
-    if found.st_mode & OTHER_WRITERS:
-        path.chmod(stat.S_IMODE(found.st_mode) & ~OTHER_WRITERS)
+    if status.st_mode & OTHER_WRITERS:
+        path.chmod(stat.S_IMODE(status.st_mode) & ~OTHER_WRITERS)
     return path
 
 
@@ -59,10 +59,10 @@ def private_text(path: Path, most_bytes: int) -> str:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid() or status.st_mode & stat.S_IWOTH:
             raise PermissionError(f"{path} may be written by another user")
-        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
             raise OSError(f"{path} is no file of at most {most_bytes} bytes")
         return file.read()
 

@@ -21,8 +21,8 @@ def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
     """
     memo: dict[int, object] = {id(part): part for part in net.parameters()}
     copied = copy.deepcopy(net, memo)
-    found = ((part, memo.get(id(part), part)) for part in net.modules())
-    return copied, {part: copy_of for part, copy_of in found if isinstance(copy_of, nn.Module)}
+    copies = ((part, memo.get(id(part), part)) for part in net.modules())
+    return copied, {part: copy_of for part, copy_of in copies if isinstance(copy_of, nn.Module)}
 
 
 @contextmanager

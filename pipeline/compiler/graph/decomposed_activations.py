@@ -71,10 +71,10 @@ def uncast(node: fx.Node) -> fx.Node:
 
 def readers(value: fx.Node) -> set[fx.Node]:
     """Who reads a value, also after casts between fp16 and fp32."""
-    found: set[fx.Node] = set()
+    readers_seen: set[fx.Node] = set()
     for user in value.users:
-        found |= readers(user) if uncast(user) is not user else {user}
-    return found
+        readers_seen |= readers(user) if uncast(user) is not user else {user}
+    return readers_seen
 
 
 def activation_of(value: fx.Node) -> Recognised | None:
@@ -149,10 +149,10 @@ def _all(
     pattern: Pattern, parts: tuple[object, ...], given: tuple[object, ...], value: fx.Node, bound: Bound
 ) -> Bound | None:
     """Return the same for all arguments of an operation."""
-    found: Bound | None = bound
+    matched: Bound | None = bound
     for part, argument in zip(parts, given, strict=False):
-        found = None if found is None else _fitted(pattern, part, argument, value, found)
-    return found if len(parts) == len(given) else None
+        matched = None if matched is None else _fitted(pattern, part, argument, value, matched)
+    return matched if len(parts) == len(given) else None
 
 
 def _number(part: object, given: object, bound: Bound) -> Bound | None:

@@ -107,8 +107,8 @@ class ExportedNet:
         if not isinstance(node, fx.Node) or node.op != "get_attr":
             return None
         name = str(node.target)
-        found = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
-        return found.detach() if isinstance(found, Tensor) else None
+        value = self.exact[name] if name in self.exact else attrgetter(name)(self.module)
+        return value.detach() if isinstance(value, Tensor) else None
 
     def done_by(self, name: str) -> str:
         """Return the layer that does a module's products, by their paths: itself, or what it was merged into."""

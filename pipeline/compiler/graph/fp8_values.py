@@ -63,21 +63,21 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """
     kept = set(keep)
     while True:
-        found = _groups_but_for(net, kept)
-        values: Group = set().union(*found)
+        stored = _groups_but_for(net, kept)
+        values: Group = set().union(*stored)
         mixed = set()
         for node in net.module.graph.nodes:
             if layer := layer_of(net.module, node):
                 held = [value in values for value in inputs_of(node)]
                 mixed |= {layer.name} if any(held) and not all(held) else set()
         if mixed <= kept:
-            return found
+            return stored
         kept |= mixed
 
 
 def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
     """Return the groups that no layer of those `kept` multiplies, as `fp8_groups` has them."""
-    found = []
+    unread = []
     for group in groups(net):
         if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
             continue
@@ -85,8 +85,8 @@ def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
         readers = [layer_of(net.module, user) for value, user in users if value in inputs_of(user)]
         layers = [layer for layer in readers if layer is not None]
         if layers and all(reads_fp8(layer) and layer.name not in kept for layer in layers):
-            found.append(group)
-    return found
+            unread.append(group)
+    return unread
 
 
 def reads_fp8(layer: KernelLayer) -> bool:
@@ -120,8 +120,8 @@ def quantisable_together(net: ExportedNet) -> list[list[str]]:
 
 def reading(net: ExportedNet, values: Container[fx.Node]) -> list[str]:
     """Return the layers that read nothing but these values, in the order of the graph."""
-    found = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
-    return [layer.name for node, layer in found if layer and all(value in values for value in inputs_of(node))]
+    calls = ((node, layer_of(net.module, node)) for node in net.module.graph.nodes)
+    return [layer.name for node, layer in calls if layer and all(value in values for value in inputs_of(node))]
 
 
 def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
@@ -150,13 +150,13 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
             of an activation's, within a factor of two of it. What reads a value that is infinite somewhere, or no
             number, reads no fp8 either: no scale takes it there.
     """
-    found = {}
+    by_name = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
         amount = max(largest[value.name] for value in group)
         scale = max(amount, LEAST) / FP8_MAX
         scale = power_of_two(scale) if any(_gains(net, value) for value in group) else scale
-        found.update({value.name: scale for value in group})
-    return found
+        by_name.update({value.name: scale for value in group})
+    return by_name
 
 
 def power_of_two(scale: float) -> float:

@@ -137,13 +137,13 @@ def layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
 
     Those without modules of their own, and torch's layers, whose insides are none.
     """
-    found, inside = [], set[int]()
+    whole_layers, inside = [], set[int]()
     for name, part in net.named_modules():
         whole = isinstance(part, WHOLE)
         if id(part) not in inside and (whole or not list(part.children())):
-            found.append((name, part))
+            whole_layers.append((name, part))
         inside |= {id(inner) for inner in part.modules() if inner is not part} if whole else set()
-    return found
+    return whole_layers
 
 
 def name_by_first_paths(graph: fx.Graph, net: nn.Module, within: str = "") -> None:

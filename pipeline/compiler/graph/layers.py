@@ -269,12 +269,12 @@ class UpsampledLayer(KernelLayer):
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Return the convolution's weight and bias in a type, and then those of a transposed convolution."""
-        found = super().parameters_in(dtype)
+        parameters = super().parameters_in(dtype)
         if self.upsampling.weight is not None:
             bias = self.upsampling.bias
             bias = self.upsampling.weight.new_zeros(self.upsampling.weight.shape[1]) if bias is None else bias
-            found.append(library_parameters(self.upsampling.weight, bias, dtype))
-        return found
+            parameters.append(library_parameters(self.upsampling.weight, bias, dtype))
+        return parameters
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, _: int) -> Packed:
         """Return the parts as the kernel reads them; the arguments are those of any layer."""
@@ -319,10 +319,10 @@ class LibraryPhases(UpsampledLayer):
         assert made.small is not None
         assert self.weight is not None
         bias = made.bias if made.border is None else made.bias + made.border
-        found = [library_parameters(one_window(made.small), bias, dtype)]
+        parameters = [library_parameters(one_window(made.small), bias, dtype)]
         if self._beside:
-            found.append(library_parameters(self.weight[:, : self._beside], NO_WEIGHT, dtype))
-        return found
+            parameters.append(library_parameters(self.weight[:, : self._beside], NO_WEIGHT, dtype))
+        return parameters
 
 
 GETITEM = "<built-in function getitem>"
@@ -332,8 +332,8 @@ def layer_of(module: fx.GraphModule, node: object) -> KernelLayer | None:
     """Return the layer that a node calls; None where it calls none."""
     if not isinstance(node, fx.Node) or node.op != "call_module":
         return None
-    found = module.get_submodule(str(node.target))
-    return found if isinstance(found, KernelLayer) else None
+    submodule = module.get_submodule(str(node.target))
+    return submodule if isinstance(submodule, KernelLayer) else None
 
 
 def inputs_of(node: fx.Node) -> list[fx.Node]:

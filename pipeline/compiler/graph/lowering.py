@@ -94,29 +94,29 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     """
     if any(calls(net.module.graph, *BY_STORAGE)):  # it may read a value by where that lay as the net was exported
         return Places()
-    found, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
+    places, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
     for cat in sorted(parts_of, key=lambda cat: shape_of(cat)[1], reverse=True):
         parts = parts_of[cat]
         within = [Place(wide, first) for wide, there in filled.items() for first in _runs(parts, there)]
         if within:
-            found.joined[cat] = within[0]
-        elif not found.homes.keys() >= set(parts):
-            found.joined[cat], filled[cat] = Place(cat, 0), parts
+            places.joined[cat] = within[0]
+        elif not places.homes.keys() >= set(parts):
+            places.joined[cat], filled[cat] = Place(cat, 0), parts
             for part, first in _with_firsts(parts):
-                found.homes.setdefault(part, Place(cat, first))
+                places.homes.setdefault(part, Place(cat, first))
     done: set[Place] = set()
-    for cat in [cat for cat in parts_of if cat in found.joined]:
-        found.copies[cat] = list(_missing(found, cat, parts_of[cat], done))
-    return found
+    for cat in [cat for cat in parts_of if cat in places.joined]:
+        places.copies[cat] = list(_missing(places, cat, parts_of[cat], done))
+    return places
 
 
 def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[fx.Node]]:
     """For each concatenation that need not happen, in the graph's order, the values that it and those in it join."""
-    found: dict[fx.Node, list[fx.Node]] = {}
+    flat: dict[fx.Node, list[fx.Node]] = {}
     for cat in channel_concatenations(net.module.graph):
-        if _can_lie(net, cat, scales, found):
-            found[cat] = [value for part in joined(cat) for value in found.get(part, [part])]
-    return found
+        if _can_lie(net, cat, scales, flat):
+            flat[cat] = [value for part in joined(cat) for value in flat.get(part, [part])]
+    return flat
 
 
 def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner: Collection[fx.Node]) -> bool:

@@ -243,9 +243,9 @@ def _in_half(value: fx.Node) -> fx.Node | None:
 
 def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
     """Return the one operation that reads a value, where it is one of these, and the other value that it reads."""
-    found = readers(ends.value)
-    node = next(iter(found), None)
-    if len(found) != 1 or not is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
+    reading = readers(ends.value)
+    node = next(iter(reading), None)
+    if len(reading) != 1 or not is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
         return None
     if ends.activation != NONE or node.meta["val"].dtype not in SUMMED:
         return None
@@ -257,10 +257,10 @@ def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
 
 def _with_factor(ends: Ends) -> Ends | None:
     """With one more factor or shift of each channel."""
-    found = _operand(ends, ADDITION, SUBTRACTION, MULTIPLICATION)
-    if found is None or ends.residual is not None or not is_by_channel(found[1], ends.value):
+    operand = _operand(ends, ADDITION, SUBTRACTION, MULTIPLICATION)
+    if operand is None or ends.residual is not None or not is_by_channel(operand[1], ends.value):
         return None
-    node, vector = found
+    node, vector = operand
     return replace(ends, value=node, factors=(*ends.factors, (str(node.target), vector)))
 
 
@@ -279,10 +279,10 @@ def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
 
 def _with_residual(ends: Ends, can_read: Callable[[Tensor], bool]) -> Ends | None:
     """With a value that is added."""
-    found = _operand(ends, ADDITION)
-    if found is None or ends.residual is not None:
+    operand = _operand(ends, ADDITION)
+    if operand is None or ends.residual is not None:
         return None
-    node, other = found[0], next((part for part in (found[1], uncast(found[1])) if _is_half(part)), None)
+    node, other = operand[0], next((part for part in (operand[1], uncast(operand[1])) if _is_half(part)), None)
     if other is None or other.meta["val"].shape != ends.value.meta["val"].shape or not can_read(other.meta["val"]):
         return None
     return replace(ends, value=node, residual=other)
@@ -294,12 +294,12 @@ def _is_half(node: fx.Node) -> bool:
 
 def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
     """With an activation."""
-    found = None if ends.activation != NONE else activation_of(ends.value)
-    if found is None:
+    activation = None if ends.activation != NONE else activation_of(ends.value)
+    if activation is None:
         return None
-    if found.slopes is not None and ("slopes" not in op.folds or not _are_slopes(found.slopes, ends.value)):
+    if activation.slopes is not None and ("slopes" not in op.folds or not _are_slopes(activation.slopes, ends.value)):
         return None
-    return replace(ends, value=found.answer, activation=found.activation, slopes=found.slopes)
+    return replace(ends, value=activation.answer, activation=activation.activation, slopes=activation.slopes)
 
 
 def _are_slopes(vector: fx.Node, value: fx.Node) -> bool:

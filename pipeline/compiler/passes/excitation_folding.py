@@ -89,8 +89,8 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
 
 def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tensor:
     """Return the factors [N, out, 1, 1] of a map with statistics [N, blocks, 2, out]; arguments as of the operation."""
-    found: Tensor = torch.ops.unet_ladder.excitation(statistics, weights, *ends)
-    return found[:, :, None, None]
+    factors: Tensor = torch.ops.unet_ladder.excitation(statistics, weights, *ends)
+    return factors[:, :, None, None]
 
 
 def _is_global(pool: fx.Node) -> bool:
@@ -128,13 +128,13 @@ def _activation(node: fx.Node) -> Activation | None:
 
 def _constants(net: ExportedNet, chain: list[fx.Node]) -> list[fx.Node]:
     """Nodes for the weights [inner, channels] of both layers, and for their biases in fp32, each after its weight."""
-    found = []
+    constants = []
     for conv, turned in ((chain[0], False), (chain[2], True)):
         given, name = arguments(conv), module_of(conv)
         weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
         assert weight is not None
         matrix = weight.flatten(1).T if turned else weight.flatten(1)
         shift = weight.new_zeros(len(weight)) if bias is None else bias
-        found.append(add_constant(net.module, f"{name}.weight", matrix.to(net.dtype).contiguous()))
-        found.append(add_constant(net.module, f"{name}.bias", shift.float().contiguous()))
-    return found
+        constants.append(add_constant(net.module, f"{name}.weight", matrix.to(net.dtype).contiguous()))
+        constants.append(add_constant(net.module, f"{name}.bias", shift.float().contiguous()))
+    return constants

@@ -105,9 +105,9 @@ def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
     for operation in (MULTIPLICATION, ADDITION):
         user = only_user(last)
         constant = user.args[1] if is_call(user, operation) and user is not None else None
-        found = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
-        ends.append(found)
-        last = user if found is not None and user is not None else last
+        end = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
+        ends.append(end)
+        last = user if end is not None and user is not None else last
     return last, ends
 
 
@@ -119,8 +119,8 @@ def factor_and_shift(
     `how` is the phases of the statistics, and how many channels are normed together.
     """
     ends = (None if part is None else part.flatten() for part in (weight, bias))
-    found = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, *how)
-    return found[0][:, :, None, None], found[1][:, :, None, None]
+    factors = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, *how)
+    return factors[0][:, :, None, None], factors[1][:, :, None, None]
 
 
 def variance_and_mean(

@@ -230,8 +230,8 @@ def filled(
 
 def _fitting(order: Sequence[int], taken: Sequence[float]) -> list[int]:
     """Of units in this order those that each still fit beside the ones before."""
-    found: list[int] = []
+    fitting: list[int] = []
     for at in order:
-        if at not in found and sum(taken[other] ** 2 for other in [*found, at]) <= 1:
-            found.append(at)
-    return found
+        if at not in fitting and sum(taken[other] ** 2 for other in [*fitting, at]) <= 1:
+            fitting.append(at)
+    return fitting
