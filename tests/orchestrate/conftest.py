@@ -1,3 +1,16 @@
-"""The worker of a script, for the tests of its processes."""
+"""Fixtures of this folder: the worker of a script, and workers that answer at once."""
 
+import pytest
+
+from pipeline.orchestrate import context
+from tests.orchestrate.fake_worker import FakeWorker
 from tests.orchestrate.script_worker import start  # noqa: F401 - as a fixture
+
+
+@pytest.fixture
+def fake_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are fake ones, of a run that has just begun; nothing of this process is adopted."""
+    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
+    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
+    monkeypatch.setattr(FakeWorker, "deeds", {})
+    monkeypatch.setattr(FakeWorker, "started", [])

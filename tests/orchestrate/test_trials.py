@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.orchestrate import context, run
+from pipeline.orchestrate import run
 from pipeline.orchestrate.run import run_ladder
 from pipeline.orchestrate.trials import tail
 from pipeline.orchestrate.worker_process import WorkerGone
@@ -14,13 +14,7 @@ from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
-
-@pytest.fixture(autouse=True)
-def workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
-    monkeypatch.setattr(FakeWorker, "deeds", {})
-    monkeypatch.setattr(FakeWorker, "started", [])
+pytestmark = pytest.mark.usefixtures("fake_workers")
 
 
 def measured(folder: Path, *names: str, **changes: Any) -> RunRecord:

@@ -10,21 +10,16 @@ from typing import Any
 import pytest
 
 from pipeline.config.request_error import RequestError
+from pipeline.export.request import no_winner
 from pipeline.orchestrate import context
 from pipeline.orchestrate.run import run_ladder
 from pipeline.records import codec
+from pipeline.records.codec import CLAIM
 from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 from pipeline.records.run_record import RunRecord
 from tests.orchestrate.fake_worker import ENVIRONMENT, REFERENCE, FakeWorker, Watcher, blank, config, die, interrupt
 
-
-@pytest.fixture(autouse=True)
-def workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fake ones, of a run that has just begun; nothing of this process is adopted."""
-    monkeypatch.setattr(context, "WorkerProcess", FakeWorker)
-    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
-    monkeypatch.setattr(FakeWorker, "deeds", {})
-    monkeypatch.setattr(FakeWorker, "started", [])
+pytestmark = pytest.mark.usefixtures("fake_workers")
 
 
 def run(folder: Path, asked: RunConfig, record: RunRecord | None = None) -> tuple[RunRecord, Watcher]:
@@ -197,3 +192,71 @@ def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None
     with pytest.raises(RequestError, match=r"resume=.*results\.json"):
         run(tmp_path / "now", config("one", resume=str(tmp_path)))
     assert not FakeWorker.started
+
+
+@pytest.mark.parametrize("empty", [True, False], ids=["without its samples", "without its pair"])
+def test_a_stage_that_lost_its_samples_is_measured_again(
+    empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken over as right, and then had no time."""
+    earlier = tmp_path / "earlier"
+    record = run_ladder(config("one", "two"), earlier, blank(), Watcher())
+    one, two = record.stages
+    pairs = [replace(pair, blocks=[]) for pair in one.pairs] if empty else []
+    codec.save(replace(record, stages=[replace(one, pairs=pairs), two]), earlier)
+    FakeWorker.started.clear()
+    resumed = run_ladder(config("one", "two", resume=str(earlier)), tmp_path / "later", blank(), Watcher())
+    assert [name for role, name in FakeWorker.started if role == "stage"] == ["one"]
+    assert all(pair.blocks for stage in resumed.stages for pair in stage.pairs)
+
+
+def test_a_variable_whose_value_no_record_keeps_is_compared_as_records_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It differed from itself, and the line that said so told the value."""
+    name, value = "TORCH_CACHE_KEY", "hush-hush-hush"
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={name: value}))
+    run_ladder(config("one"), tmp_path / "earlier", blank(), Watcher())
+    assert value not in (tmp_path / "earlier" / codec.FILE).read_text()
+    monkeypatch.setattr(FakeWorker, "started", [])
+    run_ladder(config("one", resume=str(tmp_path / "earlier")), tmp_path / "later", blank(), Watcher())
+    assert [role for role, _ in FakeWorker.started if role == "stage"] == []
+
+
+def test_a_run_that_is_under_way_is_not_resumed(tmp_path: Path) -> None:
+    """In its second stage; once it has ended it is."""
+    earlier, later = tmp_path / "earlier", tmp_path / "later"
+    earlier.mkdir()
+    (earlier / CLAIM).touch()
+
+    def resumed() -> Any:
+        return run_ladder(config("one", "two", resume=str(earlier)), later, blank(), Watcher())
+
+    refused = []
+
+    def try_to_resume(_: object) -> None:
+        with pytest.raises(RequestError, match=f"resume={earlier}: it is still under way; wait for it, or end it by"):
+            resumed()
+        refused.append(True)
+
+    FakeWorker.deeds["two"] = try_to_resume
+    run_ladder(config("one", "two"), earlier, blank(), Watcher())
+    assert refused
+    FakeWorker.deeds.clear()
+    assert [stage.status for stage in resumed().stages] == ["ok", "ok"]
+
+
+def test_a_claim_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    """Such as a folder, or one that somebody has removed: what is known of the run is its record."""
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    run_ladder(config("one"), earlier, blank(), Watcher())
+    (earlier / CLAIM).mkdir()
+    record = run_ladder(config("one", resume=str(earlier)), tmp_path / "later", blank(), Watcher())
+    assert [stage.status for stage in record.stages] == ["ok"]
+
+
+def test_a_run_without_a_stage_that_can_be_taken_says_so() -> None:
+    assert no_winner([]) == "the run names no winner, and none of its stages can be taken"
+    assert no_winner(["half"]) == "the run names no winner; --stage takes one of: half"
