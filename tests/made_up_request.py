@@ -1,4 +1,4 @@
-"""Requests and stages as a test needs them; what isn't named is the least that will do."""
+"""Requests and stages for tests, with minimal defaults."""
 
 from dataclasses import fields, replace
 from typing import Any
@@ -29,17 +29,17 @@ ASKED = RunConfig(
 
 
 def asked(**fields: Any) -> RunConfig:
-    """A request, but for `fields`."""
+    """Return the minimal request with these fields."""
     return replace(ASKED, **fields)
 
 
 def spec(name: str, target: str = "", **fields: Any) -> StageSpec:
-    """A stage, but for `fields`."""
+    """Return the minimal stage with these fields."""
     return replace(EAGER, name=name, target=target, **fields)
 
 
 def changed(stage: StageRecord, **fields: Any) -> StageRecord:
-    """The stage with other fields, of its spec or of its record."""
+    """Return the stage with other fields, of its spec or of its record."""
     of_spec = {name: value for name, value in fields.items() if name in OF_A_SPEC}
     others = {name: value for name, value in fields.items() if name not in OF_A_SPEC}
     return replace(stage, spec=replace(stage.spec, **of_spec), **others)

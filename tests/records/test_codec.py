@@ -1,4 +1,4 @@
-"""What is written to results.json is what is read again."""
+"""A record survives results.json, and malformed files are refused in one line."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ def test_a_record_survives_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
-    """A record of another version isn't guessed at."""
+    """The line says what to do."""
     codec.save(replace(RUN, schema_version=99), tmp_path)
     with pytest.raises(codec.RecordError, match="schema version 99, this program reads 1; measure again"):
         codec.load(tmp_path)
@@ -43,20 +43,20 @@ def test_a_newer_schema_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 1}', json.dumps({"schema_version": 1, "odd": 2})])
 def test_a_file_that_is_no_record_is_one_line(tmp_path: Path, text: str) -> None:
-    """Whatever is wrong with it, the file is named."""
+    """The line names the file."""
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(codec.RecordError, match=r"results\.json"):
         codec.load(tmp_path)
 
 
 def test_a_folder_without_a_record_is_named(tmp_path: Path) -> None:
-    """So that a misspelt path is seen at once."""
+    """As after a typing error."""
     with pytest.raises(codec.RecordError, match="no such file"):
         codec.load(tmp_path / "nowhere")
 
 
 def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_path(tmp_path: Path) -> None:
-    """Its folder holds what every run's folder begins with."""
+    """Its folder has the file that every run writes first."""
     (tmp_path / codec.CLAIM).touch()
     with pytest.raises(
         codec.RecordError, match="or ended before its first one; nothing can be taken over: run it anew"
@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_before_its_first_record_is_told_from_a_misspelt_p
 def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
     tmp_path: Path, change: dict[str, object], place: str
 ) -> None:
-    """A word that is none of the known ones, text for a number, a field that nobody knows."""
+    """An unknown word, text instead of a number, an unknown field."""
     value = codec.to_json(RUN)
     value["stages"][0] |= change
     (tmp_path / "results.json").write_text(json.dumps(value))
@@ -88,7 +88,7 @@ def test_a_value_that_the_schema_does_not_allow_is_refused_with_its_path(
 
 
 def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None:
-    """The file is JSON to every reader: a figure that isn't finite is null, in free-form details too."""
+    """Strict JSON: NaN and infinities are null, also in free-form details."""
     figures = replace(ACCURACY, relative_l2=math.inf)
     wrong = replace(STAGE, status="inaccurate", accuracy=figures, details={"error": math.nan})
     path = codec.save(replace(RUN, stages=[wrong], drift=math.nan), tmp_path)
@@ -100,7 +100,7 @@ def test_what_is_no_number_is_null_on_disk_and_nan_again(tmp_path: Path) -> None
 
 
 def test_a_file_s_name_that_is_no_text_is_kept_as_its_escape(tmp_path: Path) -> None:
-    """Half a character, which is how Python keeps such a byte, would make a record that nobody reads; 😀 stays."""
+    """Python keeps such a byte as a lone surrogate, which JSON readers refuse; 😀 stays."""
     name = os.fsdecode(b"\xff.png")
     codec.save(replace(RUN, stages=[replace(STAGE, details={"image": f"{name} 😀", "nan": math.nan})]), tmp_path)
     (stage,) = codec.load(tmp_path).stages
@@ -118,7 +118,7 @@ def test_a_file_s_name_that_is_no_text_is_kept_as_its_escape(tmp_path: Path) -> 
     ids=str,
 )  # fmt: skip
 def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """Every figure is computed from them: the pair is named."""
+    """The line has the path of the sample."""
     sample = replace(SAMPLE, **wrong)
     codec.save(
         replace(RUN, aa_pairs=[replace(PAIR, blocks=[Block("ABBA", (SAMPLE, sample), (SAMPLE,) * 2)])]), tmp_path
@@ -128,7 +128,6 @@ def test_a_sample_that_no_clock_gives_is_refused(tmp_path: Path, wrong: dict[str
 
 
 def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    """Likewise."""
     for wrong in (
         replace(RUN, stages=[replace(STAGE, latencies=[0.1, 0.0])]),
         replace(RUN, config=asked(data=replace(ASKED.data, batch_size=0))),

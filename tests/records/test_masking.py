@@ -1,4 +1,4 @@
-"""No secret, and no folder of the machine, is in what a run writes."""
+"""Secrets and the machine's folders are removed from the files of a run."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_the_longest_value_is_hidden_first() -> None:
 
 
 def test_no_record_holds_a_secret(tmp_path: Path) -> None:
-    """Whatever field it got into; the record is otherwise the same, and so is what the report is drawn from."""
+    """In any field; the rest of the record is unchanged."""
     run = made_up.run()
     stage = changed(run.stages[0], reason=f"refused {TOKEN}", details={TOKEN: [TOKEN]}, options={"token": TOKEN})
     leaky = replace(run, command=f"python -m pipeline +stage.token={TOKEN}", stages=[stage])
@@ -67,7 +67,7 @@ def text_of(run: RunRecord) -> str:
 
 
 def test_the_program_sees_the_variable_in_place_of_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So neither the command nor any file of Hydra's holds it, and it is looked up where it is used."""
+    """Neither the command nor Hydra's files hold the value."""
     seen: list[str] = []
     argv = ["unet-ladder", f"+stage.token={TOKEN}", f"data.path=/a/{TOKEN}/b", "preset=smoke"]
     monkeypatch.setattr("sys.argv", argv)
@@ -84,7 +84,7 @@ def test_no_line_on_the_terminal_holds_a_secret(capsys: pytest.CaptureFixture[st
 
 
 def test_no_log_holds_a_secret(tmp_path: Path) -> None:
-    """Not even one that reaches the parent in two pieces."""
+    """Also a secret that is split between two pieces."""
     read_end, write_end = os.pipe()
     os.write(write_end, f"before {TOKEN} after".encode())
     os.close(write_end)
@@ -104,21 +104,21 @@ def test_pieces_are_masked_as_the_whole_is(pieces: list[bytes], end: bytes) -> N
 
 
 def test_a_file_is_named_from_its_package_on() -> None:
-    """As Dynamo names torch's own files; and as it quotes a user's, whose folder is on Python's path."""
+    """In Dynamo's messages on torch's files, and on the user's files in Python's path."""
     said = f"Dynamo marks `isinstance` in file `{torch.__file__}`"
     assert without_places(said) == "Dynamo marks `isinstance` in file `torch/__init__.py`"
     assert without_places(f"L['x'] at {Path.cwd() / 'nets.py'}:3") == "L['x'] at nets.py:3"
 
 
 def test_the_deepest_folder_counts_and_the_root_is_left() -> None:
-    """One place that Python imports from may lie within another; a name that only begins like one is another's."""
+    """Folders of Python's path may be nested; a common prefix of names is no match."""
     roots = ["/opt/env", os.sep, "/opt/env/lib/site-packages"]
     assert without_places("/opt/env/lib/site-packages/torch/jit.py", roots) == "torch/jit.py"
     assert without_places("/opt/environment/a.py and /etc/b.py", roots) == "/opt/environment/a.py and /etc/b.py"
 
 
 def test_a_path_is_cut_where_it_begins_alone() -> None:
-    """A folder's name may stand amid another path; quotes, brackets and equals signs stand before one."""
+    """Not within another path; after quotes, brackets and equals signs."""
     for said in ("/opt/app/foo.py", "../app/foo.py", "./app/foo.py", "my-/app/foo.py"):
         assert without_places(said, ["/app"]) == said
     assert (
@@ -129,7 +129,7 @@ def test_a_path_is_cut_where_it_begins_alone() -> None:
 
 
 def test_a_working_folder_that_was_removed_names_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Python imports from is cut off all the same, and a relative folder of it passed over."""
+    """Absolute folders of Python's path still count, relative ones do not."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

@@ -1,4 +1,4 @@
-"""What holds for any record, whatever values are in it."""
+"""Properties of any record."""
 
 import json
 from typing import Any
