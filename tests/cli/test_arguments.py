@@ -148,7 +148,7 @@ def test_resume_alone_asks_what_the_run_was_asked(tmp_path: Path) -> None:
         assert resumed(*more) == []
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / codec.CLAIM).touch()
-    for name, why in (("none", "no such file; name the folder"), ("killed", "has no record yet, or ended before its first one")):
+    for name, why in (("none", "no such file; name the folder"), ("killed", "this run has no record yet")):
         with pytest.raises(RequestError, match=f"^resume={tmp_path}/{name}: .*{why}"):
             parse([f"resume={tmp_path}/{name}"], GPU)
 
