@@ -74,6 +74,7 @@ def take_sample(
     clock: Clock,
     plan: Plan,
     watch: Watch = UNWATCHED,
+    *,
     run_in_calls: int = 0,
 ) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.

@@ -48,6 +48,7 @@ def energy(
     seconds: float,
     images_per_call: int,
     meter: PowerMeter | None,
+    *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Energy | None:
     """Joules of calls for at least `seconds`, after a pause in which the idle power is read.

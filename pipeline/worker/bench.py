@@ -188,7 +188,8 @@ class Bench:
         self.rotation.move_on()
         plan, run_in = self.job.plan, self.full_load.run_in_calls()
         watch = sampling.Watch(self.guards, self.state)
-        taken = sampling.take_sample(self.run, self.rotation.next, self.calls, self.clock, plan, watch, run_in)
+        batches, clock = self.rotation.next, self.clock
+        taken = sampling.take_sample(self.run, batches, self.calls, clock, plan, watch, run_in_calls=run_in)
         return self.full_load.sampled(taken)
 
     def check(self) -> Finding:
