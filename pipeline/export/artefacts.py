@@ -86,7 +86,7 @@ def noted(made: Made, recorded: RecordedStage) -> Made:
         moved = {"the normalisation": recorded.ends.images_in, "the choice of classes": recorded.ends.classes_out}
         named = " and ".join(name for name, there in moved.items() if there)
         verb = "are" if named.count(" and ") else "is"
-        made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the net alone")
+        made.notes.append(f"{named} {verb} inside the graph; the milliseconds are those of the network alone")
     return made
 
 
