@@ -104,7 +104,7 @@ def compared(arguments: list[str] | None) -> int:
     parser = Parser(prog="python -m pipeline.compare", description="What changed beyond the noise.")
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="the folders of two runs, the older one first")
     parser.add_argument("--markdown", action="store_true", help="a table for a pull request")
-    parser.add_argument("--across", action="store_true", help="also where net, weights, images, batch or GPU differ")
+    parser.add_argument("--across", action="store_true", help="even if network, weights, images, batch or GPU differ")
     asked = parser.parse_args(arguments)
     try:
         first, second = (codec.load(folder) for folder in asked.runs)

@@ -99,7 +99,7 @@ WarningCode = Literal[
     "reference in doubt",
     "resumed",
     "shared device",
-    "slower at full load",
+    "slower at steady state",
     "something else ran",
     "throttled",
     "unfair",

@@ -16,6 +16,7 @@ from pipeline.records.goals import AccuracyLimits, FigureName, Objective, accura
 from pipeline.records.run_record import EAGER, StageRecord
 from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
+    MEMORY,
     NOTHING,
     clean,
     gibibytes,
@@ -35,7 +36,7 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import OF_TASK, decibels, said_in_brief
 from pipeline.report.sections.ladder import MARKS, mean_dice
-from pipeline.report.tables import Cell, Column, Table, number, table_of
+from pipeline.report.tables import Cell, Column, Table, number, stage_cell, table_of
 
 NOT_JUDGED = "masks not judged (no trained weights)"
 DRIFTED = 0.1  # of the baseline's time, from which on it isn't what the winner's ratio is to
@@ -121,7 +122,7 @@ def _headline(summary: RunSummary) -> str:
         return f"Stay with {base}: nothing measured here {BETTER[config.goal.objective]}"
     pace = f"{times_as_fast(winner.ratio, 2) if winner.ratio else 'at least'} as fast as {base}"
     if winner.compared.outcome == "not resolved":  # of a winner by something else
-        pace = f"whether it is faster than {base} isn't resolved"
+        pace = f"whether it is faster than {base} is not resolved"
     apart = ", " if config.model.is_trained and config.task.has_masks else "; "
     return f"Use {spoken(winner.name)}{best_by(summary)}: {pace}{apart}{_rightness(summary, winner)}"
 
@@ -151,15 +152,13 @@ def paragraph(summary: RunSummary) -> list[str]:
         return [*_unresolved(summary), *how_chosen(summary), *_since(summary)]
     lines = how_chosen(summary)
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
-        verb = "is" if len(summary.ranking.ties) == 1 else "are"
-        lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb} not shown to be slower.")
-    subject = spoken(winner.name)
+        verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
+        lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb}.")
     if winner.host_ratio and summary.on_gpu:  # a CPU copies nothing
         ratio = f"{significant(winner.host_ratio)} × as fast as {spoken(summary.baseline)}"
-        lines.append(f"From host memory and back {subject} is {ratio}.")
-        subject = "It"
+        lines.append(f"Including transfers to and from the GPU, {spoken(winner.name)} is {ratio}.")
     if winner.setup_seconds is not None:
-        lines.append(f"{subject} is set up in {seconds(winner.setup_seconds)}{paid(summary, winner)}.")
+        lines.append(f"Building takes {seconds(winner.setup_seconds)}{worth_it(summary, winner)}.")
     return [*lines, *_since(summary)]
 
 
@@ -170,18 +169,18 @@ def _since(summary: RunSummary) -> list[str]:
         return []
     changed = {"slower or broken": since.regressed, "faster or right again": since.improved}
     parts = [f"{outcome}: {listed([spoken(name) for name in stages])}" for outcome, stages in changed.items() if stages]
-    nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed isn't resolved"
+    nothing = "nothing changed beyond the noise" if since.resolved else "whether anything changed is not resolved"
     return [f"Since the run before it ({clean(since.folder)}), {'; '.join(parts) or nothing}."]
 
 
-def paid(summary: RunSummary, stage: StageSummary) -> str:
-    """Return after how many samples the set-up has paid for itself; empty where that is unknown or never."""
-    after, name, words = stage.break_even, spoken(summary.baseline), summary.run.words
+def worth_it(summary: RunSummary, stage: StageSummary) -> str:
+    """Return from how many samples on the build is worth its time; empty where that is unknown or never."""
+    after, words = stage.break_even, summary.run.words
     if stage.name == summary.baseline or after is None:
         return ""
     if after < 1:
-        return f", which pays for itself against {name} from the first {words.sample}"
-    return f", which has paid for itself against {name} after {samples(after)} {words.samples}"
+        return f": worth it from the first {words.sample} on"
+    return f": worth it from {samples(after)} {words.samples} on"
 
 
 def _unresolved(summary: RunSummary) -> list[str]:
@@ -215,7 +214,7 @@ def numbers(summary: RunSummary) -> list[Number]:
         return []
     base = summary.stage(summary.baseline)
     peak = base.peak_bytes if base and base is not winner else None
-    load = ", at full load" if winner.sustained_seconds else ""
+    load = ", at steady state" if winner.sustained_seconds else ""
     count = summary.run.words.counted(summary.run.batch_size)
     every = [
         _speed(summary, winner) if speed_is_told(summary) else None,
@@ -223,7 +222,7 @@ def numbers(summary: RunSummary) -> list[Number]:
         _accuracy(summary, winner),
         Number(
             size(winner.peak_bytes),
-            "of the device's memory" if summary.on_gpu else "of memory",
+            "of GPU memory" if summary.on_gpu else "of memory",
             f"{spoken(summary.baseline)} takes {size(peak)}" if peak else "",
         ),
     ]
@@ -323,8 +322,7 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     batch = summary.run.config.data.batch_size
 
     def name(stage: StageSummary) -> Cell:
-        own, said = clean(stage.name), spoken(stage.name)
-        return Cell(f"{MARKS.get(stage.place, '')}{own}{f' ({said})' if said != own else ''}", own)
+        return stage_cell(stage.name, MARKS.get(stage.place, ""))
 
     def ratio(stage: StageSummary) -> Cell:
         if stage.name == base:
@@ -339,10 +337,10 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
     def flipped(stage: StageSummary) -> float | None:
         return stage.stage.accuracy.flipped_share if stage.stage.accuracy else None
 
-    pace = "ms at full load" if any(stage.sustained_seconds for stage in shown) else "ms"
-    outside = "the same for single calls from pinned host memory and back"
+    pace = "ms at steady state" if any(stage.sustained_seconds for stage in shown) else "ms"
+    outside = "the same for single calls, including transfers from and to pinned host memory"
     columns: list[Column[StageSummary]] = [
-        Column("stage", name, "▸ the winner, = a tie with it", "text"),
+        Column("method", name, "▸ the winner, = a tie with it", "text"),
         number(
             pace, lambda stage: stage.pace, milliseconds, f"per call of {batch} {words.samples}, called back to back"
         ),
@@ -351,11 +349,11 @@ def choice_columns(summary: RunSummary) -> list[Column[StageSummary]]:
         *(number(each.title, each.of, each.text, each.help) for each in OF_TASK[task.name]),
     ]
     if summary.run.config.model.is_trained and task.has_masks:
-        differs = f"share of {words.points} whose class differs from the fp32 net's"
+        differs = f"share of {words.points} whose class differs from the fp32 network's"
         columns.append(number(f"{words.points} that change", flipped, share, differs))
         if all(mean_dice(stage) is not None for stage in shown):
             columns.append(number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"))
-    memory = "of the device, the whole process" if summary.on_gpu else "of the process, at its peak"
+    memory = MEMORY if summary.on_gpu else "peak resident memory of the process"
     return [
         *columns,
         number("memory GiB", lambda stage: stage.peak_bytes, gibibytes, memory),
@@ -479,12 +477,12 @@ def how_chosen(summary: RunSummary) -> list[str]:
     choice, winner, words = summary.choice, summary.winner, summary.run.words
     refused = sum(by_limit(stage.stage) for stage in summary.stages)
     limits = asked(summary.run.config.accuracy)
-    lines = [f"{plural(refused, 'stage')} missed what was asked of the answer ({limits})."] if refused else []
+    lines = [f"{plural(refused, 'stage')} missed an accuracy limit ({limits})."] if refused else []
     if choice is None:
         return lines
     if winner is not None and not choice.by_speed:
         others = [spoken(name) for name in summary.ranking.ties]
-        equal = f"; so near are {listed(others)}" if others else ""
+        equal = f"; equally good: {listed(others)}" if others else ""
         near = f"stages within {share(equal_within(choice.goal, summary.ranking))} of the best count as its equals"
         lines.append(f"Chosen by {BASES[choice.goal.objective]}, which has no interval: {near}{equal}.")
     if winner is not None and choice.checks[winner.name]:

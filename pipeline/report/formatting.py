@@ -10,7 +10,33 @@ from pipeline.stats.intervals import Ratio
 from pipeline.stats.outcomes import Unresolved
 
 NOTHING = "–"
+MEMORY = "GPU memory of the process (nvidia-smi)"
 SPOKEN = {"amp": "autocast"}  # stages that have another name among people
+METHODS = {  # by stage, the method's name as its documentation has it
+    "eager": "PyTorch eager, fp32",
+    "tf32": "PyTorch eager, TF32",
+    "channels_last": "channels-last, TF32",
+    "amp": "autocast",
+    "half": "half precision",
+    "torchscript": "TorchScript",
+    "cuda_graph": "CUDA graph",
+    "compile": "torch.compile",
+    "compile_max": "torch.compile (max-autotune)",
+    "aot_inductor": "AOTInductor",
+    "inductor_int8": "torch.compile, int8",
+    "onnxruntime": "ONNX Runtime",
+    "onnxruntime_int8": "ONNX Runtime, int8",
+    "tensorrt": "TensorRT",
+    "openvino": "OpenVINO",
+    "openvino_compile": "torch.compile (OpenVINO)",
+    "openvino_int8": "OpenVINO, int8",
+    "thunder": "Thunder",
+    "torchao_fp8": "torchao, fp8",
+    "tvm": "TVM",
+    "xla": "XLA",
+    "fused": "own kernels, fp16",
+    "fp8": "own kernels, fp8",
+}
 ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
 LEAST_PER_CENT = 1e-4  # that is written out
 WIDE = 1.25  # upper end of an interval over its lower end, from which its middle alone would mislead
@@ -46,6 +72,11 @@ def prose(text: object) -> str:
 def spoken(stage: str | None) -> str:
     """Return a stage's name as a person would say it."""
     return SPOKEN.get(str(stage), clean(stage))
+
+
+def method(stage: str) -> str:
+    """Return the name of a stage's method; the stage's own name where a user wrote it."""
+    return METHODS.get(stage, clean(stage))
 
 
 def elapsed(seconds: float) -> str:
@@ -146,7 +177,7 @@ def interval(found: Ratio | None) -> str:
 
 
 def times_as_fast(found: Ratio, digits: int) -> str:
-    """Return a ratio with so many digits, such as 5.4 ×; one whose interval is wide is from 3.4 to 10 ×."""
+    """Return a ratio with `digits` digits, such as 5.4 ×; one whose interval is wide is from 3.4 to 10 ×."""
     if found.bounded and found.high > WIDE * found.low > 0:
         return f"{two(found.low)} to {two(found.high)} ×"
     return f"{significant(found.value, digits)} ×"
@@ -172,15 +203,15 @@ def remedy(why: Unresolved) -> str:
     """Return what would resolve a ratio that is not resolved; one sentence."""
     if why.cause == "busy machine":
         taken = f"Other programs took {100 * why.taken:.0f} % of the processors while it was measured"
-        return f"{taken}, which two stages needn't bear alike: run again on an idle machine."
+        return f"{taken}, which may have slowed some stages more than others: run again on an idle machine."
     if why.cause == "few blocks":
         few = f"{plural(why.blocks, 'block')} {'is' if why.blocks == 1 else 'are'} too few"
         asked = "preset=smoke asks for fewer, measure=quick for enough"
         return f"{few} for an interval, which takes 6: {asked}; a slow machine needs a larger measure.sampling_seconds."
     if why.cause == "baseline not itself":
         low, high = (two(end) for end in why.itself)
-        itself = f"The baseline against itself came to {low} to {high} ×"
-        return f"{itself}, and a ratio within that tells nothing: use an idle machine."
+        itself = f"The baseline against itself was {low} to {high} ×"
+        return f"{itself}, so a ratio within that range says nothing: use an idle machine."
     if why.cause == "below the effect":
         least = f"the minimum detectable effect of {100 * why.effect:.1f} %"
         return (

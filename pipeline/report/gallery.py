@@ -1,4 +1,4 @@
-"""The masks that a run left: the fp32 net's beside the winner's, and where they differ, so that it can be seen."""
+"""The masks that a run left: the fp32 network's beside the winner's, and where they differ."""
 
 import base64
 import io
@@ -40,7 +40,7 @@ class Gallery:
 
 
 def gallery(summary: RunSummary, folder: Path) -> Gallery:
-    """The image on which the winner differs most from the fp32 net, with every stage's differences on it."""
+    """The image on which the winner differs most from the fp32 network, with every stage's differences on it."""
     run, winner = summary.run, summary.ranking.winner
     best, most = None, -1
     for index in range(IMAGES):

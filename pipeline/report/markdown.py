@@ -10,7 +10,7 @@ from pipeline.report.formatting import clean, prose, seconds
 from pipeline.report.sections import accuracy, bits, bottleneck, cost, fusion, host, layout, memory, roofline, way
 from pipeline.report.sections.ladder import ladder
 from pipeline.report.sections.recommendation import recommendation_texts
-from pipeline.report.tables import Section, Table
+from pipeline.report.tables import Cell, Section, Table
 from pipeline.report.usage import usage
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
@@ -56,7 +56,11 @@ def table(shown: Table) -> list[str]:
     """Return a table of cells as Markdown."""
     header = "| " + " | ".join(escape(title) for title in shown.titles) + " |"
     rule = "|" + "".join(" --- |" if heading.kind == "text" else " ---: |" for heading in shown.headings)
-    return [header, rule, *("| " + " | ".join(escape(cell.text) for cell in row) + " |" for row in shown.rows)]
+    return [header, rule, *("| " + " | ".join(map(_cell, row)) + " |" for row in shown.rows)]
+
+
+def _cell(cell: Cell) -> str:
+    return f"{escape(cell.text)} (`{cell.key}`)" if cell.key else escape(cell.text)
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:

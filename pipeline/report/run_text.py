@@ -31,7 +31,7 @@ COUNTED_BY: dict[Source | None, str] = {
 LAYERS_FROM: dict[LayersSource | None, str] = {
     "profile": "the stage's own profile",
     "uncaptured": "the same kernels launched one by one",
-    "layer order": "the order of the eager net's layers, which no runtime can change; what follows one counts for it",
+    "layer order": "the order of the eager network's layers, work after a layer counts as its own",
     None: "nothing on record",
 }
 
@@ -52,11 +52,11 @@ def machine(run: RunRecord) -> Machine:
     shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data.name, data.size, data.depth)}"
     preset = f"preset {run.config.preset}"
     if found is None:
-        return Machine("the machine was never described", preset, shape, "versions unknown")
+        return Machine("machine unknown", preset, shape, "versions unknown")
     if found.device == "cuda":
         return Machine(found.device_name, preset, shape, _versions(run))
     where = f"CPU: {found.cpu_name}, {plural(found.cpu_threads, 'thread')}"
-    return Machine(where, f"{preset}: no GPU was used; its ratios say nothing of a GPU's", shape, _versions(run))
+    return Machine(where, f"{preset}: no GPU was used; these ratios do not apply to a GPU", shape, _versions(run))
 
 
 def inputs_at(name: str, size: int | None, depth: int | None) -> str:
@@ -76,7 +76,7 @@ def net_name(run: RunRecord) -> str:
     own = model.name == CUSTOM and bool(model.target)
     chosen = "" if own else options.get("architecture") or options.get("net") or ""
     encoder = f"({options['encoder_name']})" if options.get("encoder_name") else ""
-    return clean(f"{model.target if own else model.name} {chosen} {encoder}") or "a net"
+    return clean(f"{model.target if own else model.name} {chosen} {encoder}") or "a network"
 
 
 def _versions(run: RunRecord) -> str:
@@ -112,7 +112,7 @@ def state(run: RunRecord) -> str:
     if run.finished:
         return ""
     done = plural(len(run.stages), "stage")
-    return f"This run did not finish: {done} on record. Everything below holds for those alone."
+    return f"This run did not finish: {done} on record. The report covers only those."
 
 
 def remedy_of(stage: StageSummary) -> str:
@@ -139,7 +139,7 @@ def memory_text(stage: StageRecord) -> str:
         return "memory not measured"
     if memory.allocated_peak_bytes is None:
         return f"{size(memory.host_peak_bytes)} of memory at the peak"
-    return f"{size(memory.process_bytes)} of the device" if memory.process_bytes else "memory of the device unknown"
+    return f"{size(memory.process_bytes)} of GPU memory" if memory.process_bytes else "GPU memory unknown"
 
 
 def unwell(summary: RunSummary) -> list[str]:
@@ -164,7 +164,7 @@ def _not_ranked(stages: list[StageSummary]) -> list[str]:
         if record.status in NOT_WELL:
             refused = record.status == "inaccurate" and record.failure in REFUSED
             what = "was refused" if refused else NOT_WELL[record.status]
-            what = "isn't as accurate as was asked for" if record.failure == "accuracy limit" else what
+            what = "misses an accuracy limit" if record.failure == "accuracy limit" else what
             lines.append(f"{stage.name} {what}: {reason or 'no reason given'}")
         elif not stage.ranked:
             disagree = (warning.text for warning in stage.warnings if warning.code == CLOCKS_DISAGREE)
@@ -197,5 +197,5 @@ def trust(summary: RunSummary) -> str:
     effect = share(summary.ranking.noise.least)
     if not pairs:
         return f"The baseline was not measured against itself; differences under {effect} are not claimed."
-    control = f"{plural(pairs, 'pair')} of the baseline against itself in fresh processes (A/A)"
-    return f"Differences under {effect} are not claimed: that is what {control} can tell apart."
+    control = f"the baseline against itself, {plural(pairs, 'pair')} in fresh processes"
+    return f"Noise floor {effect} ({control}); smaller differences are not claimed."

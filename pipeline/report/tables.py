@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeVar
 
 from markupsafe import Markup
 
-from pipeline.report.formatting import NOTHING
+from pipeline.report.formatting import NOTHING, clean, method
 
 Item = TypeVar("Item")
 Value = float | str | bool | None
@@ -29,6 +29,7 @@ class Cell:
     text: str
     value: Value = None  # in SI units; None sorts last
     tone: str = ""  # "good", "bad", "quiet" or none
+    key: str = ""  # shown in grey beside the text
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,17 @@ def names(
         return Cell(value, None if value == NOTHING else value)
 
     return Column(title, cell, help, "text", csv)
+
+
+def methods(read: Callable[[Item], str]) -> Column[Item]:
+    """Return the first column of a table of stages: the method's name, with the stage's key."""
+    return Column("method", lambda item: stage_cell(read(item)), kind="text")
+
+
+def stage_cell(stage: str, mark: str = "", note: str = "") -> Cell:
+    """Return the method's name between a mark and a note, with the stage's key where that is another name."""
+    own, name = clean(stage), method(stage)
+    return Cell(f"{mark}{name}{note}", own, key="" if name == own else own)
 
 
 def unsorted(cells: list[Cell]) -> list[Cell]:

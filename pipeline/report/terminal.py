@@ -10,7 +10,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, interval, listed, prose, seconds, times
+from pipeline.report.formatting import clean, interval, listed, method, prose, seconds, times
 from pipeline.report.sections.ladder import StageColumn, headings_of, shown_in, stage_columns
 from pipeline.report.tables import Cell
 from pipeline.report.usage import usage
@@ -111,9 +111,11 @@ def ladder(summary: RunSummary) -> Table:
 def _text(stage: StageSummary, column: StageColumn, cell: Cell) -> Text:
     if column.kind == "number":
         return Text(cell.text.removesuffix(" ×"))
-    lead = "" if stage.place or column.csv != "stage" else "  "  # where the others have their mark
-    bold = "bold" if stage.place == "winner" and column.csv == "stage" else ""
-    return Text(lead + cell.text.replace("\u00a0", " "), style=COLOURS.get(cell.tone, bold))
+    if column.csv != "stage":
+        return Text(cell.text, style=COLOURS.get(cell.tone, ""))
+    lead = "" if stage.place else "  "  # where the others have their mark
+    shown = cell.text.replace(method(stage.name), clean(stage.name)).replace("\u00a0", " ")
+    return Text(lead + shown, style="bold" if stage.place == "winner" else "")
 
 
 def _warnings(summary: RunSummary) -> list[RenderableType]:

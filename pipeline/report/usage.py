@@ -12,9 +12,9 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean
 
 DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}
-WEIGHTS = "a net in eval mode on the device"
+WEIGHTS = "a network in eval mode on the device"
 # Why lines for one's own network wouldn't do.
-CASTS = "The net makes fp32 values that its half weights don't take. An export casts them; RUN is this report's folder."
+CASTS = "The network makes fp32 values that half weights refuse. An export casts them; RUN is this report's folder."
 KEPT = "Modules stay in fp32 where half precision ends. An export has them so; RUN is this report's folder."
 SAFE = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")  # a path within the run's folder
 CHANNELS_LAST = "memory_format=torch.channels_last"
@@ -153,7 +153,7 @@ def _in_words(found: Usage, summary: RunSummary) -> Usage:
         code = code.replace(CHANNELS_LAST, f"{CHANNELS_LAST}_3d").replace("channels, ", "channels, depth, ")
     if config.data.name == TENSORS:
         inputs = ", ".join(config.data.inputs) or "one tensor for each input, in the order of its forward"
-        code = f"{code}\n# batch stands for the net's inputs: {inputs}"
+        code = f"{code}\n# batch stands for the network's inputs: {inputs}"
         lead = lead.replace(f"{summary.run.words.samples} as it", "inputs as it")
     return replace(found, code=code, lead=lead)
 

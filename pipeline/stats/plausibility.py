@@ -32,7 +32,7 @@ def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
     for what, seconds in _times(run, stage).items():
         if seconds * tflops * 1e12 * ABOVE_PEAK * SAVED < flops:
             rate = f"{flops / seconds / 1e12:.3g} TFLOP/s" if seconds else "no time at all"
-            return f"impossible: {what} makes {rate} of the net; the device's highest peak is {tflops:.3g} ({name})"
+            return f"impossible: {what} makes {rate} of the network; the device's highest peak is {tflops:.3g} ({name})"
     return ""
 
 

@@ -23,7 +23,7 @@ CLOCKS_SHARE, CLOCKS_SECONDS = 0.02, 20e-6  # by which wall and device may diffe
 CLOCK_SHARE = 0.02  # by which the SM clocks of A and B may differ
 DRIFT_WARNS = 0.02
 CLOCKS_DISAGREE: WarningCode = "clocks disagree"
-SLOWER_AT_FULL_LOAD: WarningCode = "slower at full load"
+SLOWER_AT_FULL_LOAD: WarningCode = "slower at steady state"
 POWER = "power"  # the reason for a lower clock that NVML's counter of power violations gives
 ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
@@ -101,7 +101,7 @@ def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
     marked = outliers([sample.per_call for sample in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
-    text = f"{sum(marked)} of {len(marked)} samples lie far out (more than 14.8 median deviations from the median)"
+    text = f"{sum(marked)} of {len(marked)} samples are outliers (more than 14.8 median deviations from the median)"
     return RunWarning("outliers", text, "end other programs; the ratio's interval takes outliers into account")
 
 
@@ -131,7 +131,7 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     shares = [
         per_cent(sum(bool(set(sample.throttle_reasons) - expected) for sample in side) / len(side)) for side in sides
     ]
-    holds = "it is so at full load, on which the ratio is" if loaded else "the ratio holds, as samples were interleaved"
+    holds = "the ratio is at steady state too" if loaded else "the ratio holds, as samples were interleaved"
     return RunWarning(
         "throttled",
         f"{', '.join(reasons)}: in {shares[0]} of the baseline's samples and {shares[1]} of the stage's",
@@ -216,7 +216,7 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
         return None
     return RunWarning(
         "reference in doubt",
-        f"the fp32 net's logits are {' and '.join(far)} (relative L2)",
+        f"the fp32 network's logits are {' and '.join(far)} (relative L2)",
         "no accuracy check is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
     )
 
@@ -264,8 +264,8 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
         return None
     return RunWarning(
         SLOWER_AT_FULL_LOAD,
-        f"at sustained full load a call takes {loop * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
-        "plan a service at full load with the longer time; throughput and cost in this report do",
+        f"at steady state a call takes {loop * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
+        "plan a service with the longer time, as throughput and cost in this report do",
     )
 
 

@@ -52,7 +52,7 @@ def test_room_under_the_limit_is_offered() -> None:
     (told,) = (each for each in recommendations(found) if each.code == "larger budget")
     assert told.command == "python -m pipeline data.batch_size=8 stage.budget=0.0009"
     assert worded(told).evidence == (
-        "compile changes 0.048 % of the pixels, of 0.10 % that are the limit, and 2 layers keep more bits, to "
+        "compile changes 0.048 % of the pixels (limit 0.10 %), and 2 layers keep more bits, to "
         "hold a budget of 0.070 %; what a larger one changes is judged as before"
     )
 

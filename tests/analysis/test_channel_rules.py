@@ -63,7 +63,7 @@ def test_odd_layers_are_named_with_their_time() -> None:
     seconds = made_up.BASELINE_SECONDS / 7.1
     spent = sum(TIMES[name] for name in ODD) * seconds
     assert f"they take {1e3 * spent:.2f} ms of half's {1e3 * seconds:.1f} ms" in line.evidence
-    assert line.action.startswith("multiples of 8 in the net's code for the channels of decoder.0.0, bottleneck.0")
+    assert line.action.startswith("multiples of 8 in the network's code for the channels of decoder.0.0, bottleneck.0")
     assert line.action.endswith("and the rest")
 
 
@@ -72,7 +72,7 @@ def test_one_odd_layer_is_the_only_one_named() -> None:
     line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
     assert line is not None
     assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
-    assert line.action == "multiples of 8 in the net's code for the channels of upsample.0"
+    assert line.action == "multiples of 8 in the network's code for the channels of upsample.0"
 
 
 @pytest.mark.parametrize(

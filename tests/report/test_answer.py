@@ -217,7 +217,7 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
         summary, replace(summary.stages[4], stage=changed(stage, execution=how, target=target, exports="exported"))
     )
     assert (found.language, found.code) == ("sh", f"python -m pipeline.export RUN --stage {stage.name} --to DIR")
-    assert found.lead.startswith("The net makes fp32 values that its half weights don't take.")
+    assert found.lead.startswith("The network makes fp32 values that half weights refuse.")
 
 
 def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
@@ -235,8 +235,8 @@ def test_an_unresolved_run_has_no_table_of_unknowns_and_no_figure_more_than_its_
     run = replace(unresolved(), stages=[*unresolved().stages, absent])
     page, text = made_up.page(run), made_up.as_markdown(run)
     for told in (page, text):
-        assert "Which stage is best for how many images isn't known" in told.replace("&#39;", "'")
-        assert "pays after" not in told
+        assert "The best stage by number of images is unknown" in told.replace("&#39;", "'")
+        assert "worth it from" not in told
     assert 'id="cost-table"' not in page
     assert "2.00 × autocast, not resolved" not in page
     assert re.search(r"2(\.0)? × [a-z]+, not resolved ·", page.replace("\u00a0", " "))

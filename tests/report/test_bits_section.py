@@ -29,14 +29,14 @@ FOUND = with_int8()
 def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
     """With error, Dice, time and bytes; of the files those that hold weights."""
     shown = bits.table(FOUND)
-    assert [row[0].text for row in shown.rows] == ["eager", "half", "int8"]
+    assert [row[0].value for row in shown.rows] == ["eager", "half", "int8"]
     int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
     every = [layer.name for layer in made_up.layers() if layer.flops]
     assert every
     assert int8["layers"] == f"{len(every) - ('encoder.0.0' in every)} of {len(every)}"
     assert (int8["error"], int8["Dice"], int8["file MiB"]) == ("0.021", "0.9575", "1.00")
-    assert int8["Dice lost, points"] == "0.50"
-    assert (int8["bits"], int8["by"], int8["outcome"]) == ("int8", "ONNX Runtime", "faster")
+    assert int8["Dice change, points"] == "−0.50"
+    assert (int8["bits"], int8["runtime"], int8["outcome"]) == ("int8", "ONNX Runtime", "faster")
     assert dict(zip(shown.titles, shown.rows[0], strict=True))["layers"].text == "–"
 
 
@@ -44,7 +44,7 @@ def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> No
     first, second = bits.sentences(FOUND)
     assert first.startswith("The fastest with 8 bits a value is int8, 9.0")
     assert "the fastest with more is half, 11." in first
-    assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 net 0.9800)")
+    assert second.startswith("0.040 % of int8's pixels change class. Dice by class: class 0 0.9800 (fp32 network 0.9800)")
 
 
 def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:

@@ -72,8 +72,8 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         bottleneck.table,
         [
             ("bottleneck", "bottleneck"),
-            ("near arithmetic", "near_arithmetic_share"),
-            ("near memory", "near_memory_share"),
+            ("compute-limited time", "near_arithmetic_share"),
+            ("bandwidth-limited time", "near_memory_share"),
             ("peak TFLOP/s", "peak_flops_per_s"),
             ("of the peak", "peak_share"),
             ("of the bandwidth", "bandwidth_share"),
@@ -92,12 +92,12 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
     "around the net": (
         lambda summary: host.path_section(summary).table,
         [
-            ("net alone", "seconds_per_call"),
+            ("network alone", "seconds_per_call"),
             ("as it is", "host_path_as_it_is_s"),
             ("uint8 in", "host_path_uint8_in_s"),
             ("classes out", "host_path_classes_out_s"),
             ("ring", "host_path_ring_s"),
-            ("net's share", "host_path_net_share"),
+            ("network's share", "host_path_net_share"),
         ],
     ),
     "layout": (
@@ -126,7 +126,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
     "memory": (
         lambda summary: memory.section(summary).table,
         [
-            ("the device sees", "process_bytes"),
+            ("GPU memory", "process_bytes"),
             *((part, f"memory_{part.replace(' ', '_')}_bytes") for part in PARTS),
             ("allocator's peak", "allocated_peak_bytes"),
             ("why unknown", "memory_why_unknown"),
@@ -140,7 +140,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
             ("images/J", ""),
             ("kWh", ""),
             ("price", "price_per_million_images"),
-            ("pays after", "break_even_images"),
+            ("worth it from", "break_even_images"),
         ],
     ),
     "GPUs for the target": (
@@ -190,7 +190,7 @@ def test_what_a_table_shows_of_a_stage_is_there(name: str, written: dict[str, di
 def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, dict[str, str]]) -> None:
     """The layers of those with 8 bits; what the file takes in bytes."""
     shown = bits.table(whole())
-    found = {cells[0].text: dict(zip(shown.titles, cells, strict=True)) for cells in shown.rows}
+    found = {cells[0].value: dict(zip(shown.titles, cells, strict=True)) for cells in shown.rows}
     assert str(found["int8"]["layers"].value) == written["int8"]["layers_with_8_bits"]
     assert (written["int8"]["provider"], written["int8"]["precision"]) == ("ONNX Runtime", "int8")
     assert (written["compile"]["provider"], written["compile"]["precision"]) == ("Inductor", "fp16")
@@ -199,7 +199,7 @@ def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, d
 
 def test_what_a_graph_plans_stands_beside_what_ran(written: dict[str, dict[str, str]]) -> None:
     """The table has both in one cell."""
-    shown = {cells[0].text: cells[1].text for cells in layout.section(whole()).table.rows}
+    shown = {cells[0].value: cells[1].text for cells in layout.section(whole()).table.rows}
     planned = {name: row["layout_changes_in_graph"] for name, row in written.items() if name in shown}
     assert any(count != "0" for count in planned.values())
     assert all(("in the graph" in shown[name]) == (count != "0") for name, count in planned.items())

@@ -26,13 +26,13 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
     row = found.stage("half")
     assert row is not None
     assert (row.sustained_seconds, row.images_per_second) == (0.0125, 640)
-    assert any(warning.code == "slower at full load" for warning in row.warnings)
+    assert any(warning.code == "slower at steady state" for warning in row.warnings)
     titles = ladder(found).titles
     assert ladder(found).rows[1][titles.index("ms")].text == "12.5"
     assert ladder(found).rows[1][titles.index("ms interleaved")].text == "10.0"
     assert numbers(found)[1].value == "12.5 ms"
     assert numbers(found)[1].note == "eager takes 40.0 ms"
-    assert choice_table(found).titles[1] == "ms at full load"
+    assert choice_table(found).titles[1] == "ms at steady state"
     assert cost_table(found).rows[1][1].text == "640"
 
 
@@ -58,7 +58,7 @@ def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> No
     first = made_up.stage("eager", 1.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "eager", (0.04, 0.04))])
     lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
     assert lines[-1] == (
-        "For a service that is built and warm: half, 12.5 ms per call at full load; "
+        "For a service that is built and warm: half, 12.5 ms per call at steady state; "
         "p99 11.0 ms for a single call on an otherwise idle GPU."
     )
 

@@ -44,7 +44,7 @@ def run() -> RunRecord:
 def test_kernels_and_bytes_stand_against_the_baselines() -> None:
     """A share of both, of bytes only where both were counted the same way; else, and where none are known, a dash."""
     shown = fusion.section(made_up.summary(run())).table
-    rows = {row[0].text: [cell.text for cell in row[1:]] for row in shown.rows}
+    rows = {row[0].value: [cell.text for cell in row[1:]] for row in shown.rows}
     assert rows["compile"] == [
         "24.5", "26 %", "1.00", "–", "Inductor's count of what its kernels read and write",
         "1 a chain, 1 siblings, 1 a single operator",

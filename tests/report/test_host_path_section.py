@@ -39,9 +39,9 @@ def test_each_move_is_against_the_one_before_it() -> None:
 def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
     found = summary(host_path=PATH)
     lines = path_section(found).sentences
-    assert lines[0].startswith("fast: 80.0 ms a call from the host's memory and back; the net itself is ")
-    assert "Times as fast with each move: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms a call" in lines[1]
-    titles = ["stage", "net alone", "as it is", "classes out", "ring", "net's share"]
+    assert lines[0].startswith("fast: 80.0 ms per call including transfers to and from the GPU; the network itself is ")
+    assert "Speed-up of each move: classes out 2.00 ×, ring 2.00 ×. Together 4.00 ×: 20.0 ms per call" in lines[1]
+    titles = ["method", "network alone", "as it is", "classes out", "ring", "network's share"]
     assert path_section(found).table.titles == titles
     assert len(path_section(found).table.rows) == 1
     assert any(section.anchor == "around" for section in explaining(found))

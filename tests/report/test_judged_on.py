@@ -92,7 +92,7 @@ def test_what_was_chosen_on_which_images_is_said(calibration: Calibration | None
 def test_dice_has_its_classes_named() -> None:
     found = made_up.accuracy(dice=[0.9945, 0.9804], reference_dice=[0.9944, 0.9801])
     stage = replace(half(), stage=replace(half().stage, accuracy=found))
-    assert "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)" in right(stage)
+    assert "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)" in right(stage)
 
 
 def test_masks_of_random_weights_are_judged_nowhere() -> None:
@@ -102,7 +102,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
     stage = found.stage("half")
     assert stage is not None
     said = right(stage)
-    assert said.startswith("Its masks are not judged: without a checkpoint the net's weights count as random")
+    assert said.startswith("Its masks are not judged: without a checkpoint the network's weights count as random")
     assert "The logits alone: yes, relative L2" in said
     assert "pixels change" not in said
     assert "Dice" not in said
@@ -113,7 +113,7 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
         assert "not judged" in " ".join(text.split())
         assert "pixels change class" not in text
     column = ladder(found).titles.index("pixels that change")
-    assert {row[column].text for row in ladder(found).rows if row[0].text == "half"} == {"not judged"}
+    assert {row[column].text for row in ladder(found).rows if row[0].value == "half"} == {"not judged"}
     (row,) = [row for row in csv.DictReader(io.StringIO(csv_text(found))) if row["stage"] == "half"]
     assert (row["flipped_share"], row["masks_judged"]) == ("", "False")
     assert float(row["relative_l2"]) > 0
@@ -137,6 +137,6 @@ def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> No
         for stage, limit in ((near, Tolerance(1.0, 0.005, "")), (far, Tolerance(1.0, 0.10, "")))
     )
     said = right_in_all(made_up.summary(replace(RUN, stages=[near, far])))
-    assert said.startswith("half and compile keep to their limits. The one that is furthest off, half: Yes: 0.40 % of")
+    assert said.startswith("half and compile keep their limits. Worst of them, half: 0.40 % of")
     assert said.count("Dice by class") == 1
     assert right_in_all(made_up.summary(replace(RUN, stages=[far]))).startswith("compile: Yes: 3.0 %")

@@ -36,7 +36,7 @@ def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
     cpu = replace(
         run, config=replace(run.config, preset="cpu"), environment=replace(made_up.environment(), device="cpu")
     )
-    assert machine(cpu).preset == "preset cpu: no GPU was used; its ratios say nothing of a GPU's"
+    assert machine(cpu).preset == "preset cpu: no GPU was used; these ratios do not apply to a GPU"
     assert machine(run).preset == "preset gpu"
 
 

@@ -33,7 +33,7 @@ def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder
 
 
 def stage(name: str, ratio: float, found: MemoryTimeline | None, seen: int | None = None) -> StageRecord:
-    """A made-up stage with this timeline, of which the device sees so many MiB, 50 of them nobody's."""
+    """A made-up stage with this timeline, of which GPU memory so many MiB, 50 of them nobody's."""
     reserved = None if seen is None else (seen - 450) * MIB
     memory = Memory(10**9, reserved, None if seen is None else seen * MIB, 400 * MIB, 0, 700 * MIB)
     return replace(made_up.stage(name, ratio, 0.1, 10**9, ""), memory=memory, diagnostics=Diagnostics(timeline=found))
@@ -71,7 +71,7 @@ def looked_into() -> RunRecord:
 def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
     """The table's texts by stage."""
     return {
-        row[0].text: [cell.text for cell in row[1:]]
+        row[0].value: [cell.text for cell in row[1:]]
         for row in memory.section(made_up.summary(shown or run())).table.rows
     }
 
@@ -138,19 +138,19 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
     steps = [line for line in memory.sentences(made_up.summary(run())) if "→" in line]
     assert steps == [
         (
-            "eager → half: the device sees 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
+            "eager → half: GPU memory 5.86 GiB → 1,000 MiB. The allocator's peak of a call falls, "
             "4.49 GiB → 400 MiB: workspace −3.91 GiB; "
             "the peak is now at bottleneck.0, no longer at decoder.0.0."
         )
     ]
     same = made_up.run(stages=[stage(name, 1.0, timeline(500, 0, []), 900) for name in ("eager", "half")])
     hardly = "The allocator's peak of a call hardly changes, 600 MiB → 600 MiB."
-    assert f"eager → half: the device sees 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
+    assert f"eager → half: GPU memory 900 MiB → 900 MiB. {hardly}" in memory.sentences(made_up.summary(same))
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
     """Whatever the statistics say, this is what another process can't have."""
-    assert memory.sentences(made_up.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of the device, eager 5.86 GiB."
+    assert memory.sentences(made_up.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of GPU memory, eager 5.86 GiB."
 
 
 def test_timelines_are_drawn_where_layers_were_watched() -> None:
@@ -190,7 +190,7 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
     assert "no layer can be watched" in shown["fused"][-1]
     assert "nothing is allocated in a call" in shown["onnxruntime"][-1]
     lines = memory.sentences(made_up.summary(looked_into()))
-    seen = "half → cuda_graph: the device sees 1,000 MiB → 1.07 GiB."
+    seen = "half → cuda_graph: GPU memory 1,000 MiB → 1.07 GiB."
     assert f"{seen} The allocator's peak of a call hardly changes, 400 MiB → 420 MiB." in lines
     assert [line for line in lines if "launched one by one" in line] == [
         (
@@ -218,7 +218,7 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
     found = made_up.summary(made_up.run(stages=[blind]))
     shown = memory.section(found).table
-    assert shown.titles == ["stage", "resident", "why unknown"]
+    assert shown.titles == ["method", "resident", "why unknown"]
     assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(memory.memories(found)) is None
     assert ON_CPU.text in made_up.page(found.run)

@@ -291,7 +291,7 @@ def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
     text = made_up.as_markdown(GPU)
     lines = text.splitlines()
     assert lines[0] == "# Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"
-    head = next(line for line in lines if line.startswith("| stage"))
+    head = next(line for line in lines if line.startswith("| method"))
     assert head.count("|") == 7
     assert lines.index(head) < lines.index("<details>")
     assert text.count("<details>") == text.count("</details>") > 5

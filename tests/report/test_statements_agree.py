@@ -73,7 +73,7 @@ def findings(summary: RunSummary) -> list[Finding]:
 
 
 def test_no_step_leads_from_a_tie_to_the_winner() -> None:
-    """What isn't shown to be slower has nothing taken away, nor is it the largest step; it is drawn hatched."""
+    """What ties has nothing taken away, nor is it the largest step; it is drawn hatched."""
     found = made_up.summary(RUN)
     same = tied(found)
     assert findings(found)[-1] != "no difference"
@@ -91,7 +91,7 @@ def test_a_drifting_baseline_explains_no_step() -> None:
     found = made_up.summary(DRIFTED)
     assert steps(found) == []
     (said,) = way.step_sentences(found)
-    assert said.startswith("What each rung took away isn't known: the baseline drifted too far for times of ")
+    assert said.startswith("The saving of each rung is unknown: the baseline drifted too far for times of ")
     assert way.way_figure(found) is None
 
 
@@ -100,11 +100,11 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
     found = tied(made_up.summary(RUN))
     assert found.winner is not None
     tie, setup = answer.paragraph(replace(found, run=on_a_processor(RUN)))[:2]
-    assert tie.endswith("is not shown to be slower.")
-    assert setup.startswith(f"{found.winner.name} is set up in ")
+    assert tie.endswith(" ties.")
+    assert setup.startswith("Building takes ")
     host, after = answer.paragraph(made_up.summary(RUN))[-2:]
-    assert host.startswith(f"From host memory and back {found.winner.name} is ")
-    assert after.startswith("It is set up in ")
+    assert host.startswith(f"Including transfers to and from the GPU, {found.winner.name} is ")
+    assert after.startswith("Building takes ")
     assert f". {found.winner.name} " in way.of_winner(found, found.winner)
 
 

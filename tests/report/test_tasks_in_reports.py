@@ -90,6 +90,6 @@ def test_each_view_gives_the_task_s_figures(task: TaskName, said: str, column: s
         assert any(number.value == value for number in numbers(summary))
     text = markdown.markdown(summary_of(task))
     assert column in text
-    assert {"regression": "dB against what is right (fp32 net 30.8 dB)", "diffusion": "after 3 steps"}[task] in text
+    assert {"regression": "dB against what is right (fp32 network 30.8 dB)", "diffusion": "after 3 steps"}[task] in text
     named = {"regression": "psnr_db,truth_psnr_db,psnr_drop_db", "diffusion": "final_relative_l2"}[task]
     assert named in csv_text(summary_of(task)).splitlines()[0]

@@ -47,7 +47,7 @@ def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
     assert titles[-2:] == ["GB by counters", "GB of L2"]
     assert "GB by counters" not in fusion.section(made_up.summary(run())).table.titles
     one = replace(run(), stages=[counted(stage) if stage.name == "compile" else stage for stage in run().stages])
-    rows = {row[0].text: row[-1].text for row in fusion.section(made_up.summary(one)).table.rows}
+    rows = {row[0].value: row[-1].text for row in fusion.section(made_up.summary(one)).table.rows}
     assert rows["compile"] != "–" == rows["eager"]
 
 

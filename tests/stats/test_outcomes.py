@@ -157,7 +157,7 @@ def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
     busy = changed(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
     accurate = [replace(stage, build_seconds=cost) for stage, cost in zip([*run.stages, busy], (1, 9, 2), strict=True)]
     table = answer.choice_table(summarize(replace(run, stages=accurate)))
-    shown = {row[0].text.split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}
+    shown = {row[0].value.split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}
     assert shown == {"half": "2.99 ×", "quick": "not resolved", "eager": "1 ×"}
 
 
@@ -227,7 +227,7 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
     assert conclusion(changes).startswith("Not resolved: the noise is larger than any change")
     assert conclusion(compare(calm, calm)).startswith("Nothing changed beyond the noise")
     since = replace(summary, since=Since("earlier", "", 3, [], [], anything_told(changes)))
-    assert answer.paragraph(since)[-1].endswith("whether anything changed isn't resolved.")
+    assert answer.paragraph(since)[-1].endswith("whether anything changed is not resolved.")
 
 
 @pytest.mark.parametrize("cause", get_args(Cause))

@@ -147,4 +147,4 @@ def test_what_the_baseline_does_to_itself_shows_nothing(speedup: float, outcome:
     if speedup == 2.0:
         assert found.unresolved is not None
         assert found.unresolved.cause == "baseline not itself"
-        assert "against itself came to 0.33 to 3.0 ×, and a ratio within" in remedy(found.unresolved)
+        assert "against itself was 0.33 to 3.0 ×, so a ratio within" in remedy(found.unresolved)

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
         with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "the ratio is 1.980",
     ),
     "stray samples": (
-        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples lie",
+        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are outliers",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
     "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0 %"),
@@ -128,7 +128,7 @@ def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: fl
     """By its distance from fp64 and from itself at batch 1, as far as they are known."""
     reference = Reference(10**9, 10**6, 4 * 10**6, None, 0.0, batch, fp64, 10**7, [], None)
     found = warnings.reference_in_doubt(reference)
-    assert (found.text if found else "") == (f"the fp32 net's logits are {said} (relative L2)" if said else "")
+    assert (found.text if found else "") == (f"the fp32 network's logits are {said} (relative L2)" if said else "")
 
 
 def on_a_gpu(**fields: object) -> RunRecord:

@@ -15,7 +15,7 @@ from pipeline.records.samples import Accuracy, ImageSet
 from pipeline.report.formatting import clean, listed, share, significant, two
 
 NOT_JUDGED_WHY = (
-    "Its masks are not judged: without a checkpoint the net's weights count as random (model.checkpoint=FILE, or "
+    "Its masks are not judged: without a checkpoint the network's weights count as random (model.checkpoint=FILE, or "
     "model.trained=true where its own code loads them)."
 )
 LEAST_DECIBELS = 1e-3
@@ -50,12 +50,12 @@ class TaskFigure:
         return decibels(0.0 if value is not None and abs(value) < self.least else value)
 
 
-ERROR = TaskFigure("relative L2", "of its answers against the fp32 net's", "relative_l2", lambda made: made.relative_l2)
+ERROR = TaskFigure("relative L2", "of its answers to the fp32 network's", "relative_l2", lambda made: made.relative_l2)
 OF_TASK: dict[TaskName, list[TaskFigure]] = {
     "segmentation": [],
     "regression": [
         ERROR,
-        TaskFigure("PSNR dB", "against the fp32 net's answers", "psnr_db", psnr, "min_psnr"),
+        TaskFigure("PSNR dB", "against the fp32 network's answers", "psnr_db", psnr, "min_psnr"),
         TaskFigure("PSNR dB, truth", "against what is right", "truth_psnr_db", lambda made: made.truth_psnr),
         TaskFigure(
             "dB lost", "of PSNR against what is right", "psnr_drop_db", psnr_drop, "max_psnr_drop", LEAST_DECIBELS
@@ -65,7 +65,7 @@ OF_TASK: dict[TaskName, list[TaskFigure]] = {
         ERROR,
         TaskFigure(
             "final error",
-            "relative L2 of the latents that the denoising loop ends with, against the fp32 net",
+            "relative L2 of the latents that the denoising loop ends with, against the fp32 network",
             "final_relative_l2",
             lambda made: made.final_error,
             "max_final_error",
@@ -98,7 +98,7 @@ def _said_of_values(found: Accuracy, task: Task) -> str:
     text = f"; PSNR {decibels(psnr(found))} dB against fp32"
     if found.truth_psnr is not None and found.reference_truth_psnr is not None:
         own, exact = decibels(found.truth_psnr), decibels(found.reference_truth_psnr)
-        text += f", {own} dB against what is right (fp32 net {exact} dB)"
+        text += f", {own} dB against what is right (fp32 network {exact} dB)"
     return text
 
 
@@ -113,7 +113,7 @@ def right_in_all(summary: RunSummary) -> str:
     if len(candidates) == 1:
         return f"{clean(worst.name)}: {right(worst)}"
     names = listed([clean(stage.name) for stage in candidates])
-    return f"{names} keep to their limits. The one that is furthest off, {clean(worst.name)}: {right(worst)}"
+    return f"{names} keep their limits. Worst of them, {clean(worst.name)}: {right(worst).removeprefix('Yes: ')}"
 
 
 def _share_of_limit(stage: StageSummary) -> float:
@@ -190,9 +190,9 @@ def _image_set(found: ImageSet, words: Words) -> str:
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
-    """Return such as "Dice by class: class 0 0.9945 (fp32 net 0.9944), class 1 0.9804 (fp32 net 0.9801)"."""
+    """Return such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)"."""
     scores = enumerate(zip(dice, reference, strict=True))
-    each = [f"class {number} {own:.4f} (fp32 net {exact:.4f})" for number, (own, exact) in scores]
+    each = [f"class {number} {own:.4f} (fp32 network {exact:.4f})" for number, (own, exact) in scores]
     return f"Dice by class: {', '.join(each)}"
 
 

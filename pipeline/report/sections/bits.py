@@ -6,6 +6,7 @@ from pipeline.analysis.traffic import moved
 from pipeline.records.goals import accuracy_figure
 from pipeline.records.run_record import EAGER, Precision
 from pipeline.report.formatting import (
+    MEMORY,
     NOTHING,
     clean,
     gibibytes,
@@ -19,7 +20,7 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import dice_by_class
 from pipeline.report.sections.ladder import mean_dice
-from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
@@ -53,8 +54,8 @@ def fastest(summary: RunSummary, *, fewer: bool) -> StageSummary | None:
 
 def columns(summary: RunSummary) -> list[Column[StageSummary]]:
     """Return what fewer bits cost in accuracy, and what they save."""
-    lost = "of Dice against the labels, in points of 100, in the class that loses most beside the fp32 net"
-    held = "what the device sees of the process; on a CPU its resident peak"
+    changed = "of Dice against the labels, in points of 100, of the class that loses most against the fp32 network"
+    held = f"{MEMORY}; on a CPU its peak resident memory"
     wide = "with so few bits, of those with matrix products"
 
     def provider(stage: StageSummary) -> str:
@@ -67,20 +68,21 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         return stage.stage.accuracy.flipped_share if stage.stage.accuracy and stage.masks_judged else None
 
     def points(stage: StageSummary) -> float | None:
-        return accuracy_figure("max_dice_drop", stage.stage.accuracy) if stage.stage.accuracy else None
+        lost = accuracy_figure("max_dice_drop", stage.stage.accuracy) if stage.stage.accuracy else None
+        return None if lost is None else -lost
 
     def ratio(stage: StageSummary) -> float | None:
         return stage.ratio.value if stage.ratio and stage.ranked else None
 
     return [
-        names("stage", lambda stage: clean(stage.name)),
-        names("by", provider, csv="provider"),
+        methods(lambda stage: stage.name),
+        names("runtime", provider, csv="provider"),
         names("bits", lambda stage: clean(stage.stage.precision or NOTHING), "of most matrix products", "precision"),
         Column("layers", lambda stage: layers(summary, stage), wide, csv="layers_with_8_bits"),
         number("error", error, two, "relative L2 of the logits"),
-        number(f"{summary.run.words.points} that change", flipped, share, "their class against the fp32 net"),
+        number(f"{summary.run.words.points} that change", flipped, share, "their class against the fp32 network"),
         number("Dice", mean_dice, "{:.4f}".format, "mean over the classes, against the labels"),
-        number("Dice lost, points", points, two, lost),
+        number("Dice change, points", points, _change, changed),
         number("ms", lambda stage: stage.pace, milliseconds, "per call"),
         number(f"× {clean(summary.baseline)}", ratio, significant, "times as fast"),
         number("GB", lambda stage: moved(stage.stage).amount, gigabytes, "through memory in a call"),
@@ -88,6 +90,10 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         number("GiB", lambda stage: stage.peak_bytes, gibibytes, held),
         names("outcome", lambda stage: stage.compared.outcome or stage.status),
     ]
+
+
+def _change(points: float) -> str:
+    return f"{'−' if points < 0 else '+'}{two(abs(points))}" if points else "0"
 
 
 def layers(summary: RunSummary, stage: StageSummary) -> Cell:

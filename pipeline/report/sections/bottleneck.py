@@ -22,18 +22,18 @@ from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import NOTHING, clean, listed, share, significant
 from pipeline.report.run_text import bytes_text
-from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 DEFINITION = (
     f"A roof names the bottleneck where at least {share(MOST_OF_THE_TIME)} of the kernels' time is in work near it; "
-    "mixed where neither has so much. Compute-bound: convolutions and matrix products that reach at least "
+    "mixed if neither is. Compute-bound: convolutions and matrix products that reach at least "
     f"{share(NEAR_ARITHMETIC)} of their rooflines, where arithmetic is the lower roof. Memory-bound: those where "
     "bandwidth is, and passes over memory, which multiply no matrices (pointwise, normalisation, pools, copies). Below "
-    "both roofs: matrix work that reaches less, and passes whose bytes come to less than "
+    "both roofs: matrix work that reaches less, and passes whose bytes are less than "
     f"{share(NEAR_BANDWIDTH)} of the bandwidth. Overhead-bound: the GPU idles for more than half of the time, the time "
     f"hardly grows with the batch (slope under {FLAT_SLOPE:g}), or a layer far below its roofline has kernels that "
     f"last less than {FEW_LAUNCHES:g} launches; on a CPU also a stage below both roofs that hardly grows with the "
-    f"{{samples}}' {{points}} (slope under {FLAT_SLOPE:g}). Bytes by the GPU's counters are shown and don't decide."
+    f"{{samples}}' {{points}} (slope under {FLAT_SLOPE:g}). Counter data is informational."
 )
 NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
@@ -72,10 +72,16 @@ def columns(words: Words) -> list[Column[StageSummary]]:
     arithmetic = "of the kernels' time, in matrix work"
     memory = "of the kernels' time, in work near the bandwidth"
     peak_share = (
-        "the net's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
+        "the network's FLOPs, each layer's at the peak of its precision, over the time of a call; above 100 %: the "
         "algorithm multiplies less often than counted"
     )
     bytes_share = "the bytes of a call over its time, of the measured copy; ≥ where the bytes are a lower bound"
+
+    def compute_share(evidence: Evidence) -> float | None:
+        return evidence.shares.compute if evidence.shares else None
+
+    def memory_share(evidence: Evidence) -> float | None:
+        return evidence.shares.memory if evidence.shares else None
 
     def of(read: Callable[[Evidence], float | None]) -> Callable[[StageSummary], float | None]:
         return lambda stage: read(stage.bottleneck.evidence)
@@ -91,12 +97,10 @@ def columns(words: Words) -> list[Column[StageSummary]]:
         return Cell(NOTHING) if reached is None else Cell(f"{_least(stage.bottleneck, '≥ ')}{share(reached)}", reached)
 
     return [
-        names("stage", lambda stage: clean(stage.name)),
+        methods(lambda stage: stage.name),
         names("bottleneck", lambda stage: stage.bottleneck.kind),
-        number(
-            "near arithmetic", of(lambda each: each.shares.compute if each.shares else None), share, arithmetic, NEAR[0]
-        ),
-        number("near memory", of(lambda each: each.shares.memory if each.shares else None), share, memory, NEAR[1]),
+        number("compute-limited time", of(compute_share), share, arithmetic, NEAR[0]),
+        number("bandwidth-limited time", of(memory_share), share, memory, NEAR[1]),
         Column("peak TFLOP/s", peak, "the most that anything reached here in the precision that ran", csv=PEAK),
         number("of the peak", of(lambda each: each.compute), share, peak_share, "peak_share"),
         Column("of the bandwidth", bandwidth, bytes_share, csv="bandwidth_share"),
@@ -187,7 +191,7 @@ def _idle(bottleneck: Bottleneck) -> str:
     if evidence.idle is None:
         return "GPU idle unknown (no profile)"
     if evidence.idle_told is None:
-        return "GPU idle unknown (it waits for the profiler)"
+        return "GPU idle unknown (the profiler holds it up)"
     return f"GPU idle for {share(evidence.idle)} under the profiler"
 
 

@@ -1,4 +1,4 @@
-"""The cost of a million images, the stage that is best for how many, and the GPUs that a service needs."""
+"""The cost of a million images, the best stage by number of images, and the GPUs that a service needs."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,6 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
 from pipeline.report.formatting import (
-    clean,
     listed,
     milliseconds,
     samples,
@@ -18,7 +17,7 @@ from pipeline.report.formatting import (
     spoken,
     two,
 )
-from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6
@@ -75,15 +74,15 @@ def columns(summary: RunSummary) -> list[Column[StageSummary]]:
         return Cell(_paid(stage, summary.baseline, words), stage.break_even)
 
     for_million = f"for a million {words.samples}"
-    until = f"{words.samples} until the set-up has paid for itself against {spoken(summary.baseline)}"
+    until = f"{words.samples} from which on the set-up has paid for itself against {spoken(summary.baseline)}"
     return [
-        names("stage", lambda stage: clean(stage.name)),
-        number(f"{words.samples}/s", rate, significant, "throughput at full load"),
+        methods(lambda stage: stage.name),
+        number(f"{words.samples}/s", rate, significant, "throughput at steady state"),
         number("hours", hours, significant, for_million),
         number(f"{words.samples}/J", per_joule, significant, f"{words.samples} per joule"),
         number("kWh", kilowatt_hours, significant, for_million),
         number("price", money, significant, f"of a million {words.samples}{at}", "price_per_million_images"),
-        Column("pays after", paid, until),
+        Column("worth it from", paid, until),
     ]
 
 
@@ -96,28 +95,28 @@ def cost_table(summary: RunSummary) -> Table:
 
 
 def cost_text(summary: RunSummary) -> list[str]:
-    """Return which stage is best for how many samples, where that changes, and which for a service."""
+    """Return the best stage by number of samples, and the best one for a service."""
     words = summary.run.words
     if summary.doubt:
-        unknown = f"Which stage is best for how many {words.samples} isn't known: {DOUBTS[summary.doubt]}."
+        unknown = f"The best stage by number of {words.samples} is unknown: {DOUBTS[summary.doubt]}."
         return [unknown] if summary.ranked else []
     lines = [_best_for(summary.change_overs, words)] if summary.change_overs else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
         tail = f"p99 {seconds(service.latency.p99)} for a single call"
         if service.sustained_seconds:
-            tail = f"{seconds(service.sustained_seconds)} per call at full load; {tail} on an otherwise idle GPU"
+            tail = f"{seconds(service.sustained_seconds)} per call at steady state; {tail} on an otherwise idle GPU"
         lines.append(f"For a service that is built and warm: {spoken(service.name)}, {tail}.")
     return lines
 
 
 def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
-    """Return such as "Set-up included: amp up to 9,600 images, then fused, from 60,000 on fp8."."""
+    """Return such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."."""
     if len(found) == 1:
-        return f"Set-up included, {spoken(found[0][0])} is best for any number of {words.samples}."
-    first = f"Set-up included: {spoken(found[0][0])} up to {samples(found[1][1])} {words.samples}"
-    later = [f"{spoken(name)} from {samples(start)} on" for name, start in found[1:]]
-    return f"{first}, {', '.join(later)}."
+        return f"Any number of {words.samples}: {spoken(found[0][0])}."
+    ends = [samples(start) for _, start in found[1:]]
+    said = [f"Fewer than {ends[0]} {words.samples}", *(f"Up to {end}" for end in ends[1:]), "More"]
+    return " ".join(f"{count}: {spoken(name)}." for count, (name, _) in zip(said, found, strict=True))
 
 
 def _paid(stage: StageSummary, baseline: str, words: Words) -> str:
@@ -172,7 +171,7 @@ def capacity_columns(summary: RunSummary) -> list[Column[Line]]:
     busy, filled = "share of what they could do with full batches", "on average, simulated"
     mean = simulated(lambda found: found.images_per_batch)
     return [
-        names("stage", lambda line: clean(line[0])),
+        methods(lambda line: line[0]),
         number("GPUs", lambda line: line[1].gpus, "{:,}".format, "the fewest that hold the target", "target_gpus"),
         number("load", simulated(lambda found: found.load), share, busy, "target_load_share"),
         number(f"{words.samples} per batch", mean, two, filled, "target_images_per_batch"),

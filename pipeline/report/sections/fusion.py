@@ -25,7 +25,7 @@ from pipeline.report.formatting import (
     significant,
 )
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
-from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, Table, drawn, methods, names, number, table_of
 
 DIRECTIONS = {
     "vertical": "a chain",
@@ -110,7 +110,7 @@ def columns(baseline: str) -> list[Column[FusionFigures]]:
     alike, of = "bytes, where both were counted the same way", f"of {baseline}'s"
     written = "kernels that do a chain, siblings, or a single operator"
     return [
-        names("stage", lambda each: each.name),
+        methods(lambda each: each.stage.name),
         number("kernels", lambda each: each.fusion.kernels_per_call, mean, per_call, "fusion_kernels_per_call"),
         number(of, lambda each: each.kernels_share, share, "kernels", "fusion_kernels_share"),
         number(

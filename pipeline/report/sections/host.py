@@ -12,17 +12,17 @@ from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figure
-from pipeline.report.tables import Column, Section, Table, names, number, table_of
+from pipeline.report.tables import Column, Section, Table, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
 ROUNDING = 1e-4  # of two sums that ought to agree
 NOTE = (
     "Milliseconds of one call under the profiler, which makes the host slower. The host's parts overlap the GPU's time."
 )
-PATH_TITLE = "Around the net"
+PATH_TITLE = "Around the network"
 PATH_NOTE = (
     "Milliseconds of a call of the whole batch, one after another, from pinned host memory and back. Each column keeps "
-    "the moves of those before it: {samples} as bytes, normalised on the device; classes in place of logits; and a "
+    "the moves of those before it: {samples} as bytes, normalised on the device; classes instead of logits; and a "
     "ring of buffers, in which the copies of one batch run while another is computed."
 )
 MOVES = ("as it is", "uint8 in", "classes out", "ring")
@@ -117,7 +117,7 @@ def columns() -> list[Column[Line]]:
         return number(title, lambda line: read(line[1]), milliseconds, said, f"profiled_{title.lower()}_s")
 
     parts = [part(*each) for each in PARTS]
-    stage: Column[Line] = names("stage", lambda line: clean(line[0]))
+    stage: Column[Line] = methods(lambda line: line[0])
     return [stage, *parts, names("what it means", lambda line: meaning(line[1]), csv="host_time_meaning")]
 
 
@@ -156,9 +156,9 @@ def meaning(time: HostTime) -> str:
         return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
     if time.finding == "profiler waits":
         left = f"outside it the call's kernels leave {share(time.unfilled)} of the time"
-        return f"The GPU waits for the profiler; {left}: launches are not the limit."
+        return f"Only the profiler holds the GPU up; {left}: launches are not the limit."
     if time.finding == "GPU waits":
-        return f"The GPU waits for {share(time.share)} of the time; on the host, {time.longest} takes the most."
+        return f"CPU-bound: the GPU waits for {share(time.share)} of the time; the host spends most in {time.longest}."
     return f"The GPU idles for only {share(time.share)}: launches are not the limit."
 
 
@@ -235,12 +235,12 @@ def path_columns() -> list[Column[StageSummary]]:
         csv = f"host_path_{name.replace(' ', '_')}_s"
         return number(name, lambda stage: path_seconds(stage, name), milliseconds, "ms, with the moves so far", csv)
 
-    stage: Column[StageSummary] = names("stage", lambda stage: clean(stage.name))
+    stage: Column[StageSummary] = methods(lambda stage: stage.name)
     return [
         stage,
-        number("net alone", alone, milliseconds, "ms on the device, interleaved with the baseline"),
+        number("network alone", alone, milliseconds, "ms on the device, interleaved with the baseline"),
         *map(move, MOVES),
-        number("net's share", share_as_it_is, share, "of the path as it is", "host_path_net_share"),
+        number("network's share", share_as_it_is, share, "of the path as it is", "host_path_net_share"),
     ]
 
 
@@ -270,10 +270,11 @@ def path_sentences(summary: RunSummary) -> list[str]:
         return [f"Not measured: {clean(reason)}."] if reason else []
     found = moves(stage.stage)
     part, last = share_as_it_is(stage), found[-1]
-    net = f"; the net itself is {share(part)} of it" if part is not None else ""
-    first = f"{clean(stage.name)}: {seconds(found[0].seconds)} a call from the host's memory and back{net}."
+    network = f"; the network itself is {share(part)} of it" if part is not None else ""
+    pinned = f"{seconds(found[0].seconds)} per call including transfers to and from the GPU"
+    first = f"{clean(stage.name)}: {pinned}{network}."
     bought = ", ".join(f"{move.name} {significant(move.bought)} ×" for move in found if move.bought)
     left = net_share(stage.stage, last.seconds)
-    after = f", of which the net is {share(left)}" if left is not None else ""
-    whole = f"Together {significant(found[0].seconds / last.seconds)} ×: {seconds(last.seconds)} a call{after}"
-    return [first, f"Times as fast with each move: {bought}. {whole}."]
+    after = f", of which the network is {share(left)}" if left is not None else ""
+    whole = f"Together {significant(found[0].seconds / last.seconds)} ×: {seconds(last.seconds)} per call{after}"
+    return [first, f"Speed-up of each move: {bought}. {whole}."]

@@ -12,6 +12,7 @@ from pipeline.records.samples import Accuracy
 from pipeline.report.charts.bars import ladder as ladder_bars
 from pipeline.report.charts.plots import front
 from pipeline.report.formatting import (
+    MEMORY,
     NOTHING,
     clean,
     gibibytes,
@@ -24,7 +25,7 @@ from pipeline.report.formatting import (
     times,
 )
 from pipeline.report.sections.accuracy import OF_TASK
-from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, heading_of, number, unsorted
+from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, heading_of, number, stage_cell, unsorted
 from pipeline.stats.intervals import Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
@@ -56,7 +57,7 @@ def headings_of(summary: RunSummary) -> Headings:
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
-    """Return every figure of a stage, in the order in which tables show them; a new column is a line in a group."""
+    """Return every figure of a stage in the order of the tables; a new column is a line in a group."""
     task = _correctness(named.words) if named.task == "segmentation" else _value_correctness(named.task)
     return [*_ratios(named), *_times(named), *_resources(named.words), *task]
 
@@ -71,7 +72,7 @@ def _ratios(named: Headings) -> list[StageColumn]:
         own = clean(stage.name)
         again = " again (A/A)" if own == named.baseline and stage.ratio and stage.ratio.blocks else ""
         legacy = " (legacy)" if stage.stage.spec.legacy else ""
-        return Cell(f"{MARKS.get(stage.place, '')}{own}{again}{legacy}", own)
+        return stage_cell(stage.name, MARKS.get(stage.place, ""), f"{again}{legacy}")
 
     def ratio(stage: StageSummary) -> Cell:
         return Cell(times(stage.ratio if stage.ranked else None), stage.ratio.value if stage.ratio else None)
@@ -88,7 +89,7 @@ def _ratios(named: Headings) -> list[StageColumn]:
         return Cell(times(shown), shown.value if shown else None)
 
     return [
-        Column("stage", name, marks, "text", "stage", EVERYWHERE),
+        Column("method", name, marks, "text", "stage", EVERYWHERE, "stage"),
         Column(f"× {named.baseline}".strip(), ratio, over, csv="ratio", views=EVERYWHERE),
         Column("95 % interval", between, by, views=EVERYWHERE, short="95 %"),
         csv_only("ratio_low", lambda stage: low(stage.ratio)),
@@ -116,8 +117,8 @@ def high(ratio: Ratio | None) -> float | None:
 
 
 def _times(named: Headings) -> list[StageColumn]:
-    pace = "ms per call at full load: back to back until the clock has settled, and on; else as interleaved"
-    beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at full load"
+    pace = "ms per call at steady state: back to back, after the clock has settled; else as interleaved"
+    beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at steady state"
     single = "ms of single calls on an otherwise idle device, from device to device: half of them take no longer"
     slowest = f"99th percentile of {named.single_calls}; of fewer than a hundred that is the slowest"
     both, csv = REPORT_AND_SWEEP, "images_per_second"
@@ -132,21 +133,21 @@ def _times(named: Headings) -> list[StageColumn]:
         Column("ms interleaved", interleaved, beside, csv="seconds_per_call"),
         csv_only("seconds_per_call_low", lambda stage: stage.seconds and stage.seconds.low),
         csv_only("seconds_per_call_high", lambda stage: stage.seconds and stage.seconds.high),
-        number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "at full load", csv, both),
+        number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "at steady state", csv, both),
         number("p50 ms", lambda of: of.latency and of.latency.p50, milliseconds, single, "latency_p50_s", both),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
         number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, slowest, "latency_p99_s", both),
         csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
         number(
             "host p50 ms", lambda stage: stage.host_latency and stage.host_latency.p50, milliseconds,
-            "the same from pinned host memory and back", "host_to_host_p50_s",
+            "the same, including transfers from and to pinned host memory", "host_to_host_p50_s",
         ),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
     ]  # fmt: skip
 
 
 def _resources(words: Words) -> list[StageColumn]:
-    peak = "what the device sees of the process; on a CPU its resident peak"
+    peak = f"{MEMORY}; on a CPU its peak resident memory"
     counter = f"joules {words.one} by the device's energy counter, idle power included"
     return [
         number("GiB", lambda stage: stage.peak_bytes, gibibytes, peak, "memory_bytes", EVERYWHERE),
@@ -162,7 +163,7 @@ def _resources(words: Words) -> list[StageColumn]:
 
 
 def _correctness(words: Words) -> list[StageColumn]:
-    differs = f"share of {words.points} whose class differs from the fp32 net's"
+    differs = f"share of {words.points} whose class differs from the fp32 network's"
 
     def flipped(stage: StageSummary) -> Cell:
         found = stage.stage.accuracy
@@ -263,7 +264,7 @@ def memory_front(summary: RunSummary) -> Figure | None:
     """Draw memory against speed; None with fewer than two stages."""
     memory = [(stage, peak / 2**30) for stage in summary.ranked if (peak := stage.peak_bytes)]
     peaks = [peak for _, peak in memory] or [1.0]
-    axis = "GiB of the device" if summary.on_gpu else "GiB resident at the peak"
+    axis = "GiB of GPU memory" if summary.on_gpu else "GiB resident at the peak"
     wide = max(peaks) > WIDE_RANGE * min(peaks)
     return _front(summary, memory, "Memory against speed", axis, "Right and low is better.", log=wide)
 

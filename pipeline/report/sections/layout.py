@@ -11,7 +11,7 @@ from pipeline.records.data_words import Words
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
 from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
-from pipeline.report.tables import Cell, Column, Section, Table, names, number, table_of
+from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 WORTH_NAMING = 0.02  # share of the stage's time
 MOST = 4  # stages that are named
@@ -120,7 +120,7 @@ def columns(words: Words) -> list[Column[LayoutCost]]:
         return place(cost.stage.stage, cost.largest) if cost.largest else ""
 
     return [
-        names("stage", lambda cost: cost.name),
+        methods(lambda cost: cost.stage.name),
         Column("changes", lambda cost: Cell(count_text(cost), cost.count), help_of_count, csv="layout_changes"),
         number("ms", lambda of: of.seconds, milliseconds, "per call, of those whose time is known", "layout_changes_s"),
         number("share", lambda cost: cost.share, share, "of the stage's time", "layout_changes_share"),

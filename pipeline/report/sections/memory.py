@@ -11,10 +11,10 @@ from pipeline.records.diagnostics import MemoryTimeline, Watched
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import clean, listed, share, size
+from pipeline.report.formatting import MEMORY, clean, listed, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
-from pipeline.report.tables import Column, Figure, Section, drawn, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
 
 Part = Literal["weights", "held besides", "activations", "workspace", "in reserve", "context", "outside torch"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -25,13 +25,13 @@ LEAST_POINTS = 4  # of a timeline worth drawing: beginning, peak and end are in 
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
 HELP: dict[Part, str] = {
-    "weights": "of the stage's own net, where it is known",
-    "held besides": "between calls: the inputs, the untouched net; with the weights where those are unknown",
+    "weights": "of the stage's own network, where it is known",
+    "held besides": "between calls: the inputs, the untouched network; with the weights where those are unknown",
     "activations": "at the peak of a call; with the workspace where that can't be told apart",
     "workspace": "what libraries work in, at the peak of a call",
     "in reserve": "reserved by torch but not allocated at the peak: its cache, and the pools of captured graphs",
     "context": "of the process, before its first tensor",
-    "outside torch": "the rest of what the device sees: libraries, and runtimes with an allocator of their own",
+    "outside torch": "the rest of the process's GPU memory: libraries, and runtimes with an allocator of their own",
 }
 PALETTE: dict[str, str] = dict(zip(PARTS, list(CLASSES.values())[: len(PARTS)], strict=True))
 MIB, GIB = 2**20, 2**30
@@ -161,8 +161,8 @@ def columns() -> list[Column[MemoryFigures]]:
     peak = "of torch's allocator in one call; pools of captured graphs and other runtimes' memory are not in it"
     at_peak = "in the host's memory at its peak, where the device reports none"
     return [
-        names("stage", lambda each: each.name),
-        number("the device sees", lambda each: each.process_bytes, size, "of the whole process"),
+        methods(lambda each: each.stage.name),
+        number("GPU memory", lambda each: each.process_bytes, size, MEMORY),
         *map(part, PARTS),
         number("allocator's peak", allocator_peak, size, peak),
         number("resident", resident, size, at_peak),
@@ -183,13 +183,13 @@ def chart(figures: list[MemoryFigures]) -> Figure | None:
     if not every:
         return None
     bars = [(each.name, {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
-    title = "What the device's memory holds"
-    svg = stacked(bars, PALETTE, (title, "GiB of the device"), [size(each.total) for each in every])
-    return drawn(title, svg, "The process on the device, at the peak of a call.")
+    title = "GPU memory by use"
+    svg = stacked(bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
+    return drawn(title, svg, "Of the process, at the peak of a call.")
 
 
 def sentences(summary: RunSummary) -> list[str]:
-    """Return what dominates, what each rung did to the peak, and what the winner needs of the device."""
+    """Return what dominates, what each rung did to the peak, and what GPU memory the winner needs."""
     every = memories(summary)
     watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
     heavy = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
@@ -213,11 +213,11 @@ def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
 
 
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
-    """Return such as "tf32 → amp: the device sees 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
+    """Return such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
     both, peaks = f"{before.name} → {after.name}", f"{size(before.allocated)} → {size(after.allocated)}"
     seen = "the"
     if before.process_bytes is not None and after.process_bytes is not None:
-        seen = f"the device sees {size(before.process_bytes)} → {size(after.process_bytes)}. The"
+        seen = f"GPU memory {size(before.process_bytes)} → {size(after.process_bytes)}. The"
     by = {part: (after.amounts[part] or 0) - (before.amounts[part] or 0) for part in ALLOCATED}
     changes = {part: change for part, change in by.items() if abs(change) > WORTH_NAMING * before.allocated}
     if not changes:
@@ -245,12 +245,12 @@ def _uncaptured(every: list[MemoryFigures]) -> list[str]:
 
 
 def _device(summary: RunSummary, every: list[MemoryFigures]) -> list[str]:
-    """Return what the winner needs of the device beside the baseline."""
+    """Return the GPU memory of the winner beside the baseline's."""
     seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
     winner, baseline = summary.ranking.winner or "", summary.baseline
     if winner == baseline or winner not in seen or baseline not in seen:
         return []
-    return [f"{clean(winner)} takes {size(seen[winner])} of the device, {clean(baseline)} {size(seen[baseline])}."]
+    return [f"{clean(winner)} takes {size(seen[winner])} of GPU memory, {clean(baseline)} {size(seen[baseline])}."]
 
 
 def through_a_call(summary: RunSummary) -> Section:

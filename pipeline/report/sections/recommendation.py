@@ -36,7 +36,7 @@ class Text:
 
 @dataclass(frozen=True)
 class RecommendationText:
-    """A recommendation as it is read."""
+    """A recommendation in words."""
 
     text: str
     evidence: str
@@ -90,7 +90,7 @@ TEXTS: dict[Code, Text] = {
     "take the quicker build": Text(
         "Where start-up time counts, take {quick}",
         (
-            "it isn't shown to be slower, and is set up in {quick_seconds:seconds}, ",
+            "it ties and builds in {quick_seconds:seconds}, ",
             "{winner} in {winner_seconds:seconds}",
         ),
     ),
@@ -100,7 +100,7 @@ TEXTS: dict[Code, Text] = {
     ),
     "compile for all shapes": Text("Compile one program for all shapes", ("{stage} was recompiled {times:times}",)),
     "mend graph breaks": Text(
-        "Make the net one graph", ("{stage} has {breaks:breaks}; this command stops at the first and names it",)
+        "Make the network one graph", ("{stage} has {breaks:breaks}; this command stops at the first and names it",)
     ),
     "larger batch": Text(
         "Try a larger batch, which may fill the device",
@@ -128,15 +128,15 @@ TEXTS: dict[Code, Text] = {
         ),
     ),
     "larger budget": Text(
-        "Let more layers have fewer bits",
+        "Try a larger budget for {winner}",
         (
-            "{winner} changes {changed:share} of the {points}, of {limit:share} that are the limit, ",
+            "{winner} changes {changed:share} of the {points} (limit {limit:share}), ",
             "and {kept:count} more bits, to hold a budget of {budget:share}; ",
             "what a larger one changes is judged as before",
         ),
     ),
     "smaller budget": Text(
-        "Let more layers keep their bits",
+        "Try a smaller budget for {stage}",
         (
             "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, ",
             "though it kept to a budget of {budget:share}",
@@ -144,7 +144,7 @@ TEXTS: dict[Code, Text] = {
         ),
     ),
     "keep one layout": Text(
-        "Keep one layout through the net",
+        "Keep one layout through the network",
         (
             "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, ",
             "in {launches:number} launches",
@@ -169,20 +169,20 @@ TEXTS: dict[Code, Text] = {
         COPIES,
     ),
     "even channels": Text(
-        "Give the net channel counts that suit the tensor cores",
+        "Give the network channel counts that suit the tensor cores",
         (
             "{layers:layers}: channel counts that are no multiple of {multiple}",
             "; they take {seconds:seconds} of {winner}'s {total:seconds}",
             "; they do {share:share} of the arithmetic ({winner} doesn't show its layers' time)",
         ),
         (
-            "multiples of {multiple} in the net's code for the channels of {layers:names}",
+            "multiples of {multiple} in the network's code for the channels of {layers:names}",
             ", and weights {trained} anew",
         ),
     ),
     "even base": Text(
-        "Give the net channel counts that suit the tensor cores",
-        ("the net begins with {base} channels; tensor cores take them in multiples of {multiple}",),
+        "Give the network channel counts that suit the tensor cores",
+        ("the network begins with {base} channels; tensor cores take them in multiples of {multiple}",),
     ),
 }
 
@@ -191,7 +191,7 @@ class _Filled(string.Formatter):
     """Formatter of fields by `FORMATS`."""
 
     def format_field(self, value: object, format_spec: str) -> str:
-        """Return one figure as it is read."""
+        """Return one figure as text."""
         return FORMATS[format_spec](value)
 
 

@@ -120,7 +120,7 @@ def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> F
     svg = roofline_chart(_dots(stage.layers), _dots(levels_of(stage.layers)), lines, title)
     source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
     undrawn = sum(not _has_dot(layer) for layer in stage.layers)
-    note = f"{source}Small: a layer; large: a level of the net. Solid: {reached_peak_text(roofline)}"
+    note = f"{source}Small: a layer; large: a level of the network. Solid: {reached_peak_text(roofline)}"
     note += f", and the bandwidth of a copy. Dashed: {DATASHEET_SOURCE}." if said else ", and the bandwidth of a copy."
     note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
     return drawn(title, svg, note, layers_table(stage.layers, roofline))

@@ -103,8 +103,8 @@ def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck.sentence(stage)),
         ("latency", _latency(stage)),
-        ("right?", f"{accuracy.right(stage)} {reason}" if record.accuracy else ""),
-        ("asked of the answer", answer.limits(summary.run.config.accuracy, record)),
+        ("accuracy", f"{accuracy.right(stage)} {reason}" if record.accuracy else ""),
+        ("accuracy limits", answer.limits(summary.run.config.accuracy, record)),
         ("half precision", accuracy.precision_faults(record)),
         ("calibrated on", accuracy.calibrated_on(record, stage.words)),
         ("memory", run_text.memory_text(record) if record.memory else ""),
@@ -130,7 +130,7 @@ def _time(summary: RunSummary, stage: StageSummary) -> str:
         return ""
     text = f"{seconds(stage.seconds.value)} per call, interleaved with {clean(summary.baseline)}"
     if stage.sustained_seconds:
-        text += f"; {seconds(stage.sustained_seconds)} at full load"
+        text += f"; {seconds(stage.sustained_seconds)} at steady state"
     rate = f", {significant(stage.images_per_second)} {stage.words.samples}/s" if stage.images_per_second else ""
     return f"{text}{rate}{'' if stage.ranked else ' (not ranked)'}"
 
@@ -142,7 +142,7 @@ def _latency(stage: StageSummary) -> str:
     text = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, p99 {seconds(own.p99)}"
     if outside is None:
         return text
-    return f"{text}; from host memory and back p50 {seconds(outside.p50)}, p99 {seconds(outside.p99)}"
+    return f"{text}; including transfers p50 {seconds(outside.p50)}, p99 {seconds(outside.p99)}"
 
 
 def _energy(stage: StageSummary) -> str:

@@ -20,14 +20,14 @@ from pipeline.report.charts.bars import stacked, waterfall
 from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
-from pipeline.report.tables import Column, Figure, Section, drawn, names, number, table_of
+from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
 
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
 QUESTION = "Why does it win, and what limits it?"
 NOTE = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, waiting."
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
-SEEN_HELP = "share of the stage's time that these classes add up to"
+SEEN_HELP = "share of the stage's time in these classes"
 
 
 def section(summary: RunSummary) -> Section:
@@ -52,7 +52,7 @@ def of_winner(summary: RunSummary, winner: StageSummary) -> str:
 def step_sentences(summary: RunSummary) -> list[str]:
     """Return a sentence for each step on the way to the winner; or why none is told."""
     if summary.winner and summary.doubt == "baseline drifted":
-        return [f"What each rung took away isn't known: {DOUBTS[summary.doubt]}."]
+        return [f"The saving of each rung is unknown: {DOUBTS[summary.doubt]}."]
     return [sentence(step) for step in steps(summary)]
 
 
@@ -76,7 +76,7 @@ def _still(winner: StageSummary) -> str:
     if not left.is_level:
         place = "work of other kinds" if left.place == "other" else left.place
         return f"After its matrix work, most time goes into {place}: {seconds(left.seconds)}."
-    text = f"Most could still be saved in {clean(left.place)}: {seconds(left.seconds)} of the {seconds(left.total)}"
+    text = f"Largest headroom: {clean(left.place)}, {seconds(left.seconds)} of the {seconds(left.total)}"
     text += " that layers take above their rooflines"
     if left.below > WORTH_SAYING * left.total:
         text += f" (others are {seconds(left.below)} faster than theirs)"
@@ -155,7 +155,7 @@ def class_columns(kinds: Iterable[str] = CLASSES) -> list[Column[ByClass]]:
         return number(kind, lambda each: each[1].get(kind, 0.0), milliseconds, "ms per call", csv)
 
     return [
-        names("stage", lambda each: clean(each[0].name)),
+        methods(lambda each: each[0].name),
         *map(column, kinds),
         number("seen", lambda each: seen_share(each[0]), share, SEEN_HELP, "profiled_classes_share"),
     ]
