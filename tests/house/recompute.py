@@ -88,7 +88,8 @@ def tables(text: str) -> list[list[dict[str, str]]]:
 
 def named(row: dict[str, str]) -> str:
     """The stage that a row is about."""
-    return re.sub(r"^[▸=] | \((legacy|autocast|tie)\)$", "", row["stage"]).strip()
+    key = re.search(r"`(\w+)`", row["method"])
+    return key[1] if key else re.sub(r"^[▸=] ", "", row["method"]).strip()
 
 
 def words_of(run: dict[str, Any]) -> tuple[str, str]:
@@ -139,7 +140,7 @@ def of_a_call(stage: dict[str, Any], paces: dict[str, float], point: str) -> dic
     held = (stage["memory"] or {}).get("process_bytes")  # XLA's pool isn't torch's: none is recorded of it
     return {
         "ms": 1e3 * pace,
-        "ms at full load": 1e3 * pace,
+        "ms at steady state": 1e3 * pace,
         "ms interleaved": 1e3 * statistics.median(samples(stage, "stage")),
         **{name: 1e3 * statistics.median(seconds) for name, seconds in taken.items() if seconds},
         **({"GiB": held / 2**30, "memory GiB": held / 2**30} if held else {}),

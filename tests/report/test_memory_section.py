@@ -219,7 +219,7 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
     found = made_up.summary(made_up.run(stages=[blind]))
     shown = memory.section(found).table
     assert shown.titles == ["method", "resident", "why unknown"]
-    assert [cell.text for cell in shown.rows[0]] == ["eager", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
+    assert [cell.text for cell in shown.rows[0]] == ["PyTorch eager, fp32", "700 MiB", f"{ON_CPU.topic}: {ON_CPU.text}"]
     assert memory.chart(memory.memories(found)) is None
     assert ON_CPU.text in made_up.page(found.run)
 
