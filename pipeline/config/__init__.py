@@ -1,1 +1,1 @@
-"""What a run is asked to do: Hydra's config, checked and turned into frozen dataclasses."""
+"""The request of a run: Hydra's configuration, converted by msgspec and checked across keys."""

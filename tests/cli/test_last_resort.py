@@ -38,7 +38,7 @@ MEASURED = run_record([stage_record("eager", steady_pair(1.0))])
 
 
 class Unforeseen(Exception):  # noqa: N818
-    """What nobody foresaw."""
+    """An unforeseen error."""
 
 
 def fails(with_error: BaseException, record: RunRecord | None = None) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What a user reads after a bad request: exit code 2, one line, the nearest valid choice, no traceback."""
+"""A bad request ends with exit code 2 and one line that names the nearest valid choice."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the words of a command line alone can tell is told before torch is imported, which takes seconds."""
+"""Errors in the words of a command line are reported before torch is imported, which takes seconds."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import ROOT
 
 NOWHERE = "nowhere/at-all"
-ASKED = {  # words that are wrong by what is on the disk, and what is said of them
+ASKED = {  # words that name nothing on the disk, and the message
     "pipeline.report": ([NOWHERE], f"{NOWHERE}/results.json: no such file"),
     "pipeline.compare": ([NOWHERE, NOWHERE], f"{NOWHERE}/results.json: no such file"),
     "pipeline.export": ([NOWHERE, "--to", "bundle"], f"{NOWHERE}/results.json: no such file"),
@@ -42,7 +42,7 @@ print(json.dumps(said))
 
 @pytest.mark.fresh_process
 def test_no_wrong_word_waits_for_torch(tmp_path: Path) -> None:
-    """Nor does who asks for help; a folder that isn't there, or a misspelt net, is told as soon."""
+    """Nor does --help; a missing folder or a misspelt network is reported as early."""
     asked = [(module, words) for module, (wrong, _) in ASKED.items() for words in (["--help"], ["--hlep"], wrong)]
     asked.append(("pipeline.lessons", MISSPELT[0]))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What must hold and what the winner is chosen by: read once, with units; what can't be meant is one line."""
+"""Accuracy limits, objective and bounds: read with units; a wrong one is refused in one line."""
 
 from typing import Any
 
