@@ -61,13 +61,13 @@ def describe(
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
     """Name to version of those that are installed."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:

@@ -42,8 +42,8 @@ def vendor() -> Vendor:
 
 def has_compute(device: torch.device, least: tuple[int, int]) -> bool:
     """Return whether the device is an NVIDIA GPU of at least this compute capability."""
-    found = capabilities(device)
-    return found is not None and found.has_compute(least)
+    capability = capabilities(device)
+    return capability is not None and capability.has_compute(least)
 
 
 def gpu_behind(device: torch.device) -> Gpu | None:

@@ -57,12 +57,12 @@ def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> s
         said: the error, in a line.
         environment: variables and their values.
     """
-    found = [
+    quoted = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
         if READ.match(name) and TELLING.fullmatch(value) and name not in said and quotes(said, value)
     ]
-    return f"; {', '.join(found)} {'is' if len(found) == 1 else 'are'} set" if found else ""
+    return f"; {', '.join(quoted)} {'is' if len(quoted) == 1 else 'are'} set" if quoted else ""
 
 
 def quotes(said: str, value: str) -> bool:
@@ -242,9 +242,9 @@ def refuse_reference(context: RunContext, reason: str) -> NoReturn:
 
 def refuse_baseline(context: RunContext, reason: str) -> NoReturn:
     """Refuse the run because no baseline can run; name doubts about the network or the reference."""
-    found = context.record.reference
+    reference = context.record.reference
     doubts = [each for each in context.record.warnings if each.code == "net in doubt"]
-    doubts += [each for each in [reference_in_doubt(found) if found else None] if each]
+    doubts += [each for each in [reference_in_doubt(reference) if reference else None] if each]
     why = "; ".join([reason, *(f"{doubt.code}: {doubt.text}" for doubt in doubts[:1])])
     refuse(context, f"the baseline, {context.spec.name} of {context.net}, can't run: {why}")
 

@@ -68,19 +68,19 @@ def launches(log: str) -> list[Launch]:
         CountersError: it holds none, for the reason that ncu gives, or a line that isn't one of a metric.
     """
     rows = csv.DictReader(line for line in log.splitlines() if not line.startswith("=="))
-    found: dict[int, Launch] = {}
+    by_id: dict[int, Launch] = {}
     for row in rows:
         try:
-            launch = found.setdefault(int(row["ID"]), Launch(row["Kernel Name"]))
+            launch = by_id.setdefault(int(row["ID"]), Launch(row["Kernel Name"]))
             launch.counted[row["Metric Name"]] = int(float(row["Metric Value"].replace(",", "")))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise CountersError(f"ncu's log has a line that can't be read ({error})") from error
-    if not found:
+    if not by_id:
         said = ERROR.search(log)
         raise CountersError(said[1].split(" - ")[0].strip() if said else "ncu saw no kernel")
-    if lacking := [launch.name for launch in found.values() if set(METRICS) - set(launch.counted)]:
+    if lacking := [launch.name for launch in by_id.values() if set(METRICS) - set(launch.counted)]:
         raise CountersError(f"ncu gave no bytes for {lacking[0][:60]}")
-    return [found[number] for number in sorted(found)]
+    return [by_id[number] for number in sorted(by_id)]
 
 
 def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
@@ -132,8 +132,8 @@ def table(found: list[Launch]) -> str:
 
 def words(name: str) -> set[str]:
     """Return the long words of a kernel's full name, which tell what it computes whatever its template's form."""
-    found = re.findall(r"\w+", NOBODYS.sub("", name))
-    return {word for word in found if len(word) >= LONG_WORD and not word.endswith("_t")}
+    every_word = re.findall(r"\w+", NOBODYS.sub("", name))
+    return {word for word in every_word if len(word) >= LONG_WORD and not word.endswith("_t")}
 
 
 def plain(name: str) -> str:
@@ -159,8 +159,8 @@ def profiled_call(trace: Path, calls: int) -> list[str]:
 
 def version(said: str) -> str:
     """Return "ncu 2025.3.1" for the output of `ncu --version`."""
-    found = VERSION.search(said)
-    return f"ncu {found[1]}" if found else "ncu"
+    match = VERSION.search(said)
+    return f"ncu {match[1]}" if match else "ncu"
 
 
 def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord) -> StageRecord:
@@ -199,12 +199,12 @@ def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedB
     if PERMISSION in log:
         context.no_counters = f"the driver lets administrators alone read them ({PERMISSION})"
         raise CountersError(context.no_counters)
-    found = launches(log)
-    (folder / KEPT).write_text(table(found), encoding="utf-8")
+    counted = launches(log)
+    (folder / KEPT).write_text(table(counted), encoding="utf-8")
     assert record.profile is not None
     profiled = profiled_call(folder / "trace.json.gz", record.profile.calls)
     said = subprocess.run([tool, "--version"], capture_output=True, text=True, check=False).stdout
-    return totals(found, profiled, version(said))
+    return totals(counted, profiled, version(said))
 
 
 def find_ncu(environment: Mapping[str, str]) -> str | None:

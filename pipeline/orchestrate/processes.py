@@ -31,15 +31,15 @@ def adopt() -> None:
 
 def parents(proc: Path = PROC) -> dict[int, int]:
     """Return the parent of every process; nothing where the system has no /proc."""
-    found = {}
+    parent_of = {}
     try:
         names = os.listdir(proc)  # noqa: PTH208 - names alone
     except OSError:
         return {}
     for name in names:
         if name.isdecimal() and (fields := fields_of(int(name), proc)):
-            found[int(name)] = int(fields[1])
-    return found
+            parent_of[int(name)] = int(fields[1])
+    return parent_of
 
 
 def fields_of(process: int, proc: Path = PROC) -> list[str]:
@@ -57,24 +57,24 @@ def state(process: int) -> str:
 
 def descendants(roots: Iterable[int], of: Mapping[int, int]) -> set[int]:
     """Return children of the processes, their children and so on, by the parents that `parents` gave."""
-    found: set[int] = set()
+    below: set[int] = set()
     following = list(roots)
     while following:
         parent = following.pop()
-        new = {child for child, its_parent in of.items() if its_parent == parent} - found
-        found |= new
+        new = {child for child, its_parent in of.items() if its_parent == parent} - below
+        below |= new
         following += new
-    return found
+    return below
 
 
 def orphans() -> set[int]:
     """Return this process's children in sessions other than its own: a worker left them, or is one."""
-    own, found = os.getsid(0), set()
+    own, detached = os.getsid(0), set()
     for child in [child for child, parent in parents().items() if parent == os.getpid()]:
         with suppress(OSError):
             if os.getsid(child) != own:
-                found.add(child)
-    return found
+                detached.add(child)
+    return detached
 
 
 def end(processes: Iterable[int]) -> None:

@@ -76,12 +76,12 @@ class Earlier:
 
     def stage(self, spec: StageSpec, baseline: str) -> StageRecord | None:
         """Return the finished record of a stage against `baseline`; None where something is left to do."""
-        found = next((stage for stage in self.record.stages if stage.name == spec.name), None)
-        if found is None or any(pair.baseline != baseline for pair in found.pairs):
+        kept = next((stage for stage in self.record.stages if stage.name == spec.name), None)
+        if kept is None or any(pair.baseline != baseline for pair in kept.pairs):
             return None
-        sampled = bool(found.pairs) and all(pair.blocks for pair in found.pairs)
-        finished = found.status == "inaccurate" or (found.status == "ok" and not found.reason and sampled)
-        return found if finished else None
+        sampled = bool(kept.pairs) and all(pair.blocks for pair in kept.pairs)
+        finished = kept.status == "inaccurate" or (kept.status == "ok" and not kept.reason and sampled)
+        return kept if finished else None
 
     def refuse_where_it_differs(self, found: dict[ResumeDespite, list[str]]) -> None:
         """Raise if the runs differ in a kind that `despite` doesn't allow.
@@ -135,14 +135,15 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
     old = earlier.record
     if old.environment is None or old.reference is None or record.environment is None or record.reference is None:
         return  # the earlier run measured nothing
-    found = [part for part in machine_differences(old.environment, record.environment) if part.what not in NO_VERSION]
+    differences = machine_differences(old.environment, record.environment)
+    differences = [part for part in differences if part.what not in NO_VERSION]
     told = codec.without_secrets(record).environment  # as records keep variables
     weights = (old.reference.weights_sha256, record.reference.weights_sha256)
     earlier.refuse_where_it_differs(
         {
             "weights": _changed("the weights", *weights),
-            "device": _lines(part for part in found if part.what in ON_DEVICE),
-            "versions": _lines(part for part in found if part.what not in ON_DEVICE),
+            "device": _lines(part for part in differences if part.what in ON_DEVICE),
+            "versions": _lines(part for part in differences if part.what not in ON_DEVICE),
             "environment": _lines(variable_differences(old.environment, told)),
         }
     )

@@ -130,10 +130,10 @@ def describe_run(context: RunContext) -> None:
     else:
         fields = found_by_a_worker(context)
         shared_reference.keep(place, context.folder, fields)
-    found = fields.get("warnings", [])
+    doubts = fields.get("warnings", [])
     of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
-    warnings = [*context.record.warnings, *found, *noted]
+    warnings = [*context.record.warnings, *doubts, *noted]
     context.keep(**{**fields, "warnings": warnings, "described_by": shared.job if shared else None})
 
 

@@ -60,10 +60,10 @@ def called(net: Net) -> object:
     Raises:
         ModelError: the call fails, changes the images, or answers in their memory.
     """
-    given = net.inputs.clone()
+    inputs = net.inputs.clone()
     try:
         with torch.inference_mode():
-            answer: object = net.model(*given)
+            answer: object = net.model(*inputs)
     except InputError:
         raise
     except SystemExit as error:
@@ -72,10 +72,10 @@ def called(net: Net) -> object:
         kind, reason = failure_of(error)
         if kind == "out of memory":
             raise
-        shape = described_inputs(given)
+        shape = described_inputs(inputs)
         hint = channel_hint(net) or batch_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
-    check_inputs_left(net, given, answer)
+    check_inputs_left(net, inputs, answer)
     return answer
 
 
@@ -119,21 +119,21 @@ def described_inputs(given: Batch) -> str:
 def channel_hint(net: Net) -> str:
     """Return a clause where the first convolution takes another number of channels than the images have."""
     first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
-    given = net.images.shape[1] if net.images.dim() > 1 else 0
-    if first is None or first.in_channels == given or len(net.inputs.names) > 1:
+    channels = net.images.shape[1] if net.images.dim() > 1 else 0
+    if first is None or first.in_channels == channels or len(net.inputs.names) > 1:
         return ""
-    return f"; its first convolution takes {first.in_channels} channels, data.channels={given} gives {given}"
+    return f"; its first convolution takes {first.in_channels} channels, data.channels={channels} gives {channels}"
 
 
 def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return layers in plain lists and dicts of a network, each with its place: they aren't registered modules."""
-    known, found = set(model.modules()), list[tuple[str, nn.Module]]()
+    known, unregistered = set(model.modules()), list[tuple[str, nn.Module]]()
     for path, part in model.named_modules():
         for name, held in vars(part).items():
             inside = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else ()
             place = f"{'.'.join(filter(None, (path, name)))}, a {type(held).__name__}"
-            found += [(place, each) for each in inside if isinstance(each, nn.Module) and each not in known]
-    return found
+            unregistered += [(place, each) for each in inside if isinstance(each, nn.Module) and each not in known]
+    return unregistered
 
 
 def check_answer(net: Net, answer: object) -> Tensor:
@@ -157,11 +157,11 @@ def check_answer(net: Net, answer: object) -> Tensor:
         raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
     check_plain(net, answer)
     if not fits(answer, net.images):
-        given, found = list(net.images.shape), list(answer.shape)
+        images_shape, answer_shape = list(net.images.shape), list(answer.shape)
         other = "; for a network that answers with values, not classes, set task=regression" if of_classes else ""
         raise ModelError(
-            f"model.target: {net.name} answers {found} to {net.words.samples if of_classes else 'inputs'} {given}; "
-            f"it must give {wanted_shape(net)}{other}"
+            f"model.target: {net.name} answers {answer_shape} to {net.words.samples if of_classes else 'inputs'} "
+            f"{images_shape}; it must give {wanted_shape(net)}{other}"
         )
     if of_classes and answer.shape[1] > MOST_CLASSES:
         raise ModelError(f"model.target: {net.name} has {answer.shape[1]} classes; at most {MOST_CLASSES} are judged")
@@ -229,10 +229,10 @@ FITS: dict[TaskName, Callable[[Tensor, Tensor], bool]] = {
 
 def wanted_shape(net: Net) -> str:
     """Return the shape of answer that the task wants, for a message."""
-    given = list(net.images.shape)
+    images_shape = list(net.images.shape)
     if net.task.has_masks:
-        return f"logits [{', '.join(map(str, [given[0], 'classes', *given[2:]]))}]"
-    return f"{given}" if net.task.name == "diffusion" else f"[{given[0]}, …]"
+        return f"logits [{', '.join(map(str, [images_shape[0], 'classes', *images_shape[2:]]))}]"
+    return f"{images_shape}" if net.task.name == "diffusion" else f"[{images_shape[0]}, …]"
 
 
 def check_targets(work: Workload, answer: Tensor) -> None:
@@ -242,8 +242,8 @@ def check_targets(work: Workload, answer: Tensor) -> None:
         TensorError: they haven't.
     """
     if work.targets is not None and work.targets.shape[1:] != answer.shape[1:]:
-        wanted, found = list(answer.shape[1:]), list(work.targets.shape[1:])
-        raise TensorError(f"data.labels: the targets are {found} for each sample, and the network answers {wanted}")
+        wanted, targets = list(answer.shape[1:]), list(work.targets.shape[1:])
+        raise TensorError(f"data.labels: the targets are {targets} for each sample, and the network answers {wanted}")
 
 
 def check_labels(work: Workload, classes: int) -> None:
@@ -255,8 +255,8 @@ def check_labels(work: Workload, classes: int) -> None:
     if work.labels is None:
         return
     if work.labels.shape[1:] != work.shape[2:]:
-        found, wanted = list(work.labels.shape[1:]), list(work.shape[2:])
-        raise ImageError(f"data.labels: {found} for each sample, and the network's input is {wanted}")
+        labels_shape, wanted = list(work.labels.shape[1:]), list(work.shape[2:])
+        raise ImageError(f"data.labels: {labels_shape} for each sample, and the network's input is {wanted}")
     beyond = (work.labels >= classes) & (work.labels != UNLABELLED)
     if beyond.any():
         values = ", ".join(map(str, np.unique(work.labels[beyond]).tolist()[:5]))

@@ -147,13 +147,13 @@ class Bench:
         kept = [part for number, part in enumerate(expected) if number not in left_out]
         trained, tolerance = self.job.model.is_trained, self.job.stage.tolerance
         task = self.job.task
-        found, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained, task)
+        figures, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained, task)
         self.right = status == "ok"
-        if found is None:
+        if figures is None:
             return None, status, reason
         pictures = len({work.pictures[image] for image in images}) if work.pictures else None
         errors = self._step_errors() if self.right and task.name == "diffusion" else None
-        return replace(found, pictures=pictures, step_errors=errors), status, reason
+        return replace(figures, pictures=pictures, step_errors=errors), status, reason
 
     def _step_errors(self) -> list[float]:
         """Return the relative L2 of the latents from the network's own after each step of a denoising loop."""
@@ -171,17 +171,17 @@ class Bench:
 
     def save_masks(self) -> None:
         """Save the masks of the first images as pictures."""
-        found = [classes(part) for part in self.verified]
-        reference.save_masks(torch.cat(found).numpy(), self.workload.folder)
+        masks = [classes(part) for part in self.verified]
+        reference.save_masks(torch.cat(masks).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
         plan, device = self.job.plan, self.job.device
-        found, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
+        warmth, per_call = warm_up(self.run, self.rotation.next, self.clock, plan, self.guards)
         self.per_call = per_call
         self.calls = sampling.calls_per_sample(per_call, plan.sample_seconds(device), plan.min_calls)
         self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
-        return found
+        return warmth
 
     def sample(self) -> Sample:
         """Take one timed sample, of inputs that lie in other buffers than in the sample before."""
@@ -262,10 +262,10 @@ class Bench:
 
     def observe(self) -> Execution:
         """Return how the stage runs: as it declares, and otherwise as observed in one more call."""
-        found, reason = observed_execution.complete(self.runner, self.workload, self.events)
+        execution, reason = observed_execution.complete(self.runner, self.workload, self.events)
         if reason:
             self.refuse("not as declared", f"{reason}; declare in Runner.execution what runs, or run what it declares")
-        return found
+        return execution
 
     def refuse(self, failure: FailureKind, reason: str) -> None:
         """Note a failure found after the check; the first one counts."""

@@ -119,8 +119,8 @@ def check_left_out(runner: Runner, work: Workload) -> None:
     Raises:
         StageError: it does; verified batches are never given to calibrate on.
     """
-    given = range(work.verified, math.ceil(work.judged / work.shape[0]))
-    if wrong := [number for number in runner.left_out if number not in given or runner.calibration is None]:
+    calibrates = range(work.verified, math.ceil(work.judged / work.shape[0]))
+    if wrong := [number for number in runner.left_out if number not in calibrates or runner.calibration is None]:
         raise broken(f"Runner.left_out names batch {wrong[0]}, which it was not given to calibrate on")
 
 

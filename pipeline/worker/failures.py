@@ -63,9 +63,9 @@ def failure_of(error: BaseException) -> tuple[FailureKind, str]:
     if isinstance(error, StageError | Skip):
         own = error.kind if error.kind in KINDS else UNKNOWN
         telling = TELLING if own == UNKNOWN else TELLING[:1]
-        kind = next((found for part in _causes(error) if (found := _kind(part)) in telling), own)
+        kind = next((its_kind for part in _causes(error) if (its_kind := _kind(part)) in telling), own)
         return kind, _placed(f"{_made_an_error(error)}{first_line(error)}", error)
-    kind = next((found for part in _causes(error) if (found := _kind(part))), "error")
+    kind = next((its_kind for part in _causes(error) if (its_kind := _kind(part))), "error")
     if kind == "out of memory":
         return kind, f"out of memory: {first_line(error)}"
     return kind, _placed(f"{_made_an_error(error)}{typed_line(error)}", error)
@@ -124,22 +124,22 @@ def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
     Returns:
         Empty if no error passed a network that isn't torch's own.
     """
-    found = ""
+    place = ""
     for error, text in zip(errors, texts, strict=True):
-        found = _quoted(text) or _passed(error) or found
-    return found
+        place = _quoted(text) or _passed(error) or place
+    return place
 
 
 def _passed(error: BaseException) -> str:
     """Return the place of the innermost method call, in the traceback, of a module that isn't torch's."""
-    found, step = "", error.__traceback__
+    place, step = "", error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
         owner = step.tb_frame.f_locals.get("".join(code.co_varnames[:1]))  # self, whatever it is called
         if isinstance(owner, nn.Module) and _is_a_nets(code.co_filename):
-            found = _said(f"{type(owner).__name__}.{code.co_name}", code.co_filename, step.tb_lineno)
+            place = _said(f"{type(owner).__name__}.{code.co_name}", code.co_filename, step.tb_lineno)
         step = step.tb_next
-    return found
+    return place
 
 
 def _quoted(text: str) -> str:
@@ -181,8 +181,8 @@ def told(error: BaseException, job: Job) -> tuple[FailureKind, str, MemoryShorta
         return "error", type_of(error), None
     if kind != "out of memory":
         return kind, reason, None
-    found = shortage(text_of(error), job)
-    return kind, f"{reason}; {sentence(found)}", found
+    memory = shortage(text_of(error), job)
+    return kind, f"{reason}; {sentence(memory)}", memory
 
 
 def shortage(text: str, job: Job) -> MemoryShortage:
@@ -209,11 +209,11 @@ def _on_gpu(device: torch.device) -> tuple[int, int | None]:
 
 def host_limit() -> int | None:
     """Return the memory limit of this process: the machine's or its container's."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for place in LIMITS:
         with suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(Path(place).read_text()))
-    return min(found)
+            limits.append(int(Path(place).read_text()))
+    return min(limits)
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:

@@ -120,14 +120,14 @@ class Path(Generic[Mark]):
 
     def send(self) -> Slot[Mark]:
         """Start the next batch once its slot's last answer has arrived; return the slot."""
-        slot, given = (
+        slot, batch = (
             self.slots[self.number % len(self.slots)],
             self.layout.inputs[self.number % len(self.layout.inputs)],
         )
         self.number += 1
         if slot.mark is not None:
             self.lanes.finish(slot.mark)
-        up = self.lanes.put("up", lambda: slot.given.copy_(given), [])
+        up = self.lanes.put("up", lambda: slot.given.copy_(batch), [])
         net = self.lanes.put("net", lambda: slot.answer.copy_(self.layout.call(slot.given)), [up])
         slot.mark = self.lanes.put("down", lambda: slot.down.copy_(slot.answer, non_blocking=True), [net])
         return slot
@@ -157,7 +157,7 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
         pinned: whether the host's buffers are to be pinned.
     """
     kept = [batch.mapped(lambda part: held(part.cpu(), pinned)) for batch in work.inputs]
-    found = [Layout("as it is", kept, call)]
+    variants = [Layout("as it is", kept, call)]
     images = work.images
     if images is not None and images.dtype == np.uint8 and not work.others:
         size = work.shape[0]
@@ -170,11 +170,11 @@ def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pi
                 ready = batched(normalise(batch.first.float()))
             return call(ready)
 
-        found.append(Layout("uint8 in", bytes_in, from_bytes))
+        variants.append(Layout("uint8 in", bytes_in, from_bytes))
     if has_masks:
-        before = found[-1]
-        found.append(Layout("classes out", before.inputs, lambda batch: classes(before.call(batch))))
-    return [*found, Layout("ring", found[-1].inputs, found[-1].call, ring=True)]
+        before = variants[-1]
+        variants.append(Layout("classes out", before.inputs, lambda batch: classes(before.call(batch))))
+    return [*variants, Layout("ring", variants[-1].inputs, variants[-1].call, ring=True)]
 
 
 def held(part: Tensor, pinned: bool) -> Tensor:
@@ -205,12 +205,12 @@ def measure(
         taken: list[list[float]] = [[] for _ in paths]
         calls = [calls_in(path, clock, min(SAMPLE_SECONDS, plan.latency_seconds)) for path in paths]
         for _ in range(SAMPLES):
-            for path, count, found in zip(paths, calls, taken, strict=True):
+            for path, count, seconds in zip(paths, calls, taken, strict=True):
                 path.seconds(len(path.slots), clock)
-                found.append(path.seconds(count, clock))
+                seconds.append(path.seconds(count, clock))
     return [
-        HostPath(path.layout.move, found, path.layout.inputs[0].size_bytes, batched(path.slots[0].down).size_bytes)
-        for path, found in zip(paths, taken, strict=True)
+        HostPath(path.layout.move, seconds, path.layout.inputs[0].size_bytes, batched(path.slots[0].down).size_bytes)
+        for path, seconds in zip(paths, taken, strict=True)
     ]
 
 

@@ -120,7 +120,8 @@ def of_another_precision(net: Net) -> list[RunWarning]:
         return []
     if not contradiction(Execution(precision="fp32", layer_precision={"": "tf32"}), seen, share=1.0):
         return []
-    others = [(flops, found) for found, flops in seen.by_precision.items() if found and found not in ("fp32", "tf32")]
+    own = ("fp32", "tf32", None)
+    others = [(flops, precision) for precision, flops in seen.by_precision.items() if precision not in own]
     share, most = sum(flops for flops, _ in others) / seen.flops, max(others)[1]
     text = (
         f"{net.name} computes {per_cent(share)} of its FLOPs in {most} by itself, such as under autocast in its "

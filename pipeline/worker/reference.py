@@ -81,8 +81,8 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
         OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = answers.items()
-    parts = {f"{kind}{at}": part.contiguous() for kind, those in found for at, part in enumerate(those)}
+    kinds = answers.items()
+    parts = {f"{kind}{at}": part.contiguous() for kind, those in kinds for at, part in enumerate(those)}
     try:
         save_file(parts, path)
     except SafetensorError as error:  # which names no file

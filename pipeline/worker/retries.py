@@ -68,19 +68,19 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
         verify: compares the answer with the reference and reports it.
     """
     auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
-    while (found := verify(bench)) is not RIGHT and found.failure in LOCATED:
+    while (finding := verify(bench)) is not RIGHT and finding.failure in LOCATED:
         fault = first_fault(bench)
         if fault is None:
             break
         known = {"", *(each.module for each in faults)}
         again = auto and fault.module not in known and len(faults) < MOST_KEPT
-        found = found._replace(reason=f"{found.reason}; {fault_text(fault)}")
+        finding = finding._replace(reason=f"{finding.reason}; {fault_text(fault)}")
         again = again and _rebuilt(bench, reporter, [*(each.module for each in faults), fault.module])
         faults.append(replace(fault, kept=again))
-        reporter.report(precision_faults=faults, reason=found.reason)
+        reporter.report(precision_faults=faults, reason=finding.reason)
         if not again:
             break
-    return found
+    return finding
 
 
 def first_fault(bench: Bench) -> PrecisionFault | None:
@@ -196,9 +196,9 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
         reporter: receives the second build's fields.
         verify: compares the answer with the reference and reports it.
     """
-    found = verify(bench)
-    if found.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
-        return found
+    finding = verify(bench)
+    if finding.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
+        return finding
     again = partial(begun_again, reporter, Phase.VERIFY)
     why = "the network's own code answers differently in channels_last"
     work, runner = bench.workload, bench.runner
@@ -209,7 +209,7 @@ def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     except Exception:  # noqa: BLE001 - the first build's outcome stands
         traceback.print_exc()
         bench.workload, bench.runner = work, runner
-        return found
+        return finding
     return verify(bench)
 
 
@@ -229,10 +229,10 @@ def _built_as_it_lies(bench: Bench, again: Callable[[str], None], why: str) -> d
     if bench.job.device == "cuda":
         torch.cuda.empty_cache()
     bench.workload = replace(bench.workload, layout_choice=LayoutChoice("NCHW", why))
-    found = bench.build()
+    fields = bench.build()
     said = f"{bench.job.stage.name} runs the network in NCHW, as {why}; its set-up is that of a second build"
     bench.warn("something else ran", said, "let that code take any layout, as Tensor.reshape does, and measure again")
-    return found
+    return fields
 
 
 def _answers_otherwise(bench: Bench) -> bool:

@@ -70,8 +70,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
     bench.workload = replace(bench.workload, progress=reporter.progress)
     reporter.report(**built(bench, partial(begun_again, reporter, Phase.BUILD)))
     reporter.enter(Phase.VERIFY)
-    found = settled(bench, reporter, lambda bench: verified(bench, reporter, partial(verify, reporter)))
-    if found is not RIGHT and not job.time_inaccurate:
+    finding = settled(bench, reporter, lambda bench: verified(bench, reporter, partial(verify, reporter)))
+    if finding is not RIGHT and not job.time_inaccurate:
         return
     reporter.enter(Phase.WARMUP)
     reporter.report(warm_up=bench.warm_up())
@@ -114,10 +114,10 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 def describe_run(bench: Bench, reporter: Reporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    found = [*net_contract.check(work, job.task), *files_left_out(work)]
+    doubts = [*net_contract.check(work, job.task), *files_left_out(work)]
     reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
-    reporter.report_run(environment=machine, warnings=found)
+    reporter.report_run(environment=machine, warnings=doubts)
     if job.plan.measured_peaks:
         reporter.enter(Phase.MEASURED_PEAKS)
         reporter.report_run(measured_peaks=peaks.measure(work.device))
@@ -147,26 +147,26 @@ def files_left_out(work: Workload) -> list[RunWarning]:
 def verify(reporter: Reporter, bench: Bench) -> Finding:
     """Compare the answer with the reference, report the figures, and return the finding."""
     accuracy, status, reason = bench.verify()
-    found = bench.guard.changes()
-    if found is RIGHT and status != "ok":
-        found = Finding("wrong answer", reason)
-    if found is RIGHT and accuracy and bench.job.role == "stage":
+    finding = bench.guard.changes()
+    if finding is RIGHT and status != "ok":
+        finding = Finding("wrong answer", reason)
+    if finding is RIGHT and accuracy and bench.job.role == "stage":
         missed = bench.job.accuracy.missed(accuracy, bench.workload.words)
-        found = Finding("accuracy limit", missed) if missed else found
+        finding = Finding("accuracy limit", missed) if missed else finding
     reporter.report(
-        accuracy=accuracy, **found.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
+        accuracy=accuracy, **finding.fields, details=bench.runner.details, compile_facts=bench.compile_facts()
     )
     if accuracy and bench.job.task.has_masks:
         bench.save_masks()
-    return found
+    return finding
 
 
 def finish(bench: Bench, reporter: Reporter) -> None:
     """Check the answers once more, then profile and export; after the check a failure costs only its own phase."""
     reporter.enter(Phase.CHECK)
-    found = bench.check()
-    if found is not RIGHT:
-        reporter.report(**found.fields)
+    finding = bench.check()
+    if finding is not RIGHT:
+        reporter.report(**finding.fields)
         return
     afterwards: list[tuple[Phase, Callable[[], dict[str, object]]]] = [
         (Phase.LATENCIES, bench.latencies),

@@ -69,10 +69,10 @@ def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int)
     """
     checked, count = verified * size, math.ceil(wanted / size)
     if labelled and (whole := (labelled - checked) // size) > 0:
-        given = min(count, max(1, whole // 2))
-        left_out = given_away(verified, whole, given)
+        calibrates = min(count, max(1, whole // 2))
+        left_out = given_away(verified, whole, calibrates)
         first = left_out[0] * size
-        return Share(first, first + given * size, True, left_out)
+        return Share(first, first + calibrates * size, True, left_out)
     there = min(count, (samples - checked) // size)
     return Share(checked, checked + (there if there > 0 else count) * size, there > 0)
 
@@ -103,14 +103,14 @@ def workload_of_tensors(
         pipeline.errors.InputError: the file, or a tensor in it, isn't what the network takes; one line.
     """
     path, labels = file_at(data.path), data.labels
-    found = headers(path)
-    check_labels(labels, found, data.inputs or arguments_of(model)[1], path)
-    names = inputs_of(model, [name for name in found if name != labels], data.inputs, path)
-    size, samples = data.batch_size, next(iter(found.values())).shape[0]
-    each = sum(found[name].size_bytes for name in names) // samples
+    tensors = headers(path)
+    check_labels(labels, tensors, data.inputs or arguments_of(model)[1], path)
+    names = inputs_of(model, [name for name in tensors if name != labels], data.inputs, path)
+    size, samples = data.batch_size, next(iter(tensors.values())).shape[0]
+    each = sum(tensors[name].size_bytes for name in names) // samples
     count, verified = batches_of(data, each * size, cache_bytes)
     judged = max(verified * size, samples if labels else 0)
-    check_memory(path, found, each * max(size * count, judged))
+    check_memory(path, tensors, each * max(size * count, judged))
     stored = repeated(read_tensors(path, names), max(size * count, math.ceil(judged / size) * size))
     rotations = {name: list(part[: size * count].to(device).split(size)) for name, part in stored.items()}
     first, *others = names
@@ -151,10 +151,10 @@ def calibration_samples(
     samples = next(iter(headers(path).values())).shape[0]
     first, last, independent, left_out = share_of(samples, samples if data.labels else 0, size, verified, wanted)
     if independent:
-        found = read_tensors(path, names, slice(first, last))
+        columns_by_name = read_tensors(path, names, slice(first, last))
     else:
-        found = {name: part[first:last] for name, part in repeated(read_tensors(path, names), last).items()}
-    columns = [part.to(device).split(size) for part in found.values()]
+        columns_by_name = {name: part[first:last] for name, part in repeated(read_tensors(path, names), last).items()}
+    columns = [part.to(device).split(size) for part in columns_by_name.values()]
     pictures = tuple(f"sample {at % samples}" for at in range(first, last))
     batches = [Batch(parts, tuple(names)) for parts in zip(*columns, strict=True)]
     return CalibrationImages(batches, independent, pictures, left_out)
@@ -233,8 +233,8 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
     model = net_of(job)
     model.to(device)  # a network's own `to` may not return it
     look(model, job)
-    found = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
-    return replace(found, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)
+    work = workload_on(model, data, job.task.has_masks, device, Path(job.folder), cache_bytes)
+    return replace(work, seed=job.seed, earlier=Path(job.earlier) if job.earlier else None)
 
 
 def workload_on(
