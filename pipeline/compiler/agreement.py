@@ -39,7 +39,7 @@ def check_agreement(
     error = distance(answer, plain)
     if error <= AGREES[precision]:
         return
-    wrong = f"its logits are {error:.3g} off those of the net by {by} (relative L2)"
+    wrong = f"its logits are {error:.3g} off those of the network by {by} (relative L2)"
     if math.isinf(error):
         raise WrongAnswerError(wrong)
     exact = in_fp32()

@@ -45,7 +45,7 @@ class ArchiveError(ValueError):
 
 
 class ArtefactError(Exception):
-    """A folder that holds no rewritten net that this version reads; one line."""
+    """A folder that holds no rewritten network that this version reads; one line."""
 
 
 def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[Path]:
@@ -133,7 +133,7 @@ def load(folder: Path) -> nn.Module:
         about = dict(json.loads((folder / ABOUT).read_text()))
         content = (folder / NET).read_bytes()
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ArtefactError(f"{folder}: no rewritten net ({error})") from None
+        raise ArtefactError(f"{folder}: no rewritten network ({error})") from None
     if about.get("format") != FORMAT:
         raise ArtefactError(f"{folder}: format {about.get('format')}, this version reads {FORMAT}")
     if about.get("net_sha256") != hashlib.sha256(content).hexdigest():
@@ -145,12 +145,12 @@ def load(folder: Path) -> nn.Module:
         try:
             net = torch.export.load(archive).module()
         except Exception as error:  # noqa: BLE001 - of a graph that doesn't fit together torch raises whatever comes up
-            raise ArtefactError(f"{folder}: {NET} isn't a net that torch loads ({typed_line(error)})") from None
+            raise ArtefactError(f"{folder}: {NET} isn't a network that torch loads ({typed_line(error)})") from None
     try:
         known = [(list(about["batch"]), "float32")]
         known += [(list(part["shape"]), str(part["dtype"])) for part in about.get("others", [])]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the net takes ({typed_line(error)})") from None
+        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
     net.register_forward_pre_hook(partial(_check_inputs, known), prepend=True)
     return net
 
@@ -166,7 +166,7 @@ def example_of(folder: Path) -> Batch:
         parts = [torch.zeros(about["batch"])]
         parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about["others"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the net takes ({typed_line(error)})") from None
+        raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
     return Batch(tuple(parts), tuple(f"input {number}" for number in range(len(parts))))
 
 
@@ -180,9 +180,9 @@ def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple
         given_form = described(part)
         if (given_form["shape"], given_form["dtype"]) != (shape, dtype):
             text = f"{given_form['shape']} {given_form['dtype']}"
-            raise ValueError(f"input {number} is {text}, and this net was saved for {shape} {dtype}")
+            raise ValueError(f"input {number} is {text}, and this network was saved for {shape} {dtype}")
     if torch.is_grad_enabled() and any(part.requires_grad for part in given):
-        raise ValueError("this net's kernels give no gradients: call it within torch.no_grad(), or detach its inputs")
+        raise ValueError("this network's kernels give no gradients: call it in torch.no_grad(), or detach its inputs")
 
 
 def _checked(content: bytes, folder: Path) -> io.BytesIO:

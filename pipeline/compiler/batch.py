@@ -98,7 +98,7 @@ def of_batches(run: Callable[..., Answer]) -> Callable[[Batch], Answer]:
 
 Order = Literal["NHWC", "NCHW"]
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of axes
-IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net's own code needs"}
+IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the network's own code needs"}
 
 
 def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:

@@ -52,7 +52,7 @@ from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 
-COMPOSED = "Inductor of the rewritten net"  # the name of a candidate
+COMPOSED = "Inductor of the rewritten network"  # the name of a candidate
 IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
 Makers = dict[str, Callable[[], Candidate | None]]
 
@@ -124,7 +124,8 @@ class Built:
         ran = f"{how.own_kernels} layers by own kernels" if how.own_kernels else f"all of it by {how.provider}"
         refused = "; ".join(f"{name} was refused: {why}" for name, why in details.get("refused", {}).items())
         tried = details.get("candidates_ms", {}).keys() - MODES.keys()
-        fastest_of_all = "the fastest of what was tried" if tried else "no layer of the net suits the project's kernels"
+        unsuited = "no layer of the network suits the project's kernels"
+        fastest_of_all = "the fastest of what was tried" if tried else unsuited
         why = details.get("not_rewritten") or details.get("kernels_barred") or refused or fastest_of_all
         return replace(self, properties=replace(how, instead=f"{ran}, in {how.precision}: {why}"))
 
@@ -166,7 +167,7 @@ def best_form(request: Request, barred: Callable[[], str | None], best: Callable
     """
     rank = len(request.inputs.shape)
     if rank not in (IMAGES, VOLUMES):
-        why = f"the project's kernels are for images and volumes, and this net's input has {rank} axes"
+        why = f"the project's kernels are for images and volumes, and this network's input has {rank} axes"
         return by_inductor_alone(request, why)
     reason = barred()
     try:
@@ -198,7 +199,7 @@ class Rewritten:
         switch_on_the_library()
         if is_cuda(request.inputs.device):
             triton_as_inductor_has_it(request.inputs.device)
-        request.progress("exporting the net")
+        request.progress("exporting the network")
         self.net: ExportedNet = self._exported()
         try:
             with without_tf32():  # what is computed once, is computed exactly
@@ -566,7 +567,7 @@ def uncompiled(half: Half, request: Request, why: str) -> Built:
         why = f"{why}; captured: {quoted(error)}"
     precision = precision_of(half)
     how = Properties(precision, layout=request.layout, provider="PyTorch eager", captured=is_captured, fuses=False)
-    return Built(run, f"{precision} half net {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
+    return Built(run, f"{precision} half network {where}{half.and_casts}: {why}", how, {"not_rewritten": why})
 
 
 def in_inference(call: Callable[..., Tensor]) -> Callable[..., Tensor]:

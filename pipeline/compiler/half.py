@@ -48,13 +48,13 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.
         kept: paths of modules.
 
     Raises:
-        CompileError: the net has no module of that name, or it is the whole net.
+        CompileError: the network has no module of that name, or it is the whole net.
     """
     known = {name: part for name, part in net.named_modules(remove_duplicate=False) if name}
     if missing := [name for name in kept if name not in known]:
         close = get_close_matches(missing[0], list(known), n=1, cutoff=0.5)
         instead = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(known)}"
-        raise CompileError(f"keep_fp32: the net has no module {missing[0]!r}; {instead}")
+        raise CompileError(f"keep_fp32: the network has no module {missing[0]!r}; {instead}")
     inside = {part for name in kept for part in known[name].modules()}
     exact = {part: copy.deepcopy((part._parameters, part._buffers)) for part in inside}
     net_in_dtype(net, dtype)
@@ -68,7 +68,7 @@ def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.
     return net
 
 
-CAST_OWN_VALUES = "fp32 values of the net's own cast where they meet weights"  # what is said of such a net
+CAST_OWN_VALUES = "fp32 values of the network's own cast where they meet weights"  # what is said of such a net
 
 
 def takes_in(module: nn.Module, dtype: torch.dtype, least_axes: int = 0) -> RemovableHandle:

@@ -72,5 +72,5 @@ def check_compiled() -> None:
     if compilations():
         return
     given = [f"{name}={os.environ[name]}" for name in LEAVING if os.environ.get(name) == "1"]
-    why = f"{' '.join(given)} is set; unset it" if given else "the net, or its process, keeps Dynamo from it"
+    why = f"{' '.join(given)} is set; unset it" if given else "the network, or its process, keeps Dynamo from it"
     raise CompileError(f"torch.compile compiled nothing: {why}")

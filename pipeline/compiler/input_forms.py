@@ -31,10 +31,10 @@ def check_forms(inputs: Sequence[Tensor], forms: list[Form]) -> None:
     if [(part.shape, part.dtype, part.device) for part in inputs] == forms:
         return
     if len(inputs) != len(forms):
-        raise ValueError(f"{len(inputs)} inputs, and this net was built for {len(forms)}")
+        raise ValueError(f"{len(inputs)} inputs, and this network was built for {len(forms)}")
     found = map(form_of, inputs)
     number, one, other = next((n, *pair) for n, pair in enumerate(zip(found, forms, strict=True)) if pair[0] != pair[1])
-    raise ValueError(f"input {number} is {said(one)}, and this net was built for {said(other)}")
+    raise ValueError(f"input {number} is {said(one)}, and this network was built for {said(other)}")
 
 
 def for_these_alone(call: Callable[..., Tensor], forms: list[Form]) -> Callable[..., Tensor]:

@@ -164,6 +164,6 @@ class DataDetached(FunctionMode):
         """
         sets = func == Tensor.data.__set__  # type: ignore[attr-defined]
         if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):
-            raise NotImplementedError("the net's own code sets a tensor's data, which no graph holds")
+            raise NotImplementedError("the network's own code sets a tensor's data, which no graph holds")
         called: Callable[..., object] = Tensor.detach if func == Tensor.data.__get__ else func  # type: ignore[attr-defined]
         return called(*args, **named)

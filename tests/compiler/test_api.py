@@ -94,7 +94,7 @@ def test_another_shape_is_compiled_once_and_few_are_kept(
     with torch.no_grad():
         for given in (*sizes, *sizes):
             assert distance(fast(given), net(given)) < 1e-2
-    assert said.count("exporting the net") == 3
+    assert said.count("exporting the network") == 3
     assert len(fast.explain().split("\n\n")) == 2
 
 

@@ -121,7 +121,7 @@ def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
 
 
 def test_a_batch_of_another_shape_is_refused(written: Path) -> None:
-    with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 32, 32\] float32, and this net was saved for"):
+    with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 32, 32\] float32, and this network was saved for"):
         load(written)(torch.zeros(1, 3, 32, 32))
 
 
@@ -130,10 +130,10 @@ def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(writt
     net, batch = load(written), rewritten("one level, batch 3").batch
     shape = list(batch.shape)
     for other, message in (
-        (batch[:2], f"input 0 is {[2, *shape[1:]]} float32, and this net was saved for {shape} float32"),
-        (batch.half(), f"input 0 is {shape} float16, and this net was saved for {shape} float32"),
-        (batch.to(torch.uint8), f"input 0 is {shape} uint8, and this net was saved for {shape} float32"),
-        (batch.clone().requires_grad_(), "this net's kernels give no gradients"),
+        (batch[:2], f"input 0 is {[2, *shape[1:]]} float32, and this network was saved for {shape} float32"),
+        (batch.half(), f"input 0 is {shape} float16, and this network was saved for {shape} float32"),
+        (batch.to(torch.uint8), f"input 0 is {shape} uint8, and this network was saved for {shape} float32"),
+        (batch.clone().requires_grad_(), "this network's kernels give no gradients"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)) as caught:
             net(other)
@@ -152,7 +152,7 @@ def test_a_batch_in_another_layout_gets_the_same_answer(written: Path) -> None:
 @pytest.mark.parametrize("missing", [NET, ABOUT])
 def test_a_folder_that_is_no_net_is_refused_in_one_line(missing: str, written: Path, tmp_path: Path) -> None:
     (copied(written, tmp_path) / missing).unlink()
-    with pytest.raises(ArtefactError, match="no rewritten net") as caught:
+    with pytest.raises(ArtefactError, match="no rewritten network") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -185,7 +185,7 @@ def test_a_description_that_does_not_say_what_the_net_takes_is_refused(written: 
     about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
     for changed in ({**about, "batch": None}, {**about, "others": [{"shape": [1]}]}):
         (tmp_path / ABOUT).write_text(json.dumps(changed))
-        with pytest.raises(ArtefactError, match="doesn't say what the net takes"):
+        with pytest.raises(ArtefactError, match="doesn't say what the network takes"):
             load(tmp_path)
 
 

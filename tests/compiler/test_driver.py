@@ -55,9 +55,9 @@ __all__ = ["exported_once", "no_gpu"]  # fixtures
 FIRST, SECOND = images()
 BARRED = "compute capability 7.5 has no asynchronous copies to shared memory: they came with 8.0"
 INDUCTOR: Final = "Inductor"
-REWRITTEN, OURS = "Inductor of the rewritten net", "own kernels"
+REWRITTEN, OURS = "Inductor of the rewritten network", "own kernels"
 CHOSEN = "the fastest of what was tried"
-NONE_SUITS = "no layer of the net suits the project's kernels"
+NONE_SUITS = "no layer of the network suits the project's kernels"
 
 
 def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> Built:
@@ -105,7 +105,8 @@ def test_the_record_says_what_matched_and_what_runs(
     assert built.details["passes"]["fold_head"] == ["decoder.0.3"]
     assert list(built.details["choices"].values()) == [REFERENCE] * 6
     assert built.moved_bytes == MOVED
-    assert progress == ["exporting the net", "6 layers by own kernels, the rest by Inductor", "all of it by Inductor"]
+    layers = "6 layers by own kernels, the rest by Inductor"
+    assert progress == ["exporting the network", layers, "all of it by Inductor"]
     with torch.no_grad():
         assert torch.allclose(built.run(SECOND), net(SECOND), atol=1e-2)
 
@@ -158,7 +159,7 @@ def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
     assert built.details["refused"].keys() == {"fp16", "fp8"}
     assert built.details["refused"]["fp16"] == failed
     wrong = built.details["refused"]["fp8"]
-    told = r"its logits are 1 off those of the net by Inductor \(relative L2\), and 1 off those in fp32, .*"
+    told = r"its logits are 1 off those of the network by Inductor \(relative L2\), and 1 off those in fp32, .*"
     assert re.fullmatch(f"WrongAnswerError: {told}", wrong)
     assert built.description == (
         f"fp16, all by Inductor, one CUDA graph; fp16 was refused: {failed}; fp8 was refused: {wrong}"
@@ -170,7 +171,7 @@ def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monke
     made = driver.Rewritten(request(small_unet(), tmp_path), "no TMA")
     assert made.by_inductor is None
     built = fastest(made, [made.by_inductor])
-    assert built.description == "fp16 half net in one CUDA graph: RuntimeError: no compiler here"
+    assert built.description == "fp16 half network in one CUDA graph: RuntimeError: no compiler here"
 
 
 def test_a_net_without_a_layer_for_the_kernels_has_one_candidate(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path
     with pytest.raises(UnsupportedError) as caught:
         driver.Rewritten(asked, None)
     built = uncompiled(half_net(asked.network, torch.float16, asked.inputs), asked, str(caught.value))
-    assert "half net in one CUDA graph" in built.description
+    assert "half network in one CUDA graph" in built.description
     assert built.details["not_rewritten"] == str(caught.value)
     assert built.lowered is None
     assert built.run(FIRST).dtype == torch.float16
@@ -218,10 +219,10 @@ def test_where_nothing_compiles_or_captures_it_the_half_net_runs(
     asked = request(Deciding(), tmp_path, "never")
     built = by_inductor_alone(asked, "no export")
     why = "no export; as one graph by Inductor: RuntimeError: graph break; in pieces: RuntimeError: no compiler"
-    assert built.description == f"fp16 half net in one CUDA graph: {why}"
+    assert built.description == f"fp16 half network in one CUDA graph: {why}"
     monkeypatch.setattr(driver, "Captured", failing("not while capturing"))
     built = by_inductor_alone(asked, "no export")
-    assert built.description == f"fp16 half net uncaptured: {why}; captured: RuntimeError: not while capturing"
+    assert built.description == f"fp16 half network uncaptured: {why}; captured: RuntimeError: not while capturing"
     assert not built.properties.captured
     assert built.run(FIRST).dtype == torch.float16
 
@@ -239,7 +240,7 @@ def test_what_cannot_be_rewritten_is_left_to_inductor(
     else:
         monkeypatch.setattr(driver, "rewrite", failing("no such node"))
     built = best_form(asked, lambda: None, lambda net: fastest_or_known(net, without_fp8(net)))
-    whys = {"export": "torch.export can't take the net", "rewrite": "a rewrite failed: RuntimeError: no such node"}
+    whys = {"export": "torch.export can't take the network", "rewrite": "a rewrite failed: RuntimeError: no such node"}
     assert built.details["not_rewritten"].startswith(whys[failure])
     with torch.no_grad():
         assert torch.allclose(built.run(*asked.inputs).float(), asked.network(*asked.inputs), atol=2e-2)
@@ -254,7 +255,7 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
             return image
 
     built = best_form(request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten"))
-    why = "the project's kernels are for images and volumes, and this net's input has 1 axes"
+    why = "the project's kernels are for images and volumes, and this network's input has 1 axes"
     assert built.details["not_rewritten"] == why
 
 
@@ -309,7 +310,7 @@ def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(agreement, "distance", lambda *_: next(distances))
     details = whole(small_unet(), tmp_path).details
     assert "known" not in details
-    assert "0.9 off those of the net by Inductor" in str(details["refused"])
+    assert "0.9 off those of the network by Inductor" in str(details["refused"])
 
 
 @pytest.mark.usefixtures("exported_once")

@@ -82,7 +82,7 @@ def test_a_network_names_what_it_keeps() -> None:
 
 
 def test_a_name_that_no_module_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match=r"keep_fp32: the net has no module 'hed'; did you mean 'head'\?"):
+    with pytest.raises(CompileError, match=r"keep_fp32: the network has no module 'hed'; did you mean 'head'\?"):
         rewritten(Overflowing(), tmp_path, kept=["hed"])
 
 
@@ -107,7 +107,7 @@ def test_a_net_that_doesn_t_run_in_half_precision_is_in_tf32(tmp_path: Path) -> 
     with pytest.raises(UnsupportedError) as caught:
         rewritten(net, tmp_path)
     built = by_inductor_alone(request(net, tmp_path, "never"), str(caught.value))
-    why = "in fp16 it doesn't run; torch.export can't take the net: Unsupported dtype Half"
+    why = "in fp16 it doesn't run; torch.export can't take the network: Unsupported dtype Half"
     assert built.description == f"tf32, all by Inductor, one CUDA graph: {why}"
     assert (built.properties.precision, built.properties.provider) == ("tf32", "Inductor")
     assert torch.equal(built.run(SECOND), net(SECOND))

@@ -296,6 +296,6 @@ def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
         def forward(self, image: Tensor) -> Tensor:
             return image if image.sum() > 0 else -image
 
-    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: ") as caught:
+    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the network: ") as caught:
         export(Fickle(), image(1, 3, 8, 8), torch.float32)
     assert "\n" not in str(caught.value)

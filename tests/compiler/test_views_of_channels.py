@@ -126,7 +126,7 @@ def right(exported: ExportedNet, image: Tensor, wanted: Tensor) -> None:
 def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], nn.Module]) -> None:
     """In channels_last torch can't take it."""
     model, image = made(net)
-    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the net: "):
+    with pytest.raises(UnsupportedError, match=r"torch\.export can't take the network: "):
         export(model, image, torch.float32)
     right(export(model, image, torch.float32, "NCHW"), image, model(image))
 
@@ -159,7 +159,7 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
     right(exported, image, model(image))
     (tmp_path / "net.pt2").write_bytes(archive_of(lower(exported, Plan()), image))
     with pytest.raises(
-        ExportError, match=r"^--stage fused: the net calls torch\.ops\.torchvision\.deform_conv2d\.default"
+        ExportError, match=r"^--stage fused: the network calls torch\.ops\.torchvision\.deform_conv2d\.default"
     ):
         check_alone(tmp_path / "net.pt2", "fused")
 

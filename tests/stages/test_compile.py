@@ -47,7 +47,7 @@ def test_a_compiler_that_is_switched_off_is_named(tmp_path: Path, monkeypatch: p
 def test_a_net_that_dynamo_leaves_alone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one within torch.compiler.disable."""
     monkeypatch.setitem(torch._dynamo.utils.counters, "stats", Counter())
-    with pytest.raises(StageError, match="compiled nothing: the net, or its process"):
+    with pytest.raises(StageError, match="compiled nothing: the network, or its process"):
         check_compiled()
 
 

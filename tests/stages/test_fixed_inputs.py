@@ -15,9 +15,9 @@ from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.stages.common import onnx_models
 
 OTHERS = {
-    "one image": (torch.ones(1, 3, 4, 5), r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and this net was built for "),
+    "one image": (torch.ones(1, 3, 4, 5), r"input 0 is \[1, 3, 4, 5\] float32 on cpu, and this network was built for "),
     "another type": (torch.ones(8, 3, 4, 5).double(), r"\[8, 3, 4, 5\] float64 on cpu, and .* \[8, 3, 4, 5\] float32 "),
-    "elsewhere": (torch.ones(8, 3, 4, 5, device="meta"), r"float32 on meta, and this net was built for .* on cpu$"),
+    "elsewhere": (torch.ones(8, 3, 4, 5, device="meta"), r"float32 on meta, and this network was built for .* on cpu$"),
 }
 
 
@@ -63,9 +63,9 @@ def test_fixed_inputs_take_one_form(name: str, replayed: Replayed) -> None:
     for image, said in OTHERS.values():
         with pytest.raises(ValueError, match=said):
             call(image, torch.ones(8))
-    with pytest.raises(ValueError, match=r"input 1 is \[1\] float32 on cpu, and this net was built for \[8\] float32 "):
+    with pytest.raises(ValueError, match=r"input 1 is \[1\] float32 on cpu, and this network was built for \[8\] float32 "):
         call(torch.ones(8, 3, 4, 5), torch.ones(1))
-    with pytest.raises(ValueError, match="1 inputs, and this net was built for 2"):
+    with pytest.raises(ValueError, match="1 inputs, and this network was built for 2"):
         call(torch.ones(8, 3, 4, 5))
     assert replayed.calls == 0
     assert not any(bool(part.any()) for part in fixed)

@@ -207,7 +207,7 @@ def test_the_record_says_which_images_served_for_what() -> None:
 def test_a_name_that_the_network_lacks_is_refused_in_one_line(stage: Any, tmp_path: Path) -> None:
     """Of a module, of a layer."""
     work, folder = loaded("guided", tmp_path), str(tmp_path)
-    with pytest.raises(StageError, match=r"^keep_fp32: the net has no module 'entr'; did you mean 'enter'\?$"):
+    with pytest.raises(StageError, match=r"^keep_fp32: the network has no module 'entr'; did you mean 'enter'\?$"):
         stage.build(on_cuda(work), keep_fp32=["entr"], tuning_folder=folder)
     if stage is fp8:
         with pytest.raises(StageError, match=r"^keep_fp16=entr: no such layer; choose among "):

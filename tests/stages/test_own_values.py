@@ -270,7 +270,7 @@ def test_a_net_that_sets_data_is_no_graph() -> None:
             image.data = image.data * 3
             return image
 
-    with pytest.raises(UnsupportedError, match="the net's own code sets a tensor's data, which no graph holds"):
+    with pytest.raises(UnsupportedError, match="the network's own code sets a tensor's data, which no graph holds"):
         export(Sets(), IMAGE, torch.float16)
 
 

@@ -17,7 +17,7 @@ from pipeline.worker.run_stage import run_stage
 from tests.worker.jobs import Recorder, run_of, small
 
 AGAIN = "again in NCHW, as the network doesn't take channels_last"
-NEEDED = "NCHW, as the net's own code needs"
+NEEDED = "NCHW, as the network's own code needs"
 
 
 class Rows(nn.Module):

@@ -80,7 +80,7 @@ def test_the_place_is_told_whatever_the_net_calls_itself() -> None:
 
 def test_the_place_is_told_of_a_stages_own_error_too() -> None:
     """A stage says what it couldn't do, and its cause where."""
-    error = StageError("torch.export can't take the net")
+    error = StageError("torch.export can't take the network")
     error.__cause__ = raised(lambda: Outer()(torch.zeros(1, 3, 4, 4)))
     assert "in Inner.forward" in failure_of(error)[1]
 

@@ -164,7 +164,7 @@ def _graph_of(entry: Entry, examples: Batch) -> tuple[nn.Module, dict[str, list[
         program = exported_program(entry, examples.tensors).run_decompositions({})
     except Exception as error:  # torch.export raises many kinds, the net's own among them
         traceback.clear_frames(error.__traceback__)  # which hold the net
-        raise UnsupportedError(f"torch.export can't take the net: {first_line(error)}") from error
+        raise UnsupportedError(f"torch.export can't take the network: {first_line(error)}") from error
     return without_rare(program).module(), matched
 
 

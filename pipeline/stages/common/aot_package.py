@@ -62,7 +62,7 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         max_autotune: time the candidates of matrix products and convolutions.
 
     Raises:
-        torch._dynamo.exc.UserError: torch.export can't take the net.
+        torch._dynamo.exc.UserError: torch.export can't take the network.
         RuntimeError: every C++ compiler links what would make the package crash.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
