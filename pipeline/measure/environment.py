@@ -60,7 +60,7 @@ def describe(
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Name to version of those that are installed."""
+    """Return the versions of the installed packages by name."""
     versions = {}
     for name in names:
         try:

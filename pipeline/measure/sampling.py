@@ -35,7 +35,7 @@ def no_state() -> DeviceState:
 
 
 class Watch(NamedTuple):
-    """What is watched around the timed calls of a sample.
+    """The readings around the timed calls of a sample.
 
     Attributes:
         guards: counters that must not grow within a sample, such as compilations and device allocations.
@@ -187,7 +187,7 @@ def _steady(medians: list[float], counts: list[tuple[int, ...]], tolerance: floa
 
 
 class PowerLimited(Protocol):
-    """What a device says of its power; `pipeline.devices.nvml.Gpu` is one."""
+    """A device that reports its power; `pipeline.devices.nvml.Gpu` is one."""
 
     def watts(self) -> float | None:
         """Power, averaged over up to the last second."""

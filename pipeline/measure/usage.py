@@ -26,7 +26,7 @@ Input = TypeVar("Input")
 
 
 class PowerMeter(Protocol):
-    """What `energy` reads of a GPU; `pipeline.devices.nvml.Gpu` is one."""
+    """A device with counters of energy and power; `pipeline.devices.nvml.Gpu` is one."""
 
     def joules(self) -> float | None:
         """Joules so far, from any start."""

@@ -15,7 +15,7 @@ EXIT_CODE = 130
 
 
 class _State:
-    """Whether a signal came, and what this process is doing."""
+    """The state of this process: signalled, in a run, or waiting for a worker."""
 
     asked = False
     in_run = False

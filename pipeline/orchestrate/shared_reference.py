@@ -20,7 +20,7 @@ FOLDER = "references"  # within a sweep's
 
 @dataclass(frozen=True)
 class Shared:
-    """What a job has found out.
+    """The findings of a job.
 
     Attributes:
         job: its folder within the sweep's.

@@ -198,7 +198,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     @property

@@ -1,4 +1,4 @@
-"""What a stage owes: a Runner as declared, plain tensors of logits, and network, inputs and process left unchanged."""
+"""A stage's contract: a Runner, plain tensors of logits, and network, inputs and process left unchanged."""
 
 import inspect
 import math

@@ -1,4 +1,4 @@
-"""What lies around a network in production, moved and timed: from images in the host's memory to classes in it.
+"""Time the path around a network in production, from images in host memory to classes in host memory.
 
 Plain, normalised images go up, the network answers, and its logits come down, one after the other. Then images go up as
 their files hold them, then classes come down in place of logits, and last the copies of one batch run while another is

@@ -78,7 +78,7 @@ def loaded(path: str, memory: int) -> nn.Module:
     except ArchiveError as error:
         raise ModelError(f"model.file={path}: {error}; {HOW}") from None
     with warnings.catch_warnings():
-        # torch's own, of the bytes that it reads: nobody writes to the weights
+        # torch warns of bytes that can't be written to; the weights aren't written to
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
         try:
             program = torch.export.load(archive)

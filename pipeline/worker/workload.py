@@ -39,7 +39,7 @@ MOST_BATCHES = 64  # in a rotation
 
 
 class Share(NamedTuple):
-    """What is given to calibrate on.
+    """The samples that are given to calibrate on.
 
     Attributes:
         first, last: the samples from the one up to the other, whole batches; beyond those that there are they come
@@ -89,7 +89,7 @@ def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
 
 
 def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tuple[int, int]:
-    """Return the number of batches of `bytes` bytes in rotation, and of those that the answer is verified on."""
+    """Return the number of batches in rotation, and the number of those that the answer is verified on."""
     count = min(MOST_BATCHES, max(data.batches, math.ceil(2 * (cache_bytes or 0) / batch_bytes)))
     return count, min(count, max(data.batches, math.ceil(VERIFIED_IMAGES / data.batch_size)))
 
