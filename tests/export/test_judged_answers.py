@@ -106,22 +106,6 @@ def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
         judged(run, tmp_path, flipped({4: 3}))
 
 
-@pytest.mark.usefixtures("small")
-def test_what_is_at_hand_is_told_a_line_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On stderr, with the time since the command began; stdout has the bundle's folder alone."""
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    said = capsys.readouterr()
-    assert said.out == f"{tmp_path / 'out'}\n"
-    told = [line for line in said.err.splitlines() if line.startswith("[0:")]
-    assert [line.partition("] ")[2] for line in told] == [
-        f"opening eager of {run}: its network and its images",
-        "writing the bundle's network as exported",
-        "asking the bundle for an answer, in a process without this program",
-        "asking it once more, for the golden batch",
-    ]
-
-
 def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
     """By its own Dice against the labels, whatever the tolerance lets pass."""
     run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))

@@ -122,17 +122,6 @@ def test_no_bundle_is_loaded_either(predict: Predict, images: Path, tmp_path: Pa
     assert predict(*asked)[:2] == (0, True), "another bundle"
 
 
-def test_of_a_bundle_that_changed_nothing_is_said(predict: Predict, images: Path, tmp_path: Path) -> None:
-    """Though every mask is there: they are said to be made of the same."""
-    bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
-    asked = (bundle, images, "--out", out)
-    assert predict(*asked)[:2] == (0, True)
-    (bundle / "load.py").write_text((bundle / "load.py").read_text() + "\n")
-    code, built, _, told = predict(*asked)
-    assert (code, built) == (2, False)
-    assert "load.py: not as exported" in told
-
-
 def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_path: Path) -> None:
     """Nor is one imported, in a process of its own."""
     run, scans, out = write_volumes_run(tmp_path), tmp_path / "scans", tmp_path / "masks"
