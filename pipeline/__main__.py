@@ -2,12 +2,19 @@
 
 import sys
 
-from pipeline.cli import app
+from pipeline.command_line import INTERRUPTED, tell
 
 
 def main() -> None:
     """Answer the command line, and leave with its exit code."""
-    sys.exit(app.main())
+    try:
+        from pipeline.cli import app
+
+        code = app.main()
+    except KeyboardInterrupt:  # while it imports
+        tell("error: interrupted")
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":
