@@ -1,8 +1,8 @@
-"""The kernels in a plain `torch.compile(net)`: a pass over the graph that Inductor compiles.
+"""The kernels in a plain `torch.compile(network)`: a pass over the graph that Inductor compiles.
 
-    from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
+    from pipeline.compiler import kernels_in_torch_compile
     kernels_in_torch_compile()
-    compiled = torch.compile(net.half().to(memory_format=torch.channels_last).eval())
+    compiled = torch.compile(network.half().to(memory_format=torch.channels_last).eval())
 
 It takes convolutions of images that a kernel takes (`pipeline.compiler.ops`): on an NVIDIA GPU, in fp16 and
 channels_last, of shapes that don't vary, channels in multiples of 8 but for the few of an image. That is 3×3, dilated

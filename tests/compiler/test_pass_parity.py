@@ -1,5 +1,6 @@
 """A rewritten net gives the untouched net's answer, whatever the net, and says what it matched."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
-from tests.compiler.nets import NETS, classic, image
+from pipeline.kernels.common.activation import Activation
+from tests.compiler.nets import NETS, classic, ending_in, image
 from tests.compiler.rewriting import (
     called,
     computing,
@@ -20,7 +22,9 @@ from tests.compiler.rewriting import (
     own_calls,
     rewrite_all,
     rewritten,
+    rewritten_from,
 )
+from tests.kernels.activation_modules import MODULES
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -299,3 +303,103 @@ def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
     with pytest.raises(UnsupportedError, match=r"torch\.export can't take the network: ") as caught:
         export(Fickle(), image(1, 3, 8, 8), torch.float32)
     assert "\n" not in str(caught.value)
+
+
+def test_a_stride_within_slices_is_taken_at_any_depth() -> None:
+    """A norm's sums are the kernel's."""
+    made = rewritten("volumes, a stride within slices")
+    assert own_calls(lowered(made.net)) == ["conv3x3x3", "conv3x3x3_strided_in_slices"]
+    assert made.net.matched["sum_where_made"] == ["2"]
+
+
+def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
+    made = rewritten("dilated")
+    assert own_calls(lowered(made.net)) == [
+        "conv_first", "conv1x1", *["conv3x3_dilated"] * 2, "depthwise_dilated", *["conv3x3_dilated"] * 4
+    ]  # fmt: skip
+    apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
+    assert apart == {
+        "first": 1,
+        "mixed": 1,
+        "second.0": 2,
+        "normed.0": 4,
+        "spread": 4,
+        "wide.0": 3,
+        "wide.1": 6,
+        "wide.2": 36,
+        "last.0": 2,
+    }
+    matched = made.net.matched
+    assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
+        ["second.0"], ["normed.0"], ["last.0"]
+    ]  # fmt: skip
+
+
+def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
+    """Also with a stride."""
+    made = rewritten("grouped")
+    calls = own_calls(lowered(made.net))
+    assert calls == [
+        "conv_first", *["conv3x3_grouped"] * 3, "conv3x3_grouped_strided", "conv1x1", "conv3x3_grouped", "conv_head"
+    ]  # fmt: skip
+    matched = made.net.matched
+    assert matched["take_conv3x3_grouped_strided"] == ["down"]
+    assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide", "odd"]
+    assert [matched[name] for name in ("fold_residual", "sum_where_made", "pool_where_it_is_made")] == [
+        ["narrow.0"], ["normed.0"], ["wide"]
+    ]  # fmt: skip
+
+
+def test_a_window_of_4_that_halves_a_map_is_a_layer_as_any_other() -> None:
+    """With the activation or the sums for the norm after it; the first, of three channels, as a window of 5."""
+    made = rewritten("pix2pix")
+    calls = ["conv_first_strided", *["conv4x4_strided"] * 2, *["transposed4x4"] * 2, "conv_head"]
+    assert own_calls(lowered(made.net)) == calls
+    assert made.net.matched["centre_windows"] == ["first"]
+    assert made.net.matched["take_conv4x4_strided"] == ["second.1", "third.1"]
+    assert made.net.matched["sum_where_made"] == ["third.1"]
+
+
+def test_a_window_of_one_slice_is_one_of_images() -> None:
+    """Also beside a window of three slices; the residual and the norms' sums are the kernels'."""
+    made = rewritten("volumes of slices far apart")
+    graph = lowered(made.net)
+    assert own_calls(graph) == [
+        "conv1x3x3_first", "conv1x3x3", "conv1x3x3", "conv1x3x3_strided", "conv3x3x3", "upconv1x2x2", "conv1x3x3"
+    ]  # fmt: skip
+    matched = made.net.matched
+    assert matched["volumes_as_images"] == ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"]
+    assert matched["fold_residual"] == ["mixed"]
+    assert matched["sum_where_made"] == ["first.0", "high.0", "down.0", "low.0"]
+    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "conv_transpose3d")] == [0, 0]
+
+
+# But those with a slope for each channel, which the first layer's kernel doesn't take: `nets.Wide` has one.
+OF_ONE_SLOPE = [(module, activation) for module, activation in MODULES if activation and not activation.by_channel]
+
+
+@pytest.mark.parametrize(("module", "activation"), OF_ONE_SLOPE, ids=str)
+def test_a_net_of_this_activation_is_left_whole_to_the_kernels(module: nn.Module, activation: Activation) -> None:
+    net, batch = ending_in(classic(depth=0), lambda: copy.deepcopy(module)), image(1, 3, 8, 12)
+    rewritten = rewritten_from(net, batch)
+    assert len(rewritten.matched["fold_activation"]) == 2
+    assert [layer.activation for layer in layers(rewritten).values()] == [activation, activation]
+    graph = lowered(rewritten)
+    assert computing(graph) == set()
+    with torch.no_grad():
+        wanted = net(batch)
+    assert distance(graph, batch, wanted) < 1e-3
+    assert distance(lowered(rewritten, by_library=list(layers(rewritten))), batch, wanted) < 1e-5
+
+
+def test_a_transposed_convolution_ends_in_it_too_and_what_no_kernel_takes_keeps_its_own() -> None:
+    grow, strided = nn.ConvTranspose2d(16, 16, 2, 2), nn.Conv2d(16, 16, 5, 2, 2)
+    odd = nn.ConvTranspose2d(16, 8, 3, 2)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), grow, nn.SiLU(), strided, nn.SiLU(), odd, nn.LeakyReLU(0.3)).eval()
+    batch = image(1, 3, 8, 8)
+    rewritten = rewritten_from(net, batch)
+    assert [str(layer.activation) for layer in layers(rewritten).values()] == ["none", "silu"]
+    graph = lowered(rewritten)
+    assert {"aten.silu.default", "aten.leaky_relu.default"} <= computing(graph)
+    with torch.no_grad():
+        assert distance(graph, batch, net(batch)) < 1e-3

@@ -59,25 +59,7 @@ def test_where_nothing_runs_the_reason_is_said(tmp_path: Path) -> None:
         Tuner(tmp_path, clock).best("conv 64", ["too big"], run)
 
 
-def test_a_torn_file_is_as_good_as_none(tmp_path: Path) -> None:
-    tuner = Tuner(tmp_path, clock)
-    tuner.path().write_text('{"conv 64": {"cho')
-    assert tuner.best("conv 64", TIMES, run) == "fast"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"conv 64": [1]}',
-        '{"conv 64": null}',
-        '{"conv 64": "fast"}',
-        '{"conv 64": {"choice": {}}}',
-        "[" * 100_000,
-        "[]",
-        "",
-    ],
-    ids=["list", "null", "text", "no name", "nested", "no object", "empty"],
-)
+@pytest.mark.parametrize("text", ['{"conv 64": {"cho', '{"conv 64": [1]}', '{"conv 64": {"choice": {}}}', "[]", ""])
 def test_a_poisoned_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     """Whatever it holds, the choice is measured, and the file is right afterwards."""
     Tuner(tmp_path, clock).path().write_text(text)

@@ -1,4 +1,4 @@
-"""Functions of torch that take one type are given one, and those that take both are left alone."""
+"""Calls of a network that mix types, and exports that read the data of the batch at hand, leave nothing behind."""
 
 from collections.abc import Callable
 
@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.half import OneType
+from pipeline.compiler.network_calls import exportable
 
 VALUE = torch.rand(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
 TURN = torch.tensor([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0]])
@@ -92,3 +93,27 @@ def test_so_it_is_in_a_graph(call: Callable[[Tensor], Tensor]) -> None:
     assert torch.equal(torch.jit.trace(net, image)(image), net(image))
     torch._dynamo.reset()
     assert torch.equal(torch.compile(net, backend="eager", fullgraph=True)(image), net(image))
+
+
+@pytest.mark.parametrize("may_set_weights", [False, True])
+def test_data_is_not_set(may_set_weights: bool) -> None:
+    """A graph would keep what was there before."""
+    value, weight = torch.ones(2), nn.Parameter(torch.ones(2))
+    with pytest.raises(NotImplementedError, match="sets a tensor's data"), exportable(may_set_weights):
+        value.data = torch.zeros(2)
+    if not may_set_weights:
+        with pytest.raises(NotImplementedError, match="sets a tensor's data"), exportable():
+            weight.data = torch.zeros(2)
+        return
+    with exportable(may_set_weights):
+        weight.data = torch.zeros(2)
+    assert not weight.any()
+
+
+def test_data_is_read_by_an_operator_that_a_graph_holds() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with exportable():
+        read = value.data
+    assert torch.equal(read, value)
+    assert read.data_ptr() == value.data_ptr()
+    assert not read.requires_grad
