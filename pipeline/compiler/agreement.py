@@ -63,6 +63,6 @@ def distance(got: Tensor, want: Tensor) -> float:
 
 
 def classes(logits: Tensor) -> Tensor:
-    """[batch, height, width], uint8: the largest logit's class; of a single channel, whether it is above 0."""
+    """Return the classes [batch, height, width] in uint8: the largest logit's; of one channel, if it is above 0."""
     chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
     return chosen.to(torch.uint8)

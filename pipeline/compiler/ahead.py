@@ -224,7 +224,7 @@ class _Noting(FakeTensorProp):
 
 
 def memory_of(value: object) -> object:
-    """Memory, of no particular values, for a tensor that is known by its layout; anything else as it is."""
+    """Return uninitialised memory for a tensor that is known by its layout; anything else unchanged."""
     if not isinstance(value, FakeTensor):
         return value
     elements = value.untyped_storage().nbytes() // value.itemsize

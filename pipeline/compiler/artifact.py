@@ -75,7 +75,7 @@ def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[
 
 
 def described(part: Tensor) -> dict[str, object]:
-    """Shape and type of a further input of any shape, for about.json."""
+    """Return shape and type of an input of any shape, for about.json."""
     return {"shape": list(part.shape), "dtype": str(part.dtype).removeprefix("torch.")}
 
 
@@ -232,7 +232,7 @@ def _checked_member(name: str, data: bytes) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Torch logs a traceback of what it couldn't read, before it raises."""
+    """Silence torch's log, which has a traceback of what it couldn't read before it raises."""
     log = logging.getLogger("torch.export")
     before, log.disabled = log.disabled, True
     try:

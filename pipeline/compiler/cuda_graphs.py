@@ -92,7 +92,7 @@ def captured_ms(graph: torch.cuda.CUDAGraph, replays: int = 5) -> float:
 
 
 def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, rounds: int = 3) -> list[float]:
-    """Milliseconds of a replay of each graph, back to back: the GPU at the clock that it keeps at full load.
+    """Return milliseconds of a replay of each graph, back to back, at the clock that the GPU keeps at full load.
 
     The graphs alternate, so that none of them has the cooler GPU.
 
@@ -108,7 +108,7 @@ def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, round
 
 
 def _replays_in(graph: torch.cuda.CUDAGraph, seconds: float) -> float:
-    """Milliseconds of a replay, of as many as fit into so long."""
+    """Return milliseconds of a replay, of as many as fit into `seconds`."""
     before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     calls = max(3, int(seconds * 1e3 / captured_ms(graph, replays=3)))
     before.record()

@@ -86,7 +86,7 @@ class KernelCall(NamedTuple):
 
 
 def layout(value: Tensor) -> str:
-    """Shape, strides and dtype of a tensor of any shape."""
+    """Return shape, strides and dtype of a tensor of any shape."""
     return f"{list(value.shape)} {list(value.stride())} {str(value.dtype).removeprefix('torch.')}"
 
 
@@ -198,7 +198,7 @@ OPERATIONS = {op.name: register(op) for op in KERNELS}
 
 
 def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
-    """Mean and variance [N, out] of statistics [N, blocks, 2, out]."""
+    """Return mean and variance [N, out] of statistics [N, blocks, 2, out]."""
     if is_cuda(statistics.device):
         with torch.cuda.device_of(statistics):
             return merge_statistics(statistics, height, width, phases)
@@ -223,7 +223,7 @@ def _norm_factors(
     phases: int,
     group_width: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out] of a norm of a map of this size, of statistics [N, blocks, 2, out].
+    """Return factor and shift [N, out] of a norm of a map of this size, of statistics [N, blocks, 2, out].
 
     So many neighbouring channels are normed together; saved nets of before don't say it, and mean each alone.
     """
@@ -262,7 +262,7 @@ def _excite(
     size: list[int],
     phases: int,
 ) -> Tensor:
-    """Factors [N, out] of squeeze-and-excitation, in the weights' type, of a map's statistics [N, blocks, 2, out]."""
+    """Return the factors [N, out] of squeeze-and-excitation of statistics [N, blocks, 2, out], in the weights' type."""
     reduce, reduce_bias, expand, expand_bias = weights
     layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
     height, width = size

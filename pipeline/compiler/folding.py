@@ -62,7 +62,7 @@ def _alike(answer: Tensor | None, wanted: Tensor) -> bool:
 
 
 def _fold(net: nn.Module, inputs: Batch | None) -> int:
-    """Fold within the net itself; how many batch norms were."""
+    """Fold within the network itself; return how many batch norms were."""
     try:
         pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops

@@ -145,7 +145,7 @@ def sensitivity(rewritten: Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sen
 
 
 def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | None = None) -> Sensitivity | None:
-    """As `sensitivity`; None where no layer can be in fp8, or nothing tells, which `refused` then says."""
+    """Return `sensitivity`; None where no layer can be in fp8, for the reason that `refused` then holds."""
     known = _or_refused(rewritten, lambda: quantisable(rewritten.net))
     if known is None:
         return None

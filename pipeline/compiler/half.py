@@ -267,6 +267,6 @@ class AsItLies(Cast):
             self.casts_own_values = cast_own_values(self, self.net, dtype, inputs)
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """As `Half`'s: logits [batch, classes, height, width]."""
+        """Return logits [batch, classes, height, width], as `Half` does."""
         logits: Tensor = self.net(*[in_dtype(part, self.dtype) for part in (batch, *others)])
         return logits

@@ -12,7 +12,7 @@ Form = tuple[Size, torch.dtype, torch.device]
 
 
 def form_of(part: Tensor) -> Form:
-    """Shape, type and device of a tensor of any shape."""
+    """Return shape, type and device of a tensor of any shape."""
     return part.shape, part.dtype, part.device
 
 

@@ -27,7 +27,7 @@ def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
 
 @contextmanager
 def trial(inputs: Batch) -> Iterator[None]:
-    """Within, nothing is recorded for gradients, and random numbers on the inputs' device are as they were afterwards.
+    """Record no gradients within, and put random numbers on the inputs' device back afterwards.
 
     Not in inference mode: a net's own code may keep what it makes, and change it later.
     """
@@ -77,7 +77,7 @@ def allow_tf32(allowed: bool) -> None:
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Within, fp32 is fp32; the switches are as they were afterwards."""
+    """Compute fp32 in fp32 within; put the switches back afterwards."""
     with _restored_tf32():
         allow_tf32(False)
         yield
@@ -91,7 +91,7 @@ def switch_on_the_library() -> None:
 
 @contextmanager
 def library_switches() -> Iterator[None]:
-    """Within, the library is switched on; the switches are as they were afterwards."""
+    """Switch the library on within; put the switches back afterwards."""
     benchmark = torch.backends.cudnn.benchmark
     with _restored_tf32():
         switch_on_the_library()
@@ -129,7 +129,7 @@ def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgra
 
 @contextmanager
 def exportable(may_set_weights: bool = False) -> Iterator[None]:
-    """Within, torch.export takes nets that read `tensor.data`; where it fails, it leaves nothing behind.
+    """Let torch.export take networks that read `tensor.data`; where it fails, it leaves nothing behind.
 
     Args:
         may_set_weights: whether the data of parameters may be set within, as torch.onnx does.

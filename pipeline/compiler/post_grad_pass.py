@@ -205,7 +205,7 @@ def _packed(graph: fx.Graph, weight: fx.Node, packing: fx.Graph) -> fx.Node:
 def _scale_and_bias(
     graph: fx.Graph, bias: fx.Node | None, factors: Sequence[tuple[str, fx.Node]], value: Tensor
 ) -> tuple[fx.Node | None, fx.Node]:
-    """Scale, where there is one, and bias [out] in fp32 of a convolution's bias and the factors and shifts after it."""
+    """Return scale, if any, and bias [out] in fp32 of a convolution's bias and the factors and shifts after it."""
     channels = value.shape[1]
     scale, shift = None, None if bias is None else _vector(graph, bias, channels)
     for name, given in factors:

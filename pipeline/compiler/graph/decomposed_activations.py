@@ -109,7 +109,7 @@ def _is_closed(inside: frozenset[fx.Node], answer: fx.Node) -> bool:
 
 @cache
 def _patterns() -> list[Pattern]:
-    """Each activation of the table, as Inductor's decompositions leave it."""
+    """Yield each activation of the table, as Inductor's decompositions leave it."""
     with unset_fake_temporarily():
         return [_pattern(name) for name in ACTIVATIONS if name != NONE.name]
 

@@ -130,7 +130,7 @@ def layers_in_fp8(net: ExportedNet, scales_of: Container[str]) -> list[str]:
 
 
 def layers_of(net: ExportedNet) -> list[str]:
-    """All layers by their names, in the order of the graph."""
+    """Return all layers by their names, in the order of the graph."""
     return [layer.name for node in net.module.graph.nodes if (layer := layer_of(net.module, node))]
 
 

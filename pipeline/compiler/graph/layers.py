@@ -244,7 +244,7 @@ class UpsampledLayer(KernelLayer):
         return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
 
     def flops_per_image(self, shapes: Sequence[Sequence[int]]) -> float:
-        """FLOPs of the composed layer, 2 for a multiply-add: fewer than those of the two layers that it stands for.
+        """Return the FLOPs of the composed layer, 2 for a multiply-add: fewer than of the two layers that it replaces.
 
         Args:
             shapes: of the inputs: [N, in, h, w] of the small map, and [N, skip, 2 h, 2 w] of a skip.

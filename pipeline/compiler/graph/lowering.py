@@ -82,7 +82,7 @@ class Places:
 
 
 def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
-    """Places for the parts of the concatenations that need not happen.
+    """Return places for the parts of the concatenations that need not happen.
 
     The widest is taken first. One that is some channels of a buffer before is just that; another has a buffer of its
     own, where those of its parts are at home that aren't at home already; without any of them it stays a concatenation,
@@ -179,7 +179,7 @@ def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place
 
 
 def _after(copy: Copy) -> tuple[Place, Place]:
-    """Where what follows a copy lies, and where it would be wanted."""
+    """Return where what follows a copy lies, and where it would be wanted."""
     source, target, channels = copy
     return Place(source.widest, source.first + channels), Place(target.widest, target.first + channels)
 
@@ -377,18 +377,18 @@ class _Lowering:
         return view
 
     def _part(self, place: Place, length: int) -> fx.Node:
-        """So many channels of a wide buffer."""
+        """Return `length` channels of a wide buffer."""
         wide = self._wide(place.widest)
         if length == shape_of(place.widest)[1]:
             return wide
         return self._noted(aten.slice.Tensor, wide, 1, place.first, place.first + length)
 
     def _scale(self, part: fx.Node, layer: KernelLayer) -> float:
-        """By which what the kernel stores is to be multiplied."""
+        """Return the factor by which what the kernel stores is to be multiplied."""
         return self.plan.scales.get(part.name, 1.0) if self._kernel_stores(part, layer) else 1.0
 
     def _memory(self, part: fx.Node, layer: KernelLayer) -> fx.Node:
-        """Where a kernel writes a part of its answer."""
+        """Return the memory that a kernel writes a part of its answer to."""
         if part_of_answer(part) == LOGITS:
             return self._empty(part, torch.float32, contiguous=True)
         if part_of_answer(part) == STATISTICS:
@@ -425,7 +425,7 @@ class _Lowering:
         return made
 
     def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
-        """Saturating, by ATen's own operations, so that Inductor puts them into the kernel that makes the value."""
+        """Saturate by ATen's operations, so that Inductor puts them into the kernel that makes the value."""
         scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), 1.0 / scale)
         return self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), FP8)
 

@@ -213,7 +213,7 @@ class Ends:
 
 
 def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> Ends:
-    """All that the epilogue of a convolution's kernel takes over; the longest part that ends in fp16.
+    """Return all that the epilogue of a convolution's kernel takes over; the longest part that ends in fp16.
 
     Args:
         conv: the convolution.
@@ -233,7 +233,7 @@ def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> 
 
 
 def _in_half(value: fx.Node) -> fx.Node | None:
-    """Where a value is in fp16: itself, or the cast that alone reads it."""
+    """Return the node where a value is in fp16: itself, or the cast that alone reads it."""
     if value.meta["val"].dtype == SUMMED[0]:
         return value
     user = next(iter(value.users), None)
@@ -256,7 +256,7 @@ def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
 
 
 def _with_factor(ends: Ends) -> Ends | None:
-    """With one more factor or shift of each channel."""
+    """Add one more factor or shift of each channel, if one follows."""
     operand = _operand(ends, ADDITION, SUBTRACTION, MULTIPLICATION)
     if operand is None or ends.residual is not None or not is_by_channel(operand[1], ends.value):
         return None
@@ -278,7 +278,7 @@ def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
 
 
 def _with_residual(ends: Ends, can_read: Callable[[Tensor], bool]) -> Ends | None:
-    """With a value that is added."""
+    """Add a value that is added, if one follows."""
     operand = _operand(ends, ADDITION)
     if operand is None or ends.residual is not None:
         return None
@@ -293,7 +293,7 @@ def _is_half(node: fx.Node) -> bool:
 
 
 def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
-    """With an activation."""
+    """Add an activation, if one follows."""
     activation = None if ends.activation != NONE else activation_of(ends.value)
     if activation is None:
         return None

@@ -49,7 +49,7 @@ class Known:
 
 
 def fold_constants(net: ExportedNet) -> list[str]:
-    """Values that depend on no input become constants, computed in fp32 from the exact weights and rounded once.
+    """Make values that depend on no input constants, computed in fp32 from the exact weights and rounded once.
 
     Nothing random is folded, no memory that nothing filled, and nothing that is larger than `GROWTH` and `FREE_BYTES`
     allow. Views of a weight are, where an operation reads them as its weight.
@@ -167,7 +167,7 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Of a tensor of any shape as if no two elements shared their place."""
+    """Return the bytes of a tensor of any shape as if no two elements shared their place."""
     return int(tensor.numel()) * tensor.element_size()
 
 

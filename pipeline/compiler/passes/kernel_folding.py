@@ -127,7 +127,7 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
 
 
 def is_2x2(pool: fx.Node) -> bool:
-    """2×2, stride 2, no padding, on an even size."""
+    """Return whether a pool is 2×2 with stride 2 and no padding, on an even size."""
     given = arguments(pool)
     even = all(length % 2 == 0 for length in shape_of(pool.all_input_nodes[0])[2:])
     steps = list(given["stride"]) in ([], [2, 2])
@@ -217,14 +217,14 @@ def take_head(net: ExportedNet) -> list[str]:
 
 
 def _in_fp32(head: fx.Node) -> fx.Node | None:
-    """Where the logits are in fp32: the head itself, or the cast that alone reads it; None where they never are."""
+    """Return the node where logits are in fp32: the head, or the cast that alone reads it; None if they never are."""
     user = only_user(head)
     cast = user if is_call(user, CAST) else head
     return cast if cast is not None and cast.meta["val"].dtype == torch.float32 else None
 
 
 def _answer(node: fx.Node, place: int, instead: fx.Node) -> fx.Node:
-    """Another part of a layer's answer, in the place of a node that computed it."""
+    """Put another part of a layer's answer in the place of a node that computed it."""
     with node.graph.inserting_after(node):
         part = node.graph.call_function(operator.getitem, (node, place))
     part.meta = {**instead.meta, "val": like(instead, shape_of(instead))}

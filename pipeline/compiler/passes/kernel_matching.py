@@ -102,7 +102,7 @@ def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:
 
 
 def pair(values: Sequence[int]) -> tuple[int, int]:
-    """Height's and width's value, where one may stand for both."""
+    """Return the values of height and width, where one may stand for both."""
     return int(values[0]), int(values[-1])
 
 
@@ -126,7 +126,7 @@ def image_of(node: fx.Node) -> fx.Node | None:
 
 
 def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
-    """Put a layer of the kernel in a node's place; the name of the layer."""
+    """Put a layer of the kernel in a node's place; return the layer's name."""
     graph, given, name = net.module.graph, arguments(node), module_of(node) or node.name
     weight, bias = net.constant(given.get("weight")), net.constant(given.get("bias"))
     if weight is not None and bias is None:

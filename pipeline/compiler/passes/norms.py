@@ -114,7 +114,7 @@ def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
 def factor_and_shift(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1].
+    """Return factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1].
 
     `how` is the phases of the statistics, and how many channels are normed together.
     """
@@ -141,7 +141,7 @@ INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"
 
 
 def norms_in_nhwc(net: ExportedNet) -> list[str]:
-    """(x - mean) / √(variance + eps) · weight + bias in fp32, over the pixels of a channel or a group of channels.
+    """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over a channel's or a group's pixels.
 
     A norm in fp64 stays as it is: for the digits that fp32 hasn't, the net's own code asks for it.
     """

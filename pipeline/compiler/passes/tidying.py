@@ -99,7 +99,7 @@ OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
 
 
 def centre_windows(net: ExportedNet) -> list[str]:
-    """Convolutions of stride 2 whose windows reach a row further below than above, and a column further right.
+    """Centre windows of convolutions of stride 2 that reach a row further below than above, and a column further right.
 
     As nets from TensorFlow pad ("same"), EfficientNet's among them: a pad of one more row below and column right than
     above and left, and a convolution after it. And windows of 4×4 with a padding of 1: pix2pix's, whose first one no

@@ -29,7 +29,7 @@ NEAREST = "aten.upsample_nearest2d.vec"
 
 
 def compose_upsampling(net: ExportedNet) -> list[str]:
-    """Nearest up-sampling by 2 or a 2×2 transposed convolution, perhaps beside other channels, then a 3×3 convolution.
+    """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it, other channels beside.
 
     Source: no activation or norm lies between, so both are one linear map.
     """

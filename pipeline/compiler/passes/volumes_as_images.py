@@ -88,7 +88,7 @@ INNER = (conv3x3x3.OP, conv_by_slice.OP)  # for one of these alone volumes becom
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
-    """Convolutions that kernels take become layers, if a 3×3×3 or 1×3×3 beyond the first is there; else none does."""
+    """Make convolutions of volumes layers of kernels, if a 3×3×3 or 1×3×3 beyond the first is there; else none."""
     graph = net.module.graph
     found = {node: kernel_for(net, node) for node in calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
     kernels = {node: op for node, op in found.items() if op is not None}
@@ -200,7 +200,7 @@ class _Walk:
         self._now_gives_image(node, shape)
 
     def _put_layer(self, node: fx.Node) -> None:
-        """Return the kernels' layer in a convolution's place."""
+        """Put the kernels' layer in a convolution's place."""
         given, shape = arguments(node), shape_of(node)
         weight, bias = self.net.constant(given["weight"]), self.net.constant(given["bias"])
         assert weight is not None
@@ -224,7 +224,7 @@ class _Walk:
         return weight[:, :, 0] if fits and weight is not None else None
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
-        """Return a convolution of 1×1 in the place of one of 1×1×1."""
+        """Put a convolution of 1×1 in the place of one of 1×1×1."""
         given, shape = arguments(node), shape_of(node)
         seen = self._image(given["input"])
         with self.graph.inserting_before(node):

@@ -87,7 +87,7 @@ class Tuner:
         return self.chosen.get(name) or self.read().get(name, {})
 
     def time(self, op: str, name: str, call: Callable[[], None]) -> float | None:
-        """Milliseconds of one candidate, or None where it can't run (too much shared memory, most often)."""
+        """Return the milliseconds of one candidate, or None where it can't run (too much shared memory, most often)."""
         self.measured += 1
         try:
             return (self.clock or graph_replay_ms)(call)
@@ -105,7 +105,7 @@ class Tuner:
         return self.folder.expanduser() / f"{gpu}-{versions}-v{FORMAT}.json".replace(" ", "_").replace("/", "_")
 
     def read(self) -> dict[str, dict[str, object]]:
-        """All choices on disk; none where the file is missing, torn or not this user's own."""
+        """Return all choices on disk; none where the file is missing, torn or not this user's own."""
         try:
             known = json.loads(private_text(self.path(), MOST_BYTES))
         except (OSError, RuntimeError, ValueError):

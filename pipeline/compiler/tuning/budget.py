@@ -128,7 +128,7 @@ def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:
 
 
 def dice_lost(overlaps: Tensor) -> float:
-    """1 − 2|A∩B|/(|A|+|B|) of the class that loses most; `overlaps` [2, classes] are sums of `overlap`."""
+    """Return 1 − 2|A∩B|/(|A|+|B|) of the class that loses most; `overlaps` [2, classes] are sums of `overlap`."""
     both, sizes = overlaps.double()
     return float((1 - 2 * both / sizes.clamp(min=1)).where(sizes > 0, 0.0).max())
 
@@ -169,7 +169,7 @@ def _worth(gain: float, used: float) -> float:
 
 
 def _needed(kept: list[str], cost: Callable[[list[str]], float]) -> list[str]:
-    """Of layers that are within the budget those that it takes; the last was needed when it was chosen."""
+    """Return those of the kept layers that the budget needs; the last was needed when it was chosen."""
     for name in kept[:-1]:
         others = [other for other in kept if other != name]
         if cost(others) <= 1:
@@ -229,7 +229,7 @@ def filled(
 
 
 def _fitting(order: Sequence[int], taken: Sequence[float]) -> list[int]:
-    """Of units in this order those that each still fit beside the ones before."""
+    """Return the units that still fit, each beside those before it in this order."""
     fitting: list[int] = []
     for at in order:
         if at not in fitting and sum(taken[other] ** 2 for other in [*fitting, at]) <= 1:

@@ -80,7 +80,7 @@ FP16_PACE, FP8_PACE, BYTES_PACE = 684e12, 1279e12, 4.24e12
 
 
 def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
-    """Seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer.
+    """Return seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer.
 
     Args:
         net: with its layers.
@@ -95,7 +95,7 @@ def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
 
 
 def flops_of_layer(node: fx.Node, layer: KernelLayer) -> float:
-    """FLOPs of a batch, 2 for a multiply-add, of the layer that a node calls."""
+    """Return the FLOPs of a batch, 2 for a multiply-add, of the layer that a node calls."""
     shapes = [shape_of(value) for value in inputs_of(node)]
     if isinstance(layer, UpsampledLayer):
         return shapes[0][0] * layer.flops_per_image(shapes)

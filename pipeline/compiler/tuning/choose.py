@@ -177,7 +177,7 @@ def why_no_tile(entry: Mapping[str, object]) -> str:
 
 
 def with_random_signs(x: Tensor) -> Tensor:
-    """Values of the size and layout of x, of any shape and of either sign: what a tile is checked on.
+    """Return values of either sign in the shape and layout of x, on which a tile is checked.
 
     After a ReLU all values have one sign, and an fp8 product on Hopper, which keeps some 13 bits of its sums, is then
     off by more than a tile that is right may be.
@@ -201,7 +201,7 @@ def is_right(measured: MeasuredLayer) -> bool:
 
 @contextmanager
 def untimed_library() -> Iterator[None]:
-    """CuDNN times no algorithms within: for what runs once there is nothing to gain."""
+    """Keep cuDNN from timing algorithms within: for what runs once there is nothing to gain."""
     benchmark = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:

@@ -52,7 +52,7 @@ class TargetAlone:
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        """Where the operands are."""
+        """Return where the operands are."""
         return torch.device("cpu")
 
 

@@ -222,7 +222,7 @@ def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
 
 
 def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
-    """Where the kernel writes: memory of its own, or the part of a concatenation's buffer that the pass filled."""
+    """Return what the kernel writes to: memory of its own, or the part of a buffer that the pass filled."""
     graph, (shape, steps) = found.x.graph, found.x.args
     if found.head is not None:
         logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
