@@ -58,7 +58,10 @@ def is_forkable(command: object) -> bool:
     if not isinstance(command, list) or len(command) < 2 or command[0] != sys.executable:
         return False
     words = without_safe_path(command[1:])
-    return ForkedPopen.any_program if words[0] != "-m" else words[1].split(".")[0] == "pipeline"
+    if words[0] != "-m":
+        return ForkedPopen.any_program
+    # The compiler's processes compile, for which the server, where no GPU is, has Triton's interpreter in mind.
+    return words[1].split(".")[0] == "pipeline" and not words[1].startswith("pipeline.compiler.")
 
 
 def without_safe_path(words: list[object]) -> list[str]:
