@@ -1,1 +1,1 @@
-"""What the records mean: every figure of a report, computed once from a run's records; no sentences."""
+"""Every figure of a report, computed once from a run's records; no sentences."""

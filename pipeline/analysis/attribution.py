@@ -22,7 +22,7 @@ Finding = Literal["attributed", "unexplained", "no difference", "no profile", "h
 
 @dataclass(frozen=True)
 class ClassChange:
-    """How one class of work changed from a rung to the next, per call."""
+    """The change of one class of work from a rung to the next, per call."""
 
     kind: KernelClass
     seconds: float
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the winner and the baseline move and launch in a call, counted the same way."""
+    """Bytes and kernels of the winner and the baseline in a call, counted the same way."""
 
     winner_bytes: int
     winner_kernels: float
@@ -79,7 +79,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Remaining:
-    """Where the winner's time could still be reduced: by level of the net, else by class of work."""
+    """Where the winner's time could still be reduced: by level of the network, else by class of work."""
 
     place: str  # a level, or a class
     seconds: float  # above the level's roofline; of the class, all
@@ -89,7 +89,7 @@ class Remaining:
 
     @property
     def is_level(self) -> bool:
-        """Whether the place is a level of the net."""
+        """True if the place is a level of the network."""
         return self.total > 0
 
 

@@ -1,4 +1,4 @@
-"""What limits a stage, or a layer of it: arithmetic, memory, or the overhead around the kernels.
+"""The bottleneck of a stage, or of a layer: arithmetic, memory, or the overhead around the kernels.
 
 Kernels that multiply no matrices pass over memory and do little else. How near those come to the bandwidth is judged
 by the bytes that the program's operators or kernels must move, each once, and never by the GPU's counters: a run with
@@ -44,7 +44,7 @@ IDLE_WORTH_NAMING = 0.1  # of the wall time under the profiler
 # 256×256.
 FLAT_SLOPE = 0.3
 FAR_BELOW = 0.25  # of both roofs: a layer, or an unprofiled stage, below a quarter is limited by neither
-FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than so many launches is mostly start and end
+FEW_LAUNCHES = 3.0  # a kernel that lasts no longer than this many launches is mostly start and end
 SEEN_SHARE = 0.5  # of a stage's time that its profile must account for; below it the kernels say little
 
 
@@ -90,7 +90,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What limits a stage, why it is that, and from what it was decided."""
+    """The bottleneck of a stage, with its reason and the evidence."""
 
     kind: Kind
     reason: Reason

@@ -1,4 +1,4 @@
-"""How many GPUs a service needs for a target rate at a target p99: a queue, simulated with the measured latencies."""
+"""The GPUs that a service needs for a target rate at a target p99: a queue, simulated with measured latencies."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Finding = Literal["", "batch too slow", "load too high", "tail too tight", "most
 
 @dataclass(frozen=True)
 class Service:
-    """What one GPU does: so many images at most per batch, in so many seconds, as measured."""
+    """One GPU as measured: its largest batch, and the latencies of a batch."""
 
     batch: int
     seconds: Sequence[float]
@@ -35,7 +35,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Target:
-    """What the service must hold."""
+    """The rate and the tail that the service must hold."""
 
     images_per_second: float
     p99_seconds: float
@@ -62,7 +62,7 @@ class Fleet:
 
 
 def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -> tuple[np.ndarray, int]:
-    """Seconds from each arrival to the end of its batch, and how many batches there were.
+    """Return the seconds from each arrival to the end of its batch, and the number of batches.
 
     Args:
         arrivals: in seconds, rising.
@@ -87,7 +87,7 @@ def sojourns(arrivals: Sequence[float], services: Sequence[float], batch: int) -
 
 
 def simulate(service: Service, images_per_second: float) -> Simulation:
-    """One GPU at this rate. The same random numbers at every rate, so that simulations differ by the rate alone."""
+    """Simulate one GPU at this rate, with the same random numbers at every rate."""
     draw = np.random.default_rng(SEED)
     arrivals = (np.cumsum(draw.exponential(size=ARRIVALS)) / images_per_second).tolist()
     services = draw.choice(np.asarray(service.seconds), size=ARRIVALS).tolist()
@@ -98,7 +98,7 @@ def simulate(service: Service, images_per_second: float) -> Simulation:
 
 
 def fleet(service: Service, target: Target) -> Fleet:
-    """The fewest GPUs that hold the target.
+    """Return the fewest GPUs that hold the target.
 
     Fewer than the load bound (rate times seconds per image) can't keep up. From there the p99 falls with every GPU,
     so the fewest are found by halving.
@@ -125,13 +125,13 @@ def fleet(service: Service, target: Target) -> Fleet:
 
 
 def measured(stage: StageRecord, batch: int) -> Service | None:
-    """The stage's latencies with the copies from and to the host, or without where only those are there."""
+    """Return the stage's latencies with the copies from and to the host, or without where only those are there."""
     latencies = stage.host_latencies or stage.latencies
     return Service(batch, latencies) if latencies else None
 
 
 def target_of(summary: RunSummary) -> Target | None:
-    """What the service must hold, as the user asked; None where a part of it is missing."""
+    """Return the target that the user set; None where a part of it is missing."""
     asked = summary.run.config.report
     if asked.target_images_per_second is None or asked.target_p99_ms is None:
         return None
@@ -139,7 +139,7 @@ def target_of(summary: RunSummary) -> Target | None:
 
 
 def fleets(summary: RunSummary, target: Target) -> dict[str, Fleet]:
-    """The fewest GPUs of each ranked stage."""
+    """Return the fewest GPUs of each ranked stage."""
     services = {stage.name: measured(stage.stage, summary.run.batch_size) for stage in summary.ranked}
     return {
         name: fleet(service, target) if service else Fleet(None, None, "no latencies")

@@ -35,7 +35,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether the figure is known and keeps the bound."""
+        """True if the figure is known and keeps the bound."""
         return self.value is not None and self.constraint.admits(self.value)
 
     @property
@@ -49,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Choice:
-    """How the winner was chosen.
+    """The choice of the winner.
 
     Attributes:
         goal: what was asked.
@@ -68,7 +68,7 @@ class Choice:
 
     @property
     def by_speed(self) -> bool:
-        """Whether intervals of the throughput tell the winner."""
+        """True if intervals of the throughput tell the winner."""
         return self.goal.objective in BY_SPEED
 
     def missed(self, stage: str) -> list[Check]:

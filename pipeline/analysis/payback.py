@@ -1,4 +1,4 @@
-"""What set-up buys: after how many images a stage has paid for itself, and which stage is best for how many."""
+"""The images after which a stage has paid for its set-up, and the best stage by number of images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ChangeOver = tuple[str, float]  # a stage, and from how many images on it is the
 
 @dataclass(frozen=True)
 class Line:
-    """What a stage takes for n images: set-up + n × seconds per image."""
+    """The time of a stage for n images: set-up + n × seconds per image."""
 
     name: str
     setup_seconds: float
@@ -21,7 +21,7 @@ class Line:
 
 
 def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
-    """Images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
+    """Return the images until the stage's set-up has paid for itself against the baseline's; 0 at once, None never.
 
     Source: the two lines meet there. A stage that is alike saves nothing.
     """
@@ -33,11 +33,11 @@ def break_even(stage: Line, baseline: Line, alike: bool) -> float | None:
 
 
 def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> list[ChangeOver]:
-    """Which stage has finished first, set-up included, from how many images on; the first entry starts at one image.
+    """Return the stage that finishes first, set-up included, by number of images; the first entry starts at one image.
 
     Args:
         lines: of the stages to choose from.
-        ties: the winner and those that tie with it: among them nobody changes.
+        ties: the winner and those that tie with it: there is no change-over among them.
         effect: the share by which a stage must be faster for a change to it.
     """
     if not lines:
@@ -52,21 +52,21 @@ def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> 
 
 
 def _beats(line: Line, current: Line, ties: frozenset[str], effect: float) -> bool:
-    """Whether the line is the lower one in the long run, by enough to tell."""
+    """Return whether the line is the lower one in the long run, by enough to tell."""
     tied = line.name in ties and current.name in ties
     return not tied and line.image_seconds * (1 + effect) <= current.image_seconds
 
 
 def _meet(current: Line, line: Line) -> float:
-    """Images at which both lines take as long."""
+    """Return the number of images at which both lines take as long."""
     return (line.setup_seconds - current.setup_seconds) / (current.image_seconds - line.image_seconds)
 
 
 def _key(line: Line, at: float) -> tuple[float, float]:
-    """The next change is the one that comes first, and of those at the same place the fastest stage."""
+    """Return the sort key of a change: the earliest first, and of those at the same place the fastest stage."""
     return at, line.image_seconds
 
 
 def best_at(found: Sequence[ChangeOver], images: float) -> str | None:
-    """The stage that is the best for so many images; None where none is known."""
+    """Return the best stage for that number of images; None where none is known."""
     return next((name for name, start in reversed(found) if start <= max(images, 1.0)), None)

@@ -1,4 +1,4 @@
-"""What to try next: a short ordered list, each with the figures that speak for it and the command that tries it.
+"""Recommendations: a short ordered list, each with the figures that speak for it and the command that tries it.
 
 A rule is a function of a run's summary and its winner; it returns a recommendation, or None without cause. Rules ask
 for what a stage does (`StageRecord.execution`), never for its name, so that they hold for a user's own stages.
@@ -23,7 +23,7 @@ from pipeline.stats.outcomes import Unresolved
 
 MOST = 5  # more is a manual
 NOISY_EFFECT = 0.05
-SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that is built so many times sooner is worth naming
+SLOW_BUILD_SECONDS, QUICKER = 1.0, 2.0  # a tie that builds this many times sooner is worth naming
 IDLE_SHARE = 0.2  # of the time without any kernel, from which launches are worth taking out
 FULL_SLOPE = 0.9  # of the time with the batch: a device that is full takes twice as long for twice the images
 FULL_SHARE = 0.4  # of the measured peak, below which a larger batch may fill the device

@@ -15,7 +15,7 @@ from pipeline.records.run_record import Execution, Precision, RunRecord, StageRe
 ELEMENT_BYTES: dict[Precision, int] = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
 LEAST_ANSWER_BYTES = 2  # of a logit: fp8 could not hold it, and no kernel writes it
 BETWEEN = "between layers"  # what the record calls ""
-# A layer that seems faster than so many times the measured matmul multiplies less often than counted, as by FFT.
+# A layer that seems faster than this many times the measured matmul multiplies less often than counted, as by FFT.
 BELIEVED = 1.3
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
 DATASHEETS = {
@@ -219,7 +219,7 @@ class LayerFigures:
 
     @property
     def has_work(self) -> bool:
-        """Whether the record says what it had to do."""
+        """True if the record says what it had to do."""
         return self.flops > 0 or self.moved_bytes > 0
 
     @property

@@ -99,7 +99,7 @@ class RunSummary:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the run is known to have used a GPU."""
+        """True if the run is known to have used a GPU."""
         return self.run.environment is not None and self.run.environment.device == "cuda"
 
 

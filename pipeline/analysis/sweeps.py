@@ -93,7 +93,7 @@ class Curve:
 
     @property
     def knee_is_resolved(self) -> bool:
-        """Whether the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
+        """True if the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
         best = max((y for _, y in self.points), key=lambda y: y.value)
         at, knee = self.knee
         enough = knee is best or knee.low >= KNEE_SHARE * best.high
@@ -176,7 +176,7 @@ class Lead:
 
     @property
     def resolved(self) -> bool:
-        """Whether the first may be named."""
+        """True if the first may be named."""
         return not self.contenders and self.cause is None
 
 
@@ -243,7 +243,7 @@ class Padding:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether set-up is saved, and what a call then costs."""
+        """The outcome of padding: set-up saved, against the cost of each call."""
         if self.saved_seconds < LEAST_COLD_SECONDS:
             return "gains nothing"
         return "faster" if self.extra.high <= 0 else "costs" if self.extra.low > 0 else "not resolved"

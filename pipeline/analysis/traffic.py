@@ -38,7 +38,7 @@ class Agreement:
 
     @property
     def close(self) -> bool:
-        """Whether the two agree within a quarter."""
+        """True if the two agree within a quarter."""
         return 1 / CLOSE < self.share < CLOSE
 
 

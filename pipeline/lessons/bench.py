@@ -54,7 +54,7 @@ class Bench:
         self._plan = plan
 
     def random(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Normal random numbers of this shape on the device: zeros draw less power, and so run faster on a GPU."""
+        """Return normal random numbers of this shape on the device; zeros draw less power and run faster on a GPU."""
         return torch.randn(shape, device=self.device).to(dtype)
 
     def sampling(self, variants: list[tuple[Row, Call]], agree: bool = False) -> list[Row]:
@@ -98,7 +98,7 @@ class Bench:
         torch.testing.assert_close(answer, expected[0], rtol=RELATIVE, atol=ABSOLUTE)
 
     def _take(self, ready: list[Ready]) -> dict[str, list[Sample]]:
-        """The samples of every variant, as many of each: a round that began is ended."""
+        """Sample every variant equally often; a round that began is ended."""
         taken: dict[str, list[Sample]] = {part.row.name: [] for part in ready}
         opened = self._clock.now()
         for number in range(ROUNDS):
@@ -113,12 +113,12 @@ class Bench:
 
 
 def why(error: BaseException) -> str:
-    """An error's first line, with its kind."""
+    """Return an error's first line, with its kind."""
     return f"failed: {failure_of(error)[1]}"
 
 
 def skipped(row: Row, reason: str) -> Row:
-    """A row that this device can't fill."""
+    """Return a row that this device can't fill."""
     return replace(row, reason=f"skipped: {reason}")
 
 
@@ -131,26 +131,26 @@ Made = TypeVar("Made")
 
 
 def inductor_metrics() -> ModuleType:
-    """Inductor's counters; imported here because importing Inductor takes as long as importing torch."""
+    """Return Inductor's counters; imported here because importing Inductor takes as long as importing torch."""
     from torch._inductor import metrics
 
     return metrics
 
 
 def compiled_afresh(function: Callable[[Given], Made]) -> Callable[[Given], Made]:
-    """The function under torch.compile, after Inductor's count of generated kernels was reset to 0."""
+    """Compile the function with torch.compile, after resetting Inductor's count of generated kernels to 0."""
     inductor_metrics().reset()
     compiled: Callable[[Given], Made] = torch.compile(function, dynamic=False)
     return compiled
 
 
 def on_device(event: FunctionEvent) -> bool:
-    """Whether it is a kernel, a copy or a fill; annotations of compiled code show on the device's timeline, too."""
+    """Return whether it is a kernel, a copy or a fill; annotations of compiled code are on the timeline, too."""
     return event.device_type == DeviceType.CUDA and not event.is_user_annotation
 
 
 def counted(row: Row, call: Call, bench: Bench) -> Row:
-    """The row with the kernels of one call, which must be warm; unchanged where they can't be counted.
+    """Return the row with the kernels of one call, which must be warm; unchanged where they can't be counted.
 
     On a GPU the profiler counts them. On a CPU it counts operators that call no other; of compiled code, which it
     doesn't see there, Inductor says how many kernels it generated since `compiled_afresh`.

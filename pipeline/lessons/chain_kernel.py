@@ -10,7 +10,7 @@ BLOCK = 1024  # numbers a program: 8 a thread in 4 warps
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(x, out, numbers, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
-    """Out = exp(−|2 √max(0, x / 2 + 1) − 1|), elementwise."""
+    """Compute exp(−|2 √max(0, x / 2 + 1) − 1|), elementwise."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = at < numbers
     value = tl.load(x + at, mask=here)
@@ -19,7 +19,7 @@ def _kernel(x, out, numbers, BLOCK: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 def chain(x: Tensor) -> Tensor:
-    """The chain of a dense fp32 tensor of any shape, as a new one."""
+    """Return the chain of a dense fp32 tensor of any shape, as a new one."""
     out = torch.empty_like(x)
     _kernel[triton.cdiv(x.numel(), BLOCK),](x, out, x.numel(), BLOCK=BLOCK)
     return out

@@ -1,4 +1,4 @@
-"""What people repeat, and what this device says of it, by a rule that stands beside it."""
+"""Widespread claims, judged by this device's rows; each claim stands beside its rule."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pipeline.report import formatting
 from pipeline.stats.intervals import Ratio
 
 ClaimOutcome = Literal["right", "wrong", "depends", "unknown"]
-FACTOR = 2.3  # by which a whole net is said to be faster for torch.compile
+FACTOR = 2.3  # by which a whole network is said to be faster for torch.compile
 NEAR = 1.25  # times by which a repeated factor may be missed
 GB = 1e9
 HELD = 4096 // (4 * 8)  # tensors whose four addresses of 8 bytes fit into 4 KB, were there nothing else to pass
@@ -21,7 +21,7 @@ Lessons = Mapping[str, Rows]
 
 @dataclass(frozen=True)
 class Judged:
-    """What was found here, and whether the claim holds."""
+    """The finding on this device, and the verdict on the claim."""
 
     here: str
     outcome: ClaimOutcome
@@ -45,12 +45,12 @@ class Claim:
 
 
 def nothing(reason: str) -> Judged:
-    """Nothing was measured that could tell."""
+    """Return that nothing was measured that could tell."""
     return Judged(reason, "unknown")
 
 
 def together(held: list[bool | None]) -> ClaimOutcome:
-    """Right where all hold, wrong where none does, else it depends; None is one that noise hides.
+    """Return right where all hold, wrong where none does, else that it depends; None is one hidden by noise.
 
     A hidden one could only turn right or wrong into depends, so depends stays, and the others become unknown.
     """
@@ -60,7 +60,7 @@ def together(held: list[bool | None]) -> ClaimOutcome:
 
 
 def is_near(ratio: Ratio, factor: float) -> bool | None:
-    """Whether the interval lies within a quarter of the factor, up or down; None where it crosses that limit."""
+    """Return whether the interval lies within a quarter of the factor, up or down; None where it crosses that limit."""
     low, high = factor / NEAR, factor * NEAR
     if low <= ratio.low and ratio.high <= high:
         return True
@@ -68,12 +68,12 @@ def is_near(ratio: Ratio, factor: float) -> bool | None:
 
 
 def rows_of(lessons: Lessons, name: str) -> Rows:
-    """The rows of that lesson; none where it was not run."""
+    """Return the rows of that lesson; none where it was not run."""
     return lessons.get(name, Rows([]))
 
 
 def half_precision(lessons: Lessons) -> Judged:
-    """The matmul in fp16 against fp32, and against TF32 where there is one."""
+    """Compare the matmul in fp16 with fp32, and with TF32 where there is one."""
     rows = rows_of(lessons, "precisions")
     found = {name: ratio for name in ("fp32", "tf32") if (ratio := rows.times(name, "fp16"))}
     if "fp32" not in found:
@@ -83,7 +83,7 @@ def half_precision(lessons: Lessons) -> Judged:
 
 
 def context_memory(lessons: Lessons) -> Judged:
-    """The context alone, and with the libraries that a net loads."""
+    """Return the context alone, and with the libraries that a network loads."""
     held = [found.value for row in rows_of(lessons, "context") if (found := value(row, "memory"))]
     if not held:
         return nothing("no CUDA context was measured here")
@@ -93,7 +93,7 @@ def context_memory(lessons: Lessons) -> Judged:
 
 
 def contiguous_pays(lessons: Lessons) -> Judged:
-    """Every use of the lesson, the copy included."""
+    """Return every use of the lesson, the copy included."""
     rows = rows_of(lessons, "contiguous")
     pairs = [(row.name, row.against) for row in rows.measured() if row.against]
     found = {name.split(",")[0]: rows.outcome(against, name) for name, against in pairs}
@@ -107,7 +107,7 @@ def contiguous_pays(lessons: Lessons) -> Judged:
 
 
 def argument_limit(lessons: Lessons) -> Judged:
-    """The tensors that a kernel of the fused step takes, beside what 4 KB hold of their addresses."""
+    """Return the tensors that a kernel of the fused step takes, beside what 4 KB hold of their addresses."""
     row = rows_of(lessons, "optimizers").row(overhead.FUSED)
     found = overhead.per_kernel(row) if row else None
     if found is None:
@@ -123,14 +123,14 @@ COMPILED_PAIRS = {
 
 
 def compile_factor(lessons: Lessons) -> Judged:
-    """The pieces that the lessons compile, which can't tell of the whole net that the claim is about."""
+    """Return the pieces that the lessons compile, which can't tell of the whole network that the claim is about."""
     found = {name: rows_of(lessons, name).times(*pair) for name, pair in COMPILED_PAIRS.items()}
     told = {name: ratio for name, ratio in found.items() if ratio}
     if not told:
         return nothing("nothing was compiled here")
     said = formatting.listed([f"{amount(ratio)} in {name}" for name, ratio in told.items()])
     around = min(ratio.high for ratio in told.values()) < FACTOR < max(ratio.low for ratio in told.values())
-    return Judged(f"no net was compiled; of its pieces, {said}", "depends" if around else "unknown")
+    return Judged(f"no network was compiled; of its pieces, {said}", "depends" if around else "unknown")
 
 
 CLAIMS = (
@@ -172,6 +172,6 @@ CLAIMS = (
 
 
 def judged_all(record: LessonsRecord) -> list[tuple[Claim, Judged]]:
-    """Every claim with its outcome on this record."""
+    """Return every claim with its outcome on this record."""
     lessons = {part.name: Rows(part.rows) for part in record.lessons}
     return [(claim, claim.judge(lessons)) for claim in CLAIMS]

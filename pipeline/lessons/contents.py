@@ -35,7 +35,7 @@ EXPERIMENTS = {  # what `--only` takes, and the file in experiments/
 
 
 def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> list[str]:
-    """The lessons named, in the order of the contents; all where `only` is None.
+    """Return the lessons named, in the order of the contents; all where `only` is None.
 
     Raises:
         RequestError: it names none, or there is no lesson of that name.
@@ -53,7 +53,7 @@ def chosen(only: str | None, known: Collection[str] = tuple(EXPERIMENTS)) -> lis
 
 @cache
 def lesson_of(name: str) -> "Lesson":
-    """The lesson of that name."""
+    """Return the lesson of that name."""
     module = import_module(f"pipeline.lessons.experiments.{EXPERIMENTS[name]}")
     lesson: Lesson = getattr(module, f"{name.replace('-', '_').upper()}_LESSON")
     return replace(lesson, name=name)

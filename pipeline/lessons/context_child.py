@@ -9,7 +9,7 @@ from pipeline.devices.nvml import Gpu, gpu_of
 
 
 def steps(gpu: Gpu) -> dict[str, float]:
-    """Bytes of the device, beyond torch's own pool, after each step."""
+    """Return the bytes of the device, beyond torch's own pool, after each step."""
     before = used(gpu)
 
     def held() -> float:
@@ -29,7 +29,7 @@ def steps(gpu: Gpu) -> dict[str, float]:
 
 
 def used(gpu: Gpu) -> int:
-    """Bytes in use on the device.
+    """Return the bytes in use on the device.
 
     Raises:
         RuntimeError: the driver doesn't say.
@@ -41,7 +41,7 @@ def used(gpu: Gpu) -> int:
 
 
 def _index(uuid: str) -> int:
-    """Which of CUDA's devices has that uuid."""
+    """Return which of CUDA's devices has that uuid."""
     names = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
     return names.index(uuid.removeprefix("GPU-"))
 

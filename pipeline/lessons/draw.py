@@ -41,13 +41,13 @@ def draw(record: LessonsRecord, folder: Path) -> Path:
 
 
 def lesson_of(part: LessonRecord) -> Lesson | None:
-    """What the record's lesson is; None where this version has none of that name."""
+    """Return the record's lesson; None where this version has none of that name."""
     return known_lesson(part.name) if part.name in EXPERIMENTS else None
 
 
 @dataclass(frozen=True)
 class Section:
-    """What page and Markdown show of one lesson."""
+    """One lesson as page and Markdown show it."""
 
     part: LessonRecord
     title: str
@@ -61,13 +61,13 @@ class Section:
 
 
 def sections(record: LessonsRecord) -> list[Section]:
-    """Every lesson, in the order in which they were held."""
+    """Return every lesson, in the order in which they were held."""
     claims = judged_all(record)
     return [section(part, [pair for pair in claims if pair[0].lesson == part.name]) for part in record.lessons]
 
 
 def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
-    """One lesson; only the table of a lesson that this version doesn't have."""
+    """Return one lesson; only the table of a lesson that this version doesn't have."""
     lesson, rows = lesson_of(part), Rows(part.rows)
     table = table_of(rows) if part.rows else None
     if lesson is None:
@@ -79,7 +79,7 @@ def section(part: LessonRecord, claims: list[tuple[Claim, Judged]]) -> Section:
 
 
 def page(record: LessonsRecord) -> str:
-    """One file that needs no network; everything from the record is escaped."""
+    """Return one file that needs no network; everything from the record is escaped."""
     return environment().get_template("lessons.html.j2").render(
         record=record,
         machine=machine(record.environment),
@@ -91,14 +91,14 @@ def page(record: LessonsRecord) -> str:
 
 
 def summary(record: LessonsRecord) -> str:
-    """How many claims are right here, wrong, and neither."""
+    """Return how many claims are right here, wrong, and neither."""
     outcomes = [found.outcome for _, found in judged_all(record)]
     said = {"right": "right", "wrong": "wrong", "depends": "partly right", "unknown": "not told by this run"}
     return ", ".join(f"{outcomes.count(outcome)} {text}" for outcome, text in said.items() if outcome in outcomes)
 
 
 def machine(found: Environment) -> str:
-    """The device and the versions that count."""
+    """Return the device and the versions that count."""
     parts = [formatting.clean(found.device_name), f"torch {formatting.clean(found.packages.get('torch', 'unknown'))}"]
     if found.device == "cpu":
         parts.append(plural(found.cpu_threads, "thread"))
@@ -108,7 +108,7 @@ def machine(found: Environment) -> str:
 
 
 def table_of(rows: Rows) -> Table:
-    """Every row; the columns that none fills are left out."""
+    """Return every row; the columns that none fills are left out."""
     headings = [
         Heading("variant", kind="text"),
         Heading("value", "median; of one repeat, where a call repeats the work"),
@@ -126,7 +126,7 @@ def table_of(rows: Rows) -> Table:
 
 
 def cells(row: Row, rows: Rows) -> list[Cell]:
-    """One row of the table."""
+    """Return one row of the table."""
     unit: Unit = "memory" if row.held_bytes else "time"
     found = value(row, unit)
     name, scale = scale_of(unit, [found.value] if found else [])
@@ -150,21 +150,21 @@ def cells(row: Row, rows: Rows) -> list[Cell]:
 
 
 def between(found: Estimate, scale: float, bounded: bool) -> str:
-    """The interval in the unit of its value; of extremes that are none, that."""
+    """Return the interval in the unit of its value; of extremes that are none, that."""
     if not bounded:
         return "(no interval)"
     return f"[{formatting.significant(found.low * scale)}, {formatting.significant(found.high * scale)}]"
 
 
 def scale_of(unit: Unit, values: list[float]) -> tuple[str, float]:
-    """The unit's name that suits the largest value, and the factor to it."""
+    """Return the unit's name that suits the largest value, and the factor to it."""
     most = max(values, default=0.0)
     name = next(name for limit, name in CHART_UNITS[unit] if most < limit)
     return name, SCALE[name]
 
 
 def chart(lesson: Lesson, rows: Rows) -> Markup | None:
-    """Bars with intervals, or lines over the lesson's axis; None where nothing was measured."""
+    """Return bars with intervals, or lines over the lesson's axis; None where nothing was measured."""
     taken = [(row, found) for row in rows.measured() if (found := value(row, lesson.unit))]
     if not taken:
         return None
@@ -184,13 +184,13 @@ def chart(lesson: Lesson, rows: Rows) -> Markup | None:
 
 
 def whiskers(found: Estimate, scale: float, bounded: bool) -> Estimate:
-    """A bar's value with the ends of its interval; without one both are the value."""
+    """Return a bar's value with the ends of its interval; without one both are the value."""
     middle = found.value * scale
     return Estimate(middle, found.low * scale, found.high * scale) if bounded else Estimate(middle, middle, middle)
 
 
 def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
-    """The best value of every group of rows that are compared with each other, where there are two or more."""
+    """Return the best value of every group of rows that are compared with each other, where there are two or more."""
     pick = max if unit in ("TFLOP/s", "GB/s") else min
     groups: dict[str, list[float]] = {}
     for group, found in values:
@@ -199,7 +199,7 @@ def best_of(values: list[tuple[str, float]], unit: Unit) -> dict[str, float]:
 
 
 def markdown(record: LessonsRecord) -> str:
-    """The same as Markdown, without charts."""
+    """Return the same as Markdown, without charts."""
     lines = ["# Lessons", "", f"{escape(machine(record.environment))}, {escape(record.started_at)}.", ""]
     lines += ["| people say | here | outcome |", "| --- | --- | --- |"]
     lines += [f"| {escape(c.text)} | {escape(found.here)} | **{found.outcome}** |" for c, found in judged_all(record)]
@@ -209,7 +209,7 @@ def markdown(record: LessonsRecord) -> str:
 
 
 def section_lines(section: Section) -> list[str]:
-    """One lesson."""
+    """Return one lesson."""
     lines = ["", f"## {escape(section.title)}", "", escape(section.how)]
     if section.reason:
         lines += ["", f"**{section.part.outcome}**: {escape(section.reason)}"]
@@ -230,7 +230,7 @@ def section_lines(section: Section) -> list[str]:
 
 
 def claim_lines(claims: list[tuple[Claim, Judged]]) -> list[str]:
-    """The claims of a lesson."""
+    """Return the claims of a lesson."""
     lines: list[str] = []
     for claim, found in claims:
         lines += ["", (f"People say: “{escape(claim.text)}” Here: {escape(found.here)}: **{found.outcome}**. "

@@ -18,7 +18,7 @@ Say = Callable[[str, str], None]  # a name, and a line about it
 
 
 def nothing_more(_: Rows) -> list[str]:
-    """Of a lesson that one sentence tells."""
+    """Return no sentence, for a lesson whose opening says all."""
     return []
 
 
@@ -64,7 +64,7 @@ def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say)
 
 
 def run_lesson(lesson: Lesson, bench: Bench) -> LessonRecord:
-    """The record of one lesson, also of one that fails; its memory is freed."""
+    """Return the record of one lesson, also of one that fails; its memory is freed."""
     began = time.perf_counter()
     if lesson.gpu_only and not bench.on_gpu:
         return LessonRecord(lesson.name, "skipped", lesson.gpu_only, 0.0, [])

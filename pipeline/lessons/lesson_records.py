@@ -1,4 +1,4 @@
-"""What the lessons leave behind: raw samples in lessons.json; every figure is computed on reading."""
+"""The record of the lessons: raw samples in lessons.json; every figure is computed on reading."""
 
 import json
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LessonRecord:
-    """What became of one lesson."""
+    """The result of one lesson."""
 
     name: str
     outcome: Outcome
@@ -69,7 +69,7 @@ def save(record: LessonsRecord, folder: Path) -> None:
 
 
 def load(folder: Path) -> LessonsRecord:
-    """The record in `folder`.
+    """Return the record in `folder`.
 
     Raises:
         RecordError: there is none, or it was written by another version of the schema.

@@ -19,7 +19,7 @@ FOLDER = Path("outputs/lessons")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     found = Parser(prog="python -m pipeline.lessons", description="Small experiments that teach.")
     found.add_argument("--device", help="auto, cuda or cpu")
     found.add_argument("--out", type=Path, metavar="FOLDER")
@@ -29,10 +29,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check_drawing(asked: argparse.Namespace) -> None:
-    """That nothing is asked besides drawing, which would be passed over.
+    """Raise if an option is given that drawing alone ignores.
 
     Raises:
-        RequestError: something is.
+        RequestError: one is given.
     """
     if beside := [name for name in ("device", "out", "only") if getattr(asked, name) is not None]:
         raise RequestError(f"--draw {asked.draw}: draws what is there; --{beside[0]} says nothing then")
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def answered(arguments: list[str] | None) -> int:
-    """The exit code of `main`."""
+    """Return the exit code of `main`."""
     asked = parser().parse_args(arguments)
     try:
         if asked.draw:

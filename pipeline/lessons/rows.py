@@ -1,4 +1,4 @@
-"""What the samples of a lesson say: medians, ratios of rows that were interleaved, and sentences of both."""
+"""Figures of a lesson's samples: medians, ratios of interleaved rows, and sentences of both."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -25,22 +25,22 @@ LEAST_BLOCKS = 3  # of which a median leaves one out that is odd
 
 
 def measured(row: Row) -> bool:
-    """Whether it has samples."""
+    """Return whether it has samples."""
     return bool(row.samples or row.held_bytes)
 
 
 def seconds(row: Row) -> Estimate:
-    """Median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
+    """Return the median seconds of the work, with its interval; where a call repeats the work, of one repeat."""
     return Estimate(*median_interval(np.array([part.per_call / row.repeats for part in row.samples]))[:3])
 
 
 def has_interval(row: Row) -> bool:
-    """Whether its samples are enough for one: six."""
+    """Return whether its samples are enough for one: six."""
     return interval_rank(len(row.held_bytes or row.samples)) > 0
 
 
 def drift_of(row: Row) -> float:
-    """How much slower the row was at its end than at its start, as a share: medians of so many blocks of either.
+    """Return how much slower the row was at its end than at its start, as a share, by the medians of `blocks`.
 
     Two rounds are a block, as the rows are taken forward in one and backward in the next: a row that is timed after
     another one in every second round differs from itself by turns, and hasn't drifted. Nor has one of which a block is
@@ -53,7 +53,7 @@ def drift_of(row: Row) -> float:
 
 
 def value(row: Row, unit: Unit) -> Estimate | None:
-    """The row's figure in seconds, 10^12 FLOP/s, 10^9 bytes/s or bytes; None where it has none in that unit."""
+    """Return the row's figure in seconds, 10^12 FLOP/s, 10^9 bytes/s or bytes; None where it has none in that unit."""
     if unit == "memory":
         return Estimate(*median_interval(np.array(row.held_bytes))[:3]) if row.held_bytes else None
     if not row.samples:
@@ -69,7 +69,7 @@ def value(row: Row, unit: Unit) -> Estimate | None:
 
 
 def shown(found: float, unit: Unit) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     if unit == "time":
         return formatting.seconds(found)
     return formatting.size(found) if unit == "memory" else f"{formatting.significant(found)} {unit}"
@@ -88,15 +88,15 @@ class Rows(Sequence[Row]):
         return len(self._rows)
 
     def measured(self) -> Iterator[Row]:
-        """Those that have samples."""
+        """Return those that have samples."""
         return filter(measured, self._rows)
 
     def row(self, name: str) -> Row | None:
-        """The measured row of that name; None where there is none."""
+        """Return the measured row of that name; None where there is none."""
         return next((row for row in self.measured() if row.name == name), None)
 
     def times(self, slow: str, fast: str) -> Ratio | None:
-        """The first row's time over the second's: above 1, the second is faster. Paired round by round.
+        """Return the first row's time over the second's, paired round by round; above 1, the second is faster.
 
         An unfair drift of either row, the larger of both, moves the two ends of the interval apart: neither is the
         baseline, and the same is said of the two whichever comes first.
@@ -111,12 +111,12 @@ class Rows(Sequence[Row]):
         return allowing(found, max(log_of_unfair(drift_of(row)) for row in (first, second)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
-        """One of the four outcomes of the second row beside the first."""
+        """Return one of the four outcomes of the second row beside the first."""
         found = self.times(slow, fast)
         return Noise().outcome(found) if found else None
 
     def pace(self, name: str, other: str) -> str:
-        """How fast the first row is beside the second, as in "3.6 × as fast as"; empty where either is missing.
+        """Return how fast the first row is beside the second, as in "3.6 × as fast as"; empty where either is missing.
 
         No stronger than the interval, which the table shows.
         """
@@ -133,5 +133,5 @@ class Rows(Sequence[Row]):
 
 
 def amount(ratio: Ratio) -> str:
-    """A ratio with its interval, such as 2.31 × [2.30, 2.33]."""
+    """Return a ratio with its interval, such as 2.31 × [2.30, 2.33]."""
     return f"{formatting.times(ratio)} {formatting.interval(ratio)}".strip()

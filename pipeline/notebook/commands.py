@@ -16,7 +16,7 @@ ERROR = "error: "
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """The end of a command."""
 
     code: int  # 0 or 1
     last_line: str
@@ -61,7 +61,7 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
 
 
 def own_folders() -> list[str]:
-    """The folders that the notebook added to Python's path, in which the class of a net may lie."""
+    """Return the folders that the notebook added to Python's path, in which the class of a network may lie."""
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     added = (Path(entry).resolve() for entry in sys.path if entry and Path(entry).is_dir())
     return [str(folder) for folder in added if not installed & {folder, *folder.parents}]

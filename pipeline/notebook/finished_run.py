@@ -53,7 +53,7 @@ class Run:
         return path if path.exists() else write_report(self.summary, self.folder)
 
     def table(self) -> str:
-        """The ladder as the terminal shows it, in 80 columns of plain text."""
+        """Return the ladder in 80 columns of plain text, as on the terminal."""
         out = io.StringIO()
         plain = Console(file=out, width=WIDTH, color_system=None, force_terminal=False, force_jupyter=False)
         plain.print(ladder(self.summary))
@@ -64,7 +64,7 @@ class Run:
 
 
 def load_run(path: str | Path) -> Run:
-    """The run in a folder such as outputs/DATE/TIME, finished or not.
+    """Load the run in a folder such as outputs/DATE/TIME, finished or not.
 
     Raises:
         pipeline.records.codec.RecordError: the folder holds no run's record; one line.

@@ -70,7 +70,7 @@ def measure(
 
 
 def target_of(net: nn.Module) -> str:
-    """The dotted name of the net's class.
+    """Return the dotted name of the net's class.
 
     Raises:
         RequestError: no other process can import it.
@@ -85,7 +85,7 @@ def target_of(net: nn.Module) -> str:
 
 
 def net_of(net: nn.Module, target: str, options: Mapping[str, object], given: Path) -> dict[str, object]:
-    """The keys of `model` for a net, whose weights are kept in `given`."""
+    """Return the keys of `model` for a network, whose weights are kept in `given`."""
     path = given / "weights.safetensors"
     save_file({name: part.detach().cpu().clone().contiguous() for name, part in net.state_dict().items()}, path)
     named = {f"+model.options.{key}": value for key, value in options.items()}
@@ -93,7 +93,7 @@ def net_of(net: nn.Module, target: str, options: Mapping[str, object], given: Pa
 
 
 def home_of(net: nn.Module) -> Path:
-    """The folder in which Python finds the module of the net's class."""
+    """Return the folder in which Python finds the module of the net's class."""
     name = type(net).__module__
     file = Path(str(sys.modules[name].__file__)).resolve()
     depth = name.count(".") + (file.name == "__init__.py")
@@ -132,7 +132,7 @@ def check_made_again(net: nn.Module, options: Mapping[str, object], example: Ten
 
 
 def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:
-    """The batches [batch, channels, height, width], fp32, on the CPU; none where a folder is named.
+    """Return the batches [batch, channels, height, width], fp32, on the CPU; none where a folder is named.
 
     Raises:
         RequestError: they are no images of one size, or hold NaN.
@@ -151,7 +151,7 @@ def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:
 
 
 def data_of(images: object, batches: Sequence[Tensor], given: Path) -> dict[str, object]:
-    """The keys of `data` for the user's folder, or for batches [batch, channels, height, width], kept in `given`."""
+    """Return the keys of `data` for the folder, or for batches [batch, channels, height, width], kept in `given`."""
     if not batches:
         return {"data.path": images}
     folder, each = given / "images", torch.cat(list(batches)).permute(0, 2, 3, 1).contiguous().numpy()
@@ -164,7 +164,7 @@ def data_of(images: object, batches: Sequence[Tensor], given: Path) -> dict[str,
 
 
 def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, object]:
-    """The keys of `data` for labels, kept in `given` where they are no folder.
+    """Return the keys of `data` for labels, kept in `given` where they are no folder.
 
     Raises:
         RequestError: they are no class indices [images, height, width].
@@ -197,7 +197,7 @@ def stages_asked(stages: Sequence[str]) -> list[str]:
 
 
 def worded(value: object) -> str:
-    """A value in Hydra's grammar; text and paths in quotes where something in them could be read otherwise."""
+    """Return a value in Hydra's grammar, with text and paths in quotes where they could be read otherwise."""
     if isinstance(value, str | Path):
         if PLAIN.fullmatch(str(value)):
             return str(value)

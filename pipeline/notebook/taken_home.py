@@ -41,7 +41,7 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
     whole: bool = False,
     nnunet: bool = False,
 ) -> Masks:
-    """The masks of a folder of images or volumes, by a stage of a run or by a bundle; docs/predict.md has the rules.
+    """Predict the masks of a folder of images or volumes with a stage or a bundle; docs/predict.md has the rules.
 
     Args:
         run: a run, or the folder of a run or a bundle.
@@ -69,7 +69,7 @@ def predict(  # noqa: PLR0913 - as the command has them; all but the first three
 
 
 def told_of(masks: Path) -> dict[str, Any]:
-    """What a folder of masks says of itself; that it isn't finished, where nothing is there."""
+    """Return the state of a folder of masks; unfinished where it holds none."""
     path = masks / "predict.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"finished": False}
     return found
@@ -84,7 +84,7 @@ def export(
     uint8_in: bool = False,
     classes_out: bool = False,
 ) -> Path:
-    """A stage as a folder that runs without this project, checked by a process of its own; docs/deploy.md says how.
+    """Export a stage as a folder that runs without this project, checked by another process; see docs/deploy.md.
 
     Args:
         run: a run, or its folder.
@@ -109,5 +109,5 @@ def export(
 
 
 def folder_of(run: Run | str | Path) -> Path:
-    """Of a run, or the folder that was named."""
+    """Return the folder of a run, or the folder that was named."""
     return run.folder if isinstance(run, Run) else Path(run)

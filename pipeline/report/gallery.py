@@ -32,7 +32,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the page shows of the masks."""
+    """The pictures of masks on the page."""
 
     overview: list[Picture] = field(default_factory=list)  # the image, the reference's mask, the winner's, differences
     crop: list[Picture] = field(default_factory=list)  # the same at full size, where they differ most
@@ -40,7 +40,7 @@ class Gallery:
 
 
 def gallery(summary: RunSummary, folder: Path) -> Gallery:
-    """The image on which the winner differs most from the fp32 network, with every stage's differences on it."""
+    """Return the image on which the winner differs most from the fp32 network, with every stage's differences on it."""
     run, winner = summary.run, summary.ranking.winner
     best, most = None, -1
     for index in range(IMAGES):
@@ -84,13 +84,13 @@ def _of_image(run: RunRecord, winner: str, folder: Path, index: int) -> Gallery:
 
 
 def differences(mask: Image.Image, reference: Image.Image) -> np.ndarray:
-    """[height, width], bool: where two masks of one size aren't the same."""
+    """Return where two masks of one size differ: [height, width], bool."""
     differs = np.asarray(mask.convert("RGB")) != np.asarray(reference.convert("RGB"))
     return np.asarray(differs.any(axis=-1))
 
 
 def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.Image:
-    """The reference, faded and shrunk, with every differing pixel and its neighbours in magenta: none is lost."""
+    """Draw the reference, faded and shrunk, with every differing pixel and its neighbours in magenta."""
     painted = faded(_shrunk(reference, largest))
     height, width = painted.shape[:2]
     rows, columns = (np.nonzero(differs)[axis] * (height, width)[axis] // differs.shape[axis] for axis in (0, 1))
@@ -102,12 +102,12 @@ def marked(reference: Image.Image, differs: np.ndarray, largest: int) -> Image.I
 
 
 def faded(mask: Image.Image) -> np.ndarray:
-    """[height, width, 3], float32: a mask as a pale ground for its differences."""
+    """Return a mask as a pale ground for its differences: [height, width, 3], float32."""
     return np.asarray(np.asarray(mask.convert("RGB")).astype(np.float32) * FADED + 255 * (1 - FADED))
 
 
 def densest(differs: np.ndarray, side: int) -> tuple[int, int]:
-    """Top and left of the window of that side that holds the most differing pixels; it lies within the picture."""
+    """Return top and left of the window of that side, within the picture, with the most differing pixels."""
     sums = np.pad(differs.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
     height, width = (min(side, extent) for extent in differs.shape)
     within = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
@@ -143,12 +143,12 @@ def _counted(differs: np.ndarray) -> str:
 
 
 def mask_of(folder: Path, stage: str, index: int) -> Image.Image | None:
-    """A stage's mask; a name that isn't one of a folder has none, whatever lies there."""
+    """Return a stage's mask; None for a name that is no folder's."""
     return _read(folder / stage / f"mask_{index}.png") if re.fullmatch(r"[A-Za-z0-9][\w.-]*", stage) else None
 
 
 def _read(path: Path) -> Image.Image | None:
-    """A picture of the run; None where there is none: a pipe that a stage put there would hold up its reader."""
+    """Read a picture of the run; None where there is none: a pipe in its place would hold up its reader."""
     try:
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""report.md: what a person pastes into a pull request: the answer, one table, and the rest folded."""
+"""report.md, for a pull request: the answer, one table, and the rest folded."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def explaining(summary: RunSummary) -> list[Section]:
 
 
 def escape(text: object) -> str:
-    """Return text that Markdown, and the HTML it allows, takes as text; it links nowhere and notifies nobody."""
+    """Return text that Markdown, and the HTML it allows, takes as text, without links or notifications."""
     escaped = SPECIAL.sub(r"\\\1", clean(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
     for pattern, instead in (*LINKED, *ADDRESSES):
         escaped = pattern.sub(instead, escaped)

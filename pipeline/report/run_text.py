@@ -38,7 +38,7 @@ LAYERS_FROM: dict[LayersSource | None, str] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What gave the numbers, in a few words each."""
+    """The source of the numbers, in a few words each."""
 
     device: str
     preset: str

@@ -186,6 +186,6 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Whether the record holds nothing of it."""
+        """True if the record holds nothing of it."""
         figures = [*self.charts, *self.after, *self.pairs, *self.others]
         return not (self.sentences or figures or self.table.rows)

@@ -1,4 +1,4 @@
-"""How to use a stage: the lines that load what the run left, or that make the same in plain PyTorch."""
+"""Lines for using a stage: they load what the run left, or make the same in plain PyTorch."""
 
 import re
 from dataclasses import dataclass, replace

@@ -55,7 +55,7 @@ class Ratio:
 
     @property
     def bounded(self) -> bool:
-        """Whether a 95 % interval exists."""
+        """True if a 95 % interval exists."""
         return self.doubt in (None, "baseline drifted")
 
     @property

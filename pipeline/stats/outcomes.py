@@ -40,7 +40,7 @@ class Unresolved:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a machine shows where there is nothing to see.
+    """The differences that a machine shows between equals.
 
     Attributes:
         effect: the minimum detectable one, as a share, by the control pairs' medians.
@@ -116,7 +116,7 @@ def range_of(found: Ratio) -> tuple[float, float]:
 
 
 def vague(found: Ratio) -> bool:
-    """Return whether the interval says hardly more than that the factor isn't 1: wide, and as wide as it is far from 1.
+    """Return whether an interval is wide, and as wide as it is far from 1.
 
     A ratio of 1.4 to 7.7 is vague; one of 3.4 to 10 is not.
     """

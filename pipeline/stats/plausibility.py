@@ -1,4 +1,4 @@
-"""Nothing is faster than the device: a stage whose time leaves no room for the net's arithmetic has not done it."""
+"""A stage whose time leaves no room for the network's arithmetic has not done it."""
 
 from dataclasses import replace
 
@@ -6,16 +6,16 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
 ABOVE_PEAK = 1.3  # a large matmul reaches less than the device can; so far above it nothing has been seen
-# Arithmetic that a rewriting may save of what the untouched net counts: 2×2 taps for 3×3 after an upsampling, and
+# Arithmetic that a rewriting may save of what the untouched network counts: 2×2 taps for 3×3 after an upsampling, and
 # Winograd's F(2×2, 3×3), come to 4/9 of the multiplications. fp8 on an H200 reached 1.03 times its measured peak so.
 SAVED = 9 / 4
 
 
 def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
-    """The stage, as inaccurate where it is faster than the device can be.
+    """Return the stage, as inaccurate where it is faster than the device can be.
 
     Args:
-        run: holds the measured peaks and the net's FLOPs; without either nothing is said.
+        run: holds the measured peaks and the network's FLOPs; without either nothing is said.
         stage: as measured.
     """
     reason = beyond_peak(run, stage) if stage.status == "ok" else ""
@@ -23,7 +23,7 @@ def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
 
 
 def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
-    """Why the stage's times can't be, in one line; empty where they can, or where nobody knows."""
+    """Return why the stage's times are impossible, in one line; empty where they are possible or unknown."""
     peaks, net = run.measured_peaks, run.reference
     if peaks is None or net is None or not peaks.tflops:
         return ""
@@ -37,7 +37,7 @@ def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
 
 
 def _times(run: RunRecord, stage: StageRecord) -> dict[str, float]:
-    """Seconds of a call by what measured them: the samples, and on a GPU the kernels of the profile."""
+    """Return the seconds of a call by what measured them: the samples, and on a GPU the kernels of the profile."""
     times = {}
     if any(pair.blocks for pair in stage.pairs):
         times["its time in the samples"] = seconds_per_call(stage.pairs).value

@@ -15,7 +15,7 @@ class Ranking:
 
     Attributes:
         winner: the fastest of those whose ratio is resolved; None where no stage is usable, or none may be named.
-        ties: the stages that are not shown to be slower than the winner.
+        ties: the stages that tie with the winner: the intervals do not separate them.
         order: all of them, fastest first, by their ratio to the baseline; the winner leads.
         ratios: of each, to the baseline.
         outcomes: of each, against the baseline.
@@ -113,7 +113,7 @@ def leaders(order: Ranking) -> list[str]:
 
 
 def _unbeaten(order: list[str], ratios: dict[str, Ratio], noise: Noise) -> list[str]:
-    """Return those not shown to be slower than the fastest that has an interval; all, where none has one."""
+    """Return those that tie with the fastest that has an interval; all, where none has one."""
     first = next((name for name in order if ratios[name].bounded), None)
     return [name for name in order if first is None or not noise.apart(ratios[first], ratios[name])]
 

@@ -171,5 +171,5 @@ def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.M
     slow, fast = timed("empty cache", 4.0), timed("filled cache", 0.5)
     assert (
         overhead.lead_start_up(Rows([slow, fast]))
-        == "A small net is compiled in 4.00 s, and from a filled cache in 500 ms."
+        == "A small network is compiled in 4.00 s, and from a filled cache in 500 ms."
     )

@@ -23,7 +23,7 @@ ORDER = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 
 
 def run_precisions(bench: Bench) -> list[Row]:
-    """Square matrices of normal random numbers; FLOPs are 2 · side³."""
+    """Multiply square matrices of normal random numbers; FLOPs are 2 · side³."""
     side = PRECISIONS_GPU_SIDE if bench.on_gpu else PRECISIONS_CPU_SIDE
     rows = {name: Row(name, against="" if name == "fp32" else "fp32", flops=2.0 * side**3) for name in ORDER}
     calls = {name: matmul(bench, dtype, side) for name, dtype in TYPES.items()}
@@ -47,14 +47,14 @@ def run_precisions(bench: Bench) -> list[Row]:
 
 
 def matmul(bench: Bench, dtype: torch.dtype, side: int) -> Call:
-    """A matmul into a buffer of its own."""
+    """Return a call that multiplies into a buffer of its own."""
     left, right = bench.random(side, side, dtype=dtype), bench.random(side, side, dtype=dtype)
     out = torch.empty_like(left)
     return lambda: torch.matmul(left, right, out=out)
 
 
 def with_precision(precision: str, call: Call) -> Call:
-    """The same with fp32 matmuls in "ieee" or "tf32"; set at each call, as the variants' samples are interleaved."""
+    """Return the same with fp32 matmuls in "ieee" or "tf32", set at each call as samples are interleaved."""
 
     def chosen() -> object:
         torch.backends.cuda.matmul.fp32_precision = precision
@@ -64,7 +64,7 @@ def with_precision(precision: str, call: Call) -> Call:
 
 
 def lead_precisions(rows: Rows) -> str:
-    """The fastest format beside fp32."""
+    """Return the fastest format beside fp32."""
     rates = rates_of(rows)
     if "fp32" not in rates:
         return ""
@@ -77,12 +77,12 @@ def lead_precisions(rows: Rows) -> str:
 
 
 def rates_of(rows: Rows) -> dict[str, float]:
-    """10^12 FLOP/s by format."""
+    """Return 10^12 FLOP/s by format."""
     return {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
 
 
 def says_precisions(rows: Rows) -> list[str]:
-    """What surprises, and why a run's report shows higher rates."""
+    """Return the surprising figures, and why a run's report shows higher rates."""
     rates = rates_of(rows)
     found = []
     if rates.get("fp64", 0.0) > rates.get("fp32", float("inf")):
@@ -103,13 +103,13 @@ PRECISIONS_LESSON = Lesson(
 
 
 EIGHT_BITS_GPU_SIDE, EIGHT_BITS_CPU_SIDE = 6144, 192
-NUMBERS, RARE, LARGE = 2**20, 2**10, 50.0  # every so-manieth number is so many times as large
+NUMBERS, RARE, LARGE = 2**20, 2**10, 50.0  # every `RARE`-th number is `LARGE` times as large
 LARGEST_INT8, LARGEST_FP8 = 127.0, 448.0  # of e4m3
 INT8, EIGHT = "int8", "fp8"
 
 
 def run_eight_bits(bench: Bench) -> list[Row]:
-    """Square matmuls, beside fp16 on a GPU and fp32 on a CPU; and what rounding loses."""
+    """Multiply square matrices, beside fp16 on a GPU and fp32 on a CPU, and measure the rounding."""
     side, plain = (EIGHT_BITS_GPU_SIDE, "fp16") if bench.on_gpu else (EIGHT_BITS_CPU_SIDE, "fp32")
     rows = {name: row_of_eight_bits(name, plain, side, bench) for name in (plain, INT8, EIGHT)}
     calls: dict[str, Call] = {
@@ -124,19 +124,19 @@ def run_eight_bits(bench: Bench) -> list[Row]:
 
 
 def row_of_eight_bits(name: str, plain: str, side: int, bench: Bench) -> Row:
-    """A format with the FLOPs of its matmul and, for 8 bits, what rounding loses."""
+    """Return a format with the FLOPs of its matmul and, for 8 bits, what rounding loses."""
     against = plain if name != plain else ""
     return Row(name, against, flops=2.0 * side**3, note=lost_eight_bits(name, bench) if name != plain else "")
 
 
 def int8_matmul(bench: Bench, side: int) -> Call:
-    """A matmul of integers from −127 to 127 into 32 bits; the second matrix lies by columns, as GPUs want it."""
+    """Return a matmul of integers from −127 to 127 into 32 bits; the second matrix is column-major, as GPUs want it."""
     left, right = (bench.random(side, side).mul(40).clamp(-LARGEST_INT8, LARGEST_INT8).to(torch.int8) for _ in range(2))
     return lambda: torch._int_mm(left, right.t())
 
 
 def lost_eight_bits(name: str, bench: Bench) -> str:
-    """What rounding to a format loses of numbers that are alike, and of numbers of which a few are large."""
+    """Return the rounding error of a format on numbers that are alike, and on numbers of which a few are large."""
     even = bench.random(NUMBERS)
     uneven = even.clone()
     uneven[::RARE] *= LARGE
@@ -145,14 +145,14 @@ def lost_eight_bits(name: str, bench: Bench) -> str:
 
 
 def off_eight_bits(found: Tensor, right: Tensor) -> float:
-    """Relative L2 of the ordinary numbers of [numbers], which are all but every so-manieth."""
+    """Return the relative L2 of the ordinary numbers of [numbers], all but the rare large ones."""
     ordinary = torch.ones_like(right, dtype=torch.bool)
     ordinary[::RARE] = False
     return float((found - right)[ordinary].norm() / right[ordinary].norm())
 
 
 def rounded(name: str, x: Tensor) -> Tensor:
-    """A tensor of any shape after a trip through int8 or e4m3, its largest number on the format's largest."""
+    """Return a tensor of any shape after a trip through int8 or e4m3, scaled to the format's largest number."""
     largest = x.abs().max()
     if name == INT8:
         scale = largest / LARGEST_INT8
@@ -162,7 +162,7 @@ def rounded(name: str, x: Tensor) -> Tensor:
 
 
 def lead_eight_bits(rows: Rows) -> str:
-    """Both formats beside the plain one."""
+    """Return both formats beside the plain one."""
     told = [
         f"{row.name} is {pace} {row.against}" for row in rows.measured() if (pace := rows.pace(row.name, row.against))
     ]
@@ -170,7 +170,7 @@ def lead_eight_bits(rows: Rows) -> str:
 
 
 def says_eight_bits(rows: Rows) -> list[str]:
-    """What each loses, and what that means for a net."""
+    """Return the loss of each format, and what it means for a network."""
     notes = {row.name: row.note for row in rows if row.note}
     if not any(value(row, "time") for row in rows):
         return []
@@ -199,17 +199,17 @@ FAR = 1e-2  # relative L2 from the dense product of the same pruned weights; sum
 
 
 def run_sparsity(bench: Bench) -> list[Row]:
-    """Matmuls of weights and values in fp16 and fp8, dense and with two of four weights left."""
+    """Multiply weights and values in fp16 and fp8, dense and with two of four weights left."""
     return [row for shape in SHAPES for number in FORMATS for row in compared(bench, shape, number)]
 
 
 def names_of(number: str, shape: str) -> tuple[str, str]:
-    """Dense and sparse, such as "fp8 dense, 8,192³" and "fp8 2:4, 8,192³"."""
+    """Return dense and sparse, such as "fp8 dense, 8,192³" and "fp8 2:4, 8,192³"."""
     return f"{number} dense, {shape}", f"{number} 2:4, {shape}"
 
 
 def lacks(bench: Bench, number: str) -> str:
-    """What the device can't do of a format; empty where it can."""
+    """Return the reason why the device lacks a format; empty where it has it."""
     if torch.cuda.get_device_capability(bench.device) < LEAST:
         return "tensor cores that skip zeros came with NVIDIA's compute capability 8.0"
     if FORMATS[number] == torch.float8_e4m3fn and not has_compute(bench.device, FP8):
@@ -218,7 +218,7 @@ def lacks(bench: Bench, number: str) -> str:
 
 
 def compared(bench: Bench, shape: str, number: str) -> list[Row]:
-    """Both ways of one shape in one format; FLOPs are the dense product's."""
+    """Compare both ways for one shape in one format; FLOPs are the dense product's."""
     dense, sparse = names_of(number, shape)
     if reason := lacks(bench, number):
         return [skipped(Row(sparse, dense), reason)]
@@ -236,14 +236,14 @@ def compared(bench: Bench, shape: str, number: str) -> list[Row]:
 
 
 def dense_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
-    """A call that multiplies weights [rows, inner] by values [inner, columns], which lie by columns, into fp16."""
+    """Return a call that multiplies weights [rows, inner] by column-major values [inner, columns] into fp16."""
     if weights.dtype == torch.float8_e4m3fn:
         return fp8_matmul(weights, values.t())
     return lambda: torch.matmul(weights, values)
 
 
 def sparse_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
-    """A call that multiplies the pruned weights [rows, inner] by values [inner, columns]; its first packs them.
+    """Return a call that multiplies the pruned weights [rows, inner] by [inner, columns]; the first call packs them.
 
     That one also times the library's algorithms, and the others take the fastest.
 
@@ -271,14 +271,14 @@ def sparse_matmul(weights: Tensor, values: Tensor) -> Callable[[], Tensor]:
 
 
 def pruned(weights: Tensor) -> Tensor:
-    """The two largest of each four neighbours in a row of [rows, inner]; the others are zero."""
+    """Keep the two largest of each four neighbours in a row of [rows, inner]; the others are zero."""
     groups = weights.float().reshape(-1, 4)
     kept = groups.abs().topk(2, dim=1).indices
     return torch.zeros_like(groups).scatter_(1, kept, groups.gather(1, kept)).reshape(weights.shape).to(weights.dtype)
 
 
 def lead_sparsity(rows: Rows) -> str:
-    """Shape by shape, in each format."""
+    """Compare shape by shape, in each format."""
     told = []
     for shape in SHAPES:
         pairs = {number: names_of(number, shape) for number in FORMATS}
@@ -289,14 +289,14 @@ def lead_sparsity(rows: Rows) -> str:
 
 
 def says_sparsity(rows: Rows) -> list[str]:
-    """What the promise of twice the speed comes to."""
+    """Return how much of the promised factor of two was measured."""
     found = {number: rows.times(*names_of(number, "8,192³")) for number in FORMATS}
     reached = [f"{ratio.value:.2f} times in {number}" for number, ratio in found.items() if ratio]
     if not reached:
         return []
     return [
         f"The hardware promises twice the rate; this library reaches {' and '.join(reached)} on a large square.",
-        "The weights must first be pruned, and the net trained again, for its masks to stay right.",
+        "The weights must first be pruned, and the network trained again, for its masks to stay right.",
     ]
 
 
@@ -317,25 +317,25 @@ CPU_SIDES = (768, 760, 764, 766, 767, 769)
 
 
 def run_sizes(bench: Bench) -> list[Row]:
-    """Square matmuls: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
+    """Multiply square matrices: fp16 on a GPU, for its tensor cores, and fp32 on a CPU, for its vectors."""
     dtype, sides = (torch.float16, GPU_SIDES) if bench.on_gpu else (torch.float32, CPU_SIDES)
     return bench.sampling([(row_of_sizes(side, sides[0]), matmul(bench, dtype, side)) for side in sides])
 
 
 def row_of_sizes(side: int, reference: int) -> Row:
-    """A size, with the largest power of two that divides it."""
+    """Return a size, with the largest power of two that divides it."""
     factor = side & -side
     return Row(name_of_sizes(side), name_of_sizes(reference) if side != reference else "", flops=2.0 * side**3,
                note=f"divisible by {factor}" if factor > 1 else "odd")  # fmt: skip
 
 
 def name_of_sizes(side: int) -> str:
-    """Such as 4,096."""
+    """Return the row's name, such as 4,096."""
     return f"{side:,}"
 
 
 def lead_sizes(rows: Rows) -> str:
-    """The friendly size beside the worst of its neighbours."""
+    """Return the friendly size beside the worst of its neighbours."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "TFLOP/s"))}
     friendly = next((row.name for row in rows.measured() if not row.against), None)
     if friendly is None or len(rates) < 2:
@@ -366,7 +366,7 @@ BATCHES = (1, 4, 16, 64, 256, 1024)
 
 
 def run_batches(bench: Bench) -> list[Row]:
-    """1,024 samples through one linear layer; fp16 on a GPU, fp32 on a CPU."""
+    """Send 1,024 samples through one linear layer; fp16 on a GPU, fp32 on a CPU."""
     dtype, width = (torch.float16, GPU_WIDTH) if bench.on_gpu else (torch.float32, CPU_WIDTH)
     samples, weight = bench.random(SAMPLES, width, dtype=dtype), bench.random(width, width, dtype=dtype)
     out = torch.empty_like(samples)
@@ -376,20 +376,20 @@ def run_batches(bench: Bench) -> list[Row]:
 
 
 def row_of_batches(batch: int, width: int) -> Row:
-    """A batch size; all are compared with one batch of everything."""
+    """Return a batch size; all are compared with one batch of everything."""
     against = name_of_batches(SAMPLES) if batch != SAMPLES else ""
     flops = 2.0 * SAMPLES * width**2
     return Row(name_of_batches(batch), against, series="1,024 samples", at=batch, flops=flops)
 
 
 def name_of_batches(batch: int) -> str:
-    """Such as 64 batches of 16."""
+    """Return the row's name, such as 64 batches of 16."""
     count = SAMPLES // batch
     return f"{count:,} batch{'' if count == 1 else 'es'} of {batch:,}"
 
 
 def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, batch: int) -> Call:
-    """A call that multiplies `samples` [count, width] by `weight` [width, width], batch by batch, into `out`, alike."""
+    """Return a call that multiplies `samples` [count, width] by `weight` [width, width] in batches, into `out`."""
     pairs = list(zip(samples.split(batch), out.split(batch), strict=True))
 
     def call() -> None:
@@ -400,13 +400,13 @@ def in_batches(samples: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, b
 
 
 def lead_batches(rows: Rows) -> str:
-    """The ends of the range."""
+    """Return the ends of the range."""
     pace = rows.pace(name_of_batches(SAMPLES), name_of_batches(1))
     return f"{name_of_batches(SAMPLES)} is {pace} {name_of_batches(1)}." if pace else ""
 
 
 def says_batches(rows: Rows) -> list[str]:
-    """The least batch that is within 10 % of the best."""
+    """Return the least batch that is within 10 % of the best."""
     times = {row.at: seconds(row).value for row in rows.measured() if row.at is not None}
     if not times:
         return []

@@ -20,13 +20,13 @@ EAGER, SCRIPTED, CHAIN_COMPILED, BY_HAND = "eager", "TorchScript", "compiled", "
 
 
 def chain(x: Tensor) -> Tensor:
-    """Nine pointwise operators on a tensor of any shape: each kernel that runs some reads one and writes one."""
+    """Return nine pointwise operators on a tensor of any shape: each kernel that runs some reads one and writes one."""
     return torch.abs(torch.sqrt(torch.relu(x * 0.5 + 1.0)) * 2.0 - 1.0).neg().exp()
 
 
 @cache
 def scripted() -> Callable[[Tensor], Tensor]:
-    """The same in TorchScript, whose deprecation is known."""
+    """Return the same in TorchScript, without its deprecation warning."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -35,7 +35,7 @@ def scripted() -> Callable[[Tensor], Tensor]:
 
 
 def by_hand(x: Tensor) -> Tensor:
-    """The same of a dense fp32 tensor of any shape as one Triton kernel.
+    """Apply the chain to a dense fp32 tensor of any shape with one Triton kernel.
 
     Imported here because no other lesson needs Triton, which not every platform has.
     """
@@ -45,7 +45,7 @@ def by_hand(x: Tensor) -> Tensor:
 
 
 def run_chain(bench: Bench) -> list[Row]:
-    """One large fp32 tensor; bytes are kernels × (one tensor read + one written)."""
+    """Apply the chain to one large fp32 tensor; bytes are kernels × (one tensor read + one written)."""
     x = bench.random(CHAIN_GPU_NUMBERS if bench.on_gpu else CHAIN_CPU_NUMBERS)
     compiled = compiled_afresh(chain)
     calls: dict[str, Call] = {
@@ -62,20 +62,20 @@ def run_chain(bench: Bench) -> list[Row]:
 
 
 def weighed(row: Row, x: Tensor) -> Row:
-    """The row with the bytes that its kernels move: each reads and writes a tensor like `x`, of any shape."""
+    """Return the row with the bytes that its kernels move: each reads and writes a tensor like `x`."""
     moved = None if row.kernels is None else row.kernels * 2 * x.numel() * x.element_size()
     return replace(row, moved_bytes=moved)
 
 
 def lead_chain(rows: Rows) -> str:
-    """What the compiler makes of it, beside eager and one's own kernel."""
+    """Compare the compiler with eager and a hand-written kernel."""
     pace, own = rows.pace(CHAIN_COMPILED, EAGER), rows.pace(CHAIN_COMPILED, BY_HAND)
     beside = f", and {own} one kernel written by hand" if own else ""
     return f"Compiled, the chain is {pace} eager{beside}." if pace else ""
 
 
 def says_chain(rows: Rows) -> list[str]:
-    """The bytes of each way, and whether the time follows them."""
+    """Return the bytes of each way, and whether the time follows them."""
     found = []
     eager, fused = rows.row(EAGER), rows.row(CHAIN_COMPILED)
     if eager and fused and eager.moved_bytes and fused.moved_bytes:
@@ -110,12 +110,12 @@ SPELT, GELU_COMPILED, LIBRARY = "spelt out, eager", "spelt out, compiled", "the 
 
 
 def spelt_out(x: Tensor) -> Tensor:
-    """GELU's tanh approximation of a tensor of any shape (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
+    """Return GELU's tanh approximation of a tensor of any shape (Hendrycks and Gimpel, arXiv 1606.08415, section 2)."""
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def run_gelu(bench: Bench) -> list[Row]:
-    """One large fp32 tensor."""
+    """Apply GELU to one large fp32 tensor."""
     x = bench.random(GELU_GPU_NUMBERS if bench.on_gpu else GELU_CPU_NUMBERS)
     compiled = compiled_afresh(spelt_out)
     calls = [lambda: spelt_out(x), lambda: compiled(x), lambda: torch.nn.functional.gelu(x, approximate="tanh")]
@@ -125,13 +125,13 @@ def run_gelu(bench: Bench) -> list[Row]:
 
 
 def lead_gelu(rows: Rows) -> str:
-    """What fusing wins."""
+    """Return the gain by fusing."""
     pace = rows.pace(GELU_COMPILED, SPELT)
     return f"Compiled, GELU that is spelt out in operators is {pace} eager." if pace else ""
 
 
 def says_gelu(rows: Rows) -> list[str]:
-    """Whether the compiler reaches the library."""
+    """Return whether the compiler reaches the library."""
     beside = rows.pace(GELU_COMPILED, LIBRARY)
     return [f"It is {beside} the kernel that the library's author wrote by hand."] if beside else []
 
@@ -151,12 +151,12 @@ SINGLY, FOREACH, MANY_TENSORS_COMPILED = "one by one", "foreach", "compiled"
 
 
 def scaled(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Every tensor, of any shape, times 0.9."""
+    """Return every tensor, of any shape, times 0.9."""
     return [tensor * 0.9 for tensor in tensors]
 
 
 def run_many_tensors(bench: Bench) -> list[Row]:
-    """As an optimizer's step does: one multiplication for each of 64 tensors of 4,096 numbers."""
+    """Multiply each of 64 tensors of 4,096 numbers, as an optimizer's step does."""
     tensors = [bench.random(NUMBERS) for _ in range(TENSORS)]
     compiled = compiled_afresh(scaled)
     rows = bench.sampling(
@@ -172,14 +172,14 @@ def run_many_tensors(bench: Bench) -> list[Row]:
 
 
 def lead_many_tensors(rows: Rows) -> str:
-    """Each against the loop."""
+    """Compare each way with the loop."""
     paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, MANY_TENSORS_COMPILED)}
     told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
     return f"{'; '.join(told)}." if told else ""
 
 
 def says_many_tensors(rows: Rows) -> list[str]:
-    """The launches, where they were counted."""
+    """Return the launches, where they were counted."""
     counts = {row.name: row.kernels for row in rows.measured() if row.kernels is not None}
     if len(counts) < 2:
         return []

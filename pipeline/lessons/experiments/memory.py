@@ -17,12 +17,12 @@ from pipeline.lessons.rows import Rows, value
 from pipeline.report import formatting
 
 STEPS = ("the context", "and a matmul", "and a convolution")
-PROCESSES, SECONDS = 3, 4.0  # no further process begins after so many seconds
+PROCESSES, SECONDS = 3, 4.0  # no further process begins after `SECONDS`
 LIMIT_SECONDS = 60.0
 
 
 def run_cuda_context(bench: Bench) -> list[Row]:
-    """Fresh processes, one after another; each says what the device held after every step."""
+    """Start fresh processes one after another; each reports the device's memory after every step."""
     uuid = str(torch.cuda.get_device_properties(bench.device).uuid)
     samples: list[dict[str, float]] = []
     opened = time.perf_counter()
@@ -32,7 +32,7 @@ def run_cuda_context(bench: Bench) -> list[Row]:
 
 
 def in_fresh_process(uuid: str) -> dict[str, float]:
-    """Bytes that the device holds more than before, beyond torch's own pool, by step.
+    """Return the bytes that the device holds more than before, beyond torch's own pool, by step.
 
     Raises:
         RuntimeError: the process failed; the text is its last line.
@@ -46,15 +46,16 @@ def in_fresh_process(uuid: str) -> dict[str, float]:
 
 
 def lead_cuda_context(rows: Rows) -> str:
-    """What each process holds."""
+    """Return the memory of each process."""
     held = [found.value for row in rows if (found := value(row, "memory"))]
     if not held:
         return ""
-    return f"Every process that uses CUDA holds {formatting.size(held[0])} of the device before its net has one weight."
+    context = formatting.size(held[0])
+    return f"Every process that uses CUDA holds {context} of GPU memory before its network has one weight."
 
 
 def says_cuda_context(rows: Rows) -> list[str]:
-    """What the libraries add, and why a run's report may show less."""
+    """Return the memory that libraries add, and why a run's report may show less."""
     held = [(row.name, found.value) for row in rows if (found := value(row, "memory"))]
     steps = [f"{formatting.size(after - before)} more with {name.removeprefix('and ')}"
              for (_, before), (name, after) in pairwise(held)]  # fmt: skip
@@ -83,7 +84,7 @@ IN_PIECES = f"{PIECES:,} copies of a piece"
 
 
 def run_transfers(bench: Bench) -> list[Row]:
-    """64 MiB each way; on a CPU the copies are within its own memory."""
+    """Copy 64 MiB each way; on a CPU within its own memory."""
     numbers = BYTES // 4
     source, target = torch.randn(numbers), torch.empty(numbers, device=bench.device)
     hosted = source.pin_memory() if bench.on_gpu else source
@@ -107,7 +108,7 @@ def run_transfers(bench: Bench) -> list[Row]:
 
 
 def lead_transfers(rows: Rows) -> str:
-    """Pinned memory against pageable; within one memory, one copy against many."""
+    """Compare pinned with pageable memory; within one memory, one copy with many."""
     kept, anew = rows.pace(PINNED, PAGEABLE), rows.pace(PINNED_ANEW, PAGEABLE)
     if kept and anew:
         return f"Pin a buffer once: a copy is then {kept} from pageable memory; pinned anew each time, {anew} that."
@@ -116,7 +117,7 @@ def lead_transfers(rows: Rows) -> str:
 
 
 def says_transfers(rows: Rows) -> list[str]:
-    """What need not travel, and what many small copies cost."""
+    """Return the bytes that need not travel, and the cost of many small copies."""
     found = []
     if rows.outcome(MADE_AND_COPIED, MADE) == "faster":
         found.append("What can be made on the device should not travel to it.")
@@ -141,7 +142,7 @@ NEW, KEPT, IN_PLACE = "a new tensor", "into a kept buffer", "in place"
 
 
 def run_in_place(bench: Bench) -> list[Row]:
-    """ReLU; each way reads and writes every number once."""
+    """Apply ReLU; each way reads and writes every number once."""
     numbers = IN_PLACE_GPU_NUMBERS if bench.on_gpu else IN_PLACE_CPU_NUMBERS
     x = bench.random(numbers)
     own, buffer = x.clone(), torch.empty_like(x)
@@ -155,7 +156,7 @@ def run_in_place(bench: Bench) -> list[Row]:
 
 
 def lead_in_place(rows: Rows) -> str:
-    """What changing a tensor in place wins."""
+    """Return the gain by changing a tensor in place."""
     outcome = rows.outcome(NEW, IN_PLACE)
     if outcome == "faster":
         return f"In place wins time as well as memory here: it is {rows.pace(IN_PLACE, NEW)} a new tensor."
@@ -178,26 +179,26 @@ STRIDES = (1, 2, 4, 8, 16)
 
 
 def run_strides(bench: Bench) -> list[Row]:
-    """Copy so many fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
+    """Copy fp32 numbers, a stride apart, into a dense buffer; only those bytes count as moved."""
     numbers = STRIDES_GPU_NUMBERS if bench.on_gpu else STRIDES_CPU_NUMBERS
     source, out = bench.random(numbers * STRIDES[-1]), torch.empty(numbers, device=bench.device)
     return bench.sampling([(row_of_strides(stride, numbers), gather(source, out, stride)) for stride in STRIDES])
 
 
 def row_of_strides(stride: int, numbers: int) -> Row:
-    """A stride; all are compared with numbers side by side."""
+    """Return a stride; all are compared with numbers side by side."""
     return Row(f"stride {stride}", "stride 1" if stride > 1 else "", series="useful bytes", at=stride,
                moved_bytes=2.0 * 4 * numbers)  # fmt: skip
 
 
 def gather(source: torch.Tensor, out: torch.Tensor, stride: int) -> Call:
-    """A call that copies every `stride`-th number of `source` [numbers] into `out` [fewer numbers] until it is full."""
+    """Return a call that fills `out` [fewer numbers] with every `stride`-th number of `source` [numbers]."""
     view = source[: out.numel() * stride : stride]
     return lambda: out.copy_(view)
 
 
 def lead_strides(rows: Rows) -> str:
-    """What the widest stride costs."""
+    """Return the cost of the widest stride."""
     factor = price_strides(rows)
     if factor is None:
         return ""
@@ -208,14 +209,14 @@ def lead_strides(rows: Rows) -> str:
 
 
 def price_strides(rows: Rows) -> float | None:
-    """How many times less useful bytes a second move at the widest stride."""
+    """Return by what factor fewer useful bytes a second move at the widest stride."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "GB/s"))}
     first, last = f"stride {STRIDES[0]}", f"stride {STRIDES[-1]}"
     return rates[first] / rates[last] if first in rates and last in rates else None
 
 
 def says_strides(rows: Rows) -> list[str]:
-    """Why it costs that."""
+    """Return why it costs that."""
     factor = price_strides(rows)
     if factor is None or factor < 1.1:
         return []
@@ -244,17 +245,17 @@ USES = ("one sum", "ten sums", "one matmul")
 
 
 def strided_contiguous(use: str) -> str:
-    """The row's name that uses the transposed matrix as it lies."""
+    """Return the row's name that uses the transposed matrix as it lies."""
     return f"{use}, as it lies"
 
 
 def copied_contiguous(use: str) -> str:
-    """The row's name that copies it first."""
+    """Return the row's name that copies it first."""
     return f"{use}, .contiguous() first"
 
 
 def run_contiguous(bench: Bench) -> list[Row]:
-    """A transposed fp32 matrix in three uses, as it lies or copied first; the copy is timed as well."""
+    """Use a transposed fp32 matrix three times, as is or copied first; the copy is timed as well."""
     side = GPU_SIDE if bench.on_gpu else CPU_SIDE
     transposed, other = bench.random(side, side).t(), bench.random(side, side)
     out = torch.empty_like(other)
@@ -266,12 +267,12 @@ def run_contiguous(bench: Bench) -> list[Row]:
 
 
 def on_copy(work: Use, matrix: torch.Tensor) -> None:
-    """The same use of a contiguous copy of `matrix` [side, side], copied anew at each call."""
+    """Apply the same use to a contiguous copy of `matrix` [side, side], copied anew at each call."""
     work(matrix.contiguous())
 
 
 def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
-    """What is done with a matrix, by name; `other` and `out` are [side, side] as well."""
+    """Return the uses of a matrix by name; `other` and `out` are [side, side] as well."""
 
     def sums(count: int, matrix: torch.Tensor) -> None:
         for _ in range(count):
@@ -284,7 +285,7 @@ def uses_contiguous(other: torch.Tensor, out: torch.Tensor) -> dict[str, Use]:
 
 
 def lead_contiguous(rows: Rows) -> str:
-    """Where the copy pays."""
+    """Return where the copy pays."""
     tried = [use for use in USES if rows.outcome(strided_contiguous(use), copied_contiguous(use))]
     pays = [use for use in tried if rows.outcome(strided_contiguous(use), copied_contiguous(use)) == "faster"]
     rest = [use for use in tried if use not in pays]

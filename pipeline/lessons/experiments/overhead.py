@@ -24,7 +24,7 @@ EAGER, GRAPH = "one by one", "CUDA graph"
 
 
 def run_launches(bench: Bench) -> list[Row]:
-    """Twenty kernels that add one to a tensor, launched one by one or replayed as a graph."""
+    """Launch twenty kernels that add one to a tensor, one by one or replayed as a graph."""
     variants: list[tuple[Row, Call]] = []
     for thousands in THOUSANDS if bench.on_gpu else THOUSANDS[:-1]:
         x = bench.random(1024 * thousands)
@@ -36,13 +36,13 @@ def run_launches(bench: Bench) -> list[Row]:
 
 
 def row_of_launches(series: str, thousands: int) -> Row:
-    """A size under one way of launching."""
+    """Return a size under one way of launching."""
     against = f"{EAGER}, {thousands} Ki" if series == GRAPH else ""
     return Row(f"{series}, {thousands} Ki", against, series, thousands, KERNELS, kernels=KERNELS)
 
 
 def one_by_one(x: torch.Tensor) -> Call:
-    """A call that launches twenty kernels from Python, each adding 1 to `x`, of any shape, in place."""
+    """Return a call that launches twenty kernels from Python, each adding 1 to `x`, of any shape, in place."""
 
     def call() -> None:
         for _ in range(KERNELS):
@@ -52,7 +52,7 @@ def one_by_one(x: torch.Tensor) -> Call:
 
 
 def as_graph(x: torch.Tensor) -> Call:
-    """A call that replays the same twenty on `x`, of any shape, recorded once."""
+    """Return a call that replays the same twenty on `x`, of any shape, recorded once."""
     graph = torch.cuda.CUDAGraph()
     work = one_by_one(x)
     work()
@@ -63,7 +63,7 @@ def as_graph(x: torch.Tensor) -> Call:
 
 
 def lead_launches(rows: Rows) -> str:
-    """The floor under small kernels, and what the graph makes of it."""
+    """Return the floor under small kernels, and what the graph makes of it."""
     eager, graph = by_size(rows, EAGER), by_size(rows, GRAPH)
     if not eager:
         return ""
@@ -74,12 +74,12 @@ def lead_launches(rows: Rows) -> str:
 
 
 def by_size(rows: Rows, series: str) -> dict[float, float]:
-    """Seconds of one kernel by its thousands of numbers."""
+    """Return the seconds of one kernel by its thousands of numbers."""
     return {row.at: seconds(row).value for row in rows.measured() if row.series == series and row.at is not None}
 
 
 def says_launches(rows: Rows) -> list[str]:
-    """The size that hides the launch, and why a run's report shows a shorter one."""
+    """Return the size that hides the launch, and why a run's report shows a shorter one."""
     eager = by_size(rows, EAGER)
     if not eager:
         return []
@@ -107,7 +107,7 @@ SINGLY, FOREACH, FUSED = "one at a time", "foreach", "fused"
 
 
 class Way(TypedDict, total=False):
-    """How torch's optimizers go over their tensors."""
+    """A way in which torch's optimizers go over their tensors."""
 
     foreach: bool
     fused: bool
@@ -121,7 +121,7 @@ PASSES = {SINGLY: 20, FOREACH: 20, FUSED: 7}
 
 
 def run_optimizers(bench: Bench) -> list[Row]:
-    """AdamW over tensors of 4,096 numbers; each variant steps its own copies, which agree after the first step."""
+    """Step AdamW over tensors of 4,096 numbers; each variant steps its own copies, which agree after the first step."""
     count = GPU_TENSORS if bench.on_gpu else CPU_TENSORS
     start, slopes = ([bench.random(NUMBERS) for _ in range(count)] for _ in range(2))
     steps, after = {}, {}
@@ -142,12 +142,12 @@ def run_optimizers(bench: Bench) -> list[Row]:
 
 
 def noted_optimizers(count: int) -> str:
-    """How many tensors a step takes."""
+    """Return the row with the number of tensors in a step."""
     return f"{count} tensors"
 
 
 def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
-    """A call that makes one step, and the weights that it changes, of any shape; gradients alike."""
+    """Return a call that makes one step, and the weights that it changes, of any shape; gradients alike."""
     weights = [part.clone().requires_grad_() for part in start]
     for weight, slope in zip(weights, slopes, strict=True):
         weight.grad = slope.clone()
@@ -161,19 +161,19 @@ def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Calla
 
 
 def per_kernel(row: Row) -> float | None:
-    """Tensors that a kernel of a step takes on average; None where kernels weren't counted."""
+    """Return the tensors that a kernel of a step takes on average; None where kernels weren't counted."""
     return int(row.note.split()[0]) / row.kernels if row.kernels else None
 
 
 def lead_optimizers(rows: Rows) -> str:
-    """Each against the loop."""
+    """Compare each way with the loop."""
     paces = {name: rows.pace(name, SINGLY) for name in (FOREACH, FUSED)}
     told = [f"{name} is {pace} {SINGLY}" for name, pace in paces.items() if pace]
     return f"{'; '.join(told)}." if told else ""
 
 
 def says_optimizers(rows: Rows) -> list[str]:
-    """The launches and the bytes of each way."""
+    """Return the launches and the bytes of each way."""
     found = {row.name: row for row in rows.measured()}
     counts = {name: row.kernels for name, row in found.items() if row.kernels is not None}
     said = []
@@ -196,12 +196,12 @@ OPTIMIZERS_LESSON = Lesson(
 
 
 EMPTY, FILLED = "empty cache", "filled cache"
-TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after so many seconds
+TIMES, SECONDS = 3, 5.0  # pairs, and no further one begins after `SECONDS`
 FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def run_start_up(bench: Bench) -> list[Row]:
-    """torch.compile and the first call of a small net, in a new cache and again in the same one."""
+    """Time torch.compile and the first call of a small network, in a new cache and again in the same one."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 2, 1)).to(bench.device).eval()
     image = bench.random(1, 3, 32, 32)
     started_afresh(net, image)  # what only a process's first compilation pays
@@ -215,7 +215,7 @@ def run_start_up(bench: Bench) -> list[Row]:
 
 
 def started_afresh(net: nn.Module, image: Tensor) -> None:
-    """As a new process would: compile a net and answer for one image [1, channels, height, width]."""
+    """Compile a network and answer for one image [1, channels, height, width], as a new process would."""
     from torch._inductor.utils import clear_caches
 
     torch._dynamo.reset()
@@ -227,7 +227,7 @@ def started_afresh(net: nn.Module, image: Tensor) -> None:
 
 
 def timed_start_up(call: Callable[[], None]) -> Sample:
-    """One call, by the wall clock."""
+    """Time one call by the wall clock."""
     began = time.perf_counter()
     call()
     return Sample(1, time.perf_counter() - began, None)
@@ -235,7 +235,7 @@ def timed_start_up(call: Callable[[], None]) -> Sample:
 
 @contextmanager
 def cache_of_its_own() -> Iterator[None]:
-    """Inductor's and Triton's caches in a new folder, which goes afterwards."""
+    """Give Inductor and Triton caches in a new folder, which is removed afterwards."""
     before = {name: os.environ.get(name) for name in FOLDERS}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ.update({name: str(Path(folder) / name) for name in FOLDERS})
@@ -249,16 +249,16 @@ def cache_of_its_own() -> Iterator[None]:
 
 
 def lead_start_up(rows: Rows) -> str:
-    """What the cache saves."""
+    """Return the saving by the cache."""
     empty, filled = rows.row(EMPTY), rows.row(FILLED)
     if empty is None or filled is None:
         return ""
     first, again = (formatting.seconds(seconds(row).value) for row in (empty, filled))
-    return f"A small net is compiled in {first}, and from a filled cache in {again}."
+    return f"A small network is compiled in {first}, and from a filled cache in {again}."
 
 
 def says_start_up(rows: Rows) -> list[str]:
-    """What a cache is good for, and what keeps one."""
+    """Return the use of a cache, and how to keep one."""
     if rows.row(FILLED) is None:
         return []
     rest = "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does."

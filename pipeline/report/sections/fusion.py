@@ -61,7 +61,7 @@ class FusionFigures:
 
     @property
     def directions(self) -> Counter[str]:
-        """How many of the generated kernels fuse chains, siblings or nothing."""
+        """The number of generated kernels that fuse chains, siblings or nothing."""
         return Counter(kernel.direction for kernel in self.fusion.kernels)
 
     @property

@@ -180,7 +180,7 @@ class Sums:
 
     @property
     def overlap(self) -> bool:
-        """Whether kernels ran at once, as those that are launched early do: they add up to more than the GPU's time."""
+        """True if kernels ran at once, as those that are launched early do: they add up to more than the GPU's time."""
         return self.what == "GPU time" and self.first > self.second
 
     def text(self, shown: Callable[[float], str]) -> str:

@@ -38,12 +38,12 @@ class LayoutCost:
 
     @property
     def count(self) -> float:
-        """How many run in a call: what a graph names is there a second time as the kernel that did it, if it ran."""
+        """The number of changes in a call; a graph names again those that ran as kernels."""
         return sum(change.times_per_call for change in self.changes if change.source != "ONNX graph")
 
     @property
     def planned(self) -> int:
-        """How many the exported graph names."""
+        """The number that the exported graph names."""
         return sum(change.source == "ONNX graph" for change in self.changes)
 
     @property
@@ -61,12 +61,12 @@ class LayoutCost:
 
     @property
     def pays(self) -> bool:
-        """Whether the share is worth naming."""
+        """True if the share is worth naming."""
         return (self.share or 0.0) >= WORTH_NAMING
 
     @property
     def generated_only(self) -> bool:
-        """Whether kernels that a compiler generated make all of them, beside other work."""
+        """True if kernels that a compiler generated make all of them, beside other work."""
         return all(change.source == "generated code" for change in self.changes)
 
     @property
