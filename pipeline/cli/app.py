@@ -353,14 +353,9 @@ def failed(folder: Path) -> bool:
     return False
 
 
-def resuming(folder: Path) -> str:
-    """Return the command that goes on with a run or sweep."""
-    return visible(shlex.join(["python", "-m", "pipeline", f"resume={folder}"]))
-
-
-def drawing(folder: Path) -> str:
-    """Return the command that writes its report again."""
-    return visible(shlex.join(["python", "-m", "pipeline.report", str(folder)]))
+def command(module: str, *words: str) -> str:
+    """Return a command line of this program as it can be typed."""
+    return visible(shlex.join(["python", "-m", module, *words]))
 
 
 def recorded() -> Path | None:
@@ -376,7 +371,8 @@ def end_at_once() -> None:
     leave_unread()
     text, folder = "ended at once; nothing is saved", recorded()
     if folder:
-        text = f"ended at once; finished stages are saved; {resuming(folder)} goes on, {drawing(folder)} reports them"
+        resume, redraw = command("pipeline", f"resume={folder}"), command("pipeline.report", str(folder))
+        text = f"ended at once; finished stages are saved; {resume} goes on, {redraw} reports them"
     with suppress(OSError):
         os.write(2, f"error: {text}\n".encode(errors="backslashreplace"))
 
@@ -384,11 +380,13 @@ def end_at_once() -> None:
 def interrupted() -> str:
     """Return the message of a run that was interrupted once."""
     folder = recorded()
-    return f"interrupted; what was finished is saved{f'; {resuming(folder)} goes on' if folder else ''}"
+    goes_on = f"; {command('pipeline', f'resume={folder}')} goes on" if folder else ""
+    return f"interrupted; what was finished is saved{goes_on}"
 
 
 def drawn_elsewhere(folder: Path, error: OSError) -> str:
     """Return the message of a report that the run's folder cannot take; its record is there or was saved elsewhere."""
     place = elsewhere(folder)
     kept = place if (place / codec.FILE).exists() else folder
-    return f"{folder}: {error.strerror or error}; the report is written elsewhere; {drawing(kept)} writes it again"
+    again = command("pipeline.report", str(kept))
+    return f"{folder}: {error.strerror or error}; the report is written elsewhere; {again} writes it again"

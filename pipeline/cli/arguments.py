@@ -62,7 +62,8 @@ class CommandLine:
     @property
     def words(self) -> list[str]:
         """The words for Hydra, overrides first: argparse takes them in one row only."""
-        return [*(word for override in self.overrides for word in hydra_words(override)), *self.flags]
+        overrides = [word for override in self.overrides for word in hydra_words(override)]
+        return [*overrides, *self.flags, *_users_config(self.options)]
 
     @property
     def keys(self) -> set[str]:
@@ -128,7 +129,7 @@ def _read(words: Sequence[str]) -> CommandLine:
     _check_repeated(overrides)
     _check_number_of_jobs(overrides)
     flags = [word for word in words if word not in options.overrides]
-    return CommandLine(list(words), overrides, options, [*flags, *_users_config(options)])
+    return CommandLine(list(words), overrides, options, flags)
 
 
 def _users_config(options: Namespace) -> list[str]:

@@ -1,18 +1,17 @@
 """One line for an error of Hydra, OmegaConf or YAML: its first line, with the nearest valid name."""
 
 import re
-from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from conf import FOLDER
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.errors import InputError, first_line, shortened
+from pipeline.records.request import flattened
 
 CONF = FOLDER
 USERS_CONF = Path("conf")  # in the current folder
@@ -57,23 +56,11 @@ def _hint(text: str) -> str:
 
 def known_keys() -> list[str]:
     """Return every key that a user can type, from the files of conf/."""
-    keys = set(_keys_of(CONF / "config.yaml", without=("defaults", "hydra")))
-    for path in CONF.glob("*/*.yaml"):
+    keys = set()
+    for path in [CONF / "config.yaml", *CONF.glob("*/*.yaml")]:
         group = path.parent.name
-        keys |= {group, *_keys_of(path, "" if group == "preset" else f"{group}.")}
-    return sorted(keys)
-
-
-def _keys_of(path: Path, before: str = "", without: tuple[str, ...] = ("defaults",)) -> Iterator[str]:
-    """Yield the keys of a YAML file."""
-    values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    if isinstance(values, dict):
-        yield from _nested_keys({str(key): part for key, part in values.items() if key not in without}, before)
-
-
-def _nested_keys(values: Mapping[str, object], before: str) -> Iterator[str]:
-    """Yield each key and those within its value, such as stage.tolerance.relative_l2."""
-    for key, value in values.items():
-        yield f"{before}{key}"
-        if isinstance(value, dict):
-            yield from _nested_keys(value, f"{before}{key}.")
+        before = "" if group in (CONF.name, "preset") else f"{group}."
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        own = {key: value for key, value in values.items() if key not in ("defaults", "hydra")}
+        keys |= {group, *(f"{before}{key}" for key, _ in flattened(own))}
+    return sorted(keys - {CONF.name})

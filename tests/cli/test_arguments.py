@@ -188,5 +188,7 @@ def test_a_config_folder_of_the_users_is_read_beside_the_programs_own(
     (tmp_path / "conf" / "stage").mkdir(parents=True)
     assert parse(["stage=half"], GPU).flags == []
     monkeypatch.chdir(tmp_path)
-    assert parse(["stage=half"], GPU).flags == ["--config-dir", "conf"]
-    assert parse(["stage=half", "--config-dir", "mine"], GPU).flags == ["--config-dir", "mine"]
+    assert parse(["stage=half"], GPU).words == ["stage=half", "--config-dir", "conf"]
+    assert parse(["stage=half", "--config-dir", "mine"], GPU).words == ["stage=half", "--config-dir", "mine"]
+    codec.save(replace(MEASURED, command="python -m pipeline preset=smoke"), Path("run"))
+    assert resumed("resume=run") == ["preset=smoke"]
