@@ -63,7 +63,9 @@ def test_fixed_inputs_take_one_form(name: str, replayed: Replayed) -> None:
     for image, said in OTHERS.values():
         with pytest.raises(ValueError, match=said):
             call(image, torch.ones(8))
-    with pytest.raises(ValueError, match=r"input 1 is \[1\] float32 on cpu, and this network was built for \[8\] float32 "):
+    with pytest.raises(
+        ValueError, match=r"input 1 is \[1\] float32 on cpu, and this network was built for \[8\] float32 "
+    ):
         call(torch.ones(8, 3, 4, 5), torch.ones(1))
     with pytest.raises(ValueError, match="1 inputs, and this network was built for 2"):
         call(torch.ones(8, 3, 4, 5))
