@@ -32,7 +32,7 @@ CPU = TimeSplit(10e-3, None, 0.0, 8e-3, 2e-3, 0.0)
     ("split", "said"),
     [
         (BUSY, "The GPU idles for only 2.0 %: launches are not the limit."),
-        (replace(BUSY, device_seconds=6e-3), "CPU-bound: the GPU waits for 40 % of the time; the host spends most in the framework"),
+        (replace(BUSY, device_seconds=6e-3), "the GPU waits for 40 % of the time; the host spends most in the fr"),
         (replace(BUSY, device_seconds=6e-3, interpreter_seconds=3e-3), "the host spends most in the interpreter"),
         (CPU, "No GPU: 20 % of the time is outside the framework's operators."),
         (replace(CPU, wall_seconds=0.0), "Nothing was recorded."),

@@ -238,17 +238,6 @@ def test_timelines_have_a_part_of_their_own() -> None:
     assert "Memory of eager through one call" in made_up.page(blind)
 
 
-def test_the_page_has_it_under_its_own_heading_and_escapes_the_record() -> None:
-    """A layer may be called anything."""
-    hostile = made_up.run(
-        stages=[stage("eager", 1.0, timeline(500, 10, [MemoryHolder([made_up.HOSTILE], 9 * MIB)]), 6000)]
-    )
-    text = made_up.page(hostile)
-    assert 'id="memory"><summary><h3>Memory</h3>' in text
-    assert "<script>alert" not in text
-    assert "<summary>Memory</summary>" in made_up.as_markdown(run())
-
-
 def test_every_block_that_the_record_holds_is_named() -> None:
     """With all of its layers: how many there are was decided where they were seen."""
     many = [MemoryHolder([f"layer.{at}", f"act, {at}"], (20 - at) * MIB) for at in range(12)]

@@ -18,7 +18,7 @@ from pipeline.analysis.roofline import (
     seconds_above_by_level,
     seconds_below,
 )
-from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork, Note
+from pipeline.records.diagnostics import Diagnostics, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, MeasuredPeaks, RunRecord, StageRecord
 from pipeline.report.sections.roofline import layers_table, of_stage, peaks_text, reached_peak_text, rooflines
 from tests.made_up_request import changed
@@ -266,19 +266,3 @@ def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
     )
     assert "Roofline of" not in made_up.page(old)
     assert "no layers on record" in made_up.page(old)
-
-
-def test_a_layer_s_name_is_text() -> None:
-    """In the tables and in the charts: nothing that a record holds is markup."""
-    assert RUN.reference is not None
-    layers = [replace(layer, name=made_up.HOSTILE, level=made_up.HOSTILE) for layer in RUN.reference.layers[:1]]
-    diagnostics = Diagnostics(
-        [LayerTime(made_up.HOSTILE, 1e-3, 1.0)], "profile", notes=[Note("layers", "failed", made_up.HOSTILE)]
-    )
-    run = replace(
-        RUN, reference=replace(RUN.reference, layers=layers), stages=[replace(RUN.stages[0], diagnostics=diagnostics)]
-    )
-    text = made_up.page(run)
-    assert "Roofline of eager" in text
-    assert text.count("<script") == 1
-    assert "<img" not in text

@@ -31,7 +31,8 @@ CONTROL = "".join(map(chr, [*range(9), 11, 12, *range(14, 32), *range(127, 160)]
 TURNING = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # UAX 9
 HIDING = "\u200b\u2028\u2029\ufeff\U000e0041"
 LINK = "\x1b]8;;http://elsewhere/\x1b\\click\x1b]8;;\x1b\\"  # OSC 8
-HOSTILE = f"x\r\n```\n# y {CONTROL}{TURNING}{HIDING}{LINK}"
+MARKUP = "<script><img>"
+HOSTILE = f"x\r\n```\n# y {MARKUP} {CONTROL}{TURNING}{HIDING}{LINK}"
 SHOWN = re.compile(f"[{re.escape(CONTROL + TURNING + HIDING)}]")
 
 
@@ -90,6 +91,14 @@ RENDERED = {
 def test_no_form_of_a_report_shows_them(form: str) -> None:
     found = SHOWN.search(text := RENDERED[form](hostile_run()))
     assert not found, text[max(0, found.start() - 80) : found.end() + 20].encode("unicode_escape")
+
+
+@pytest.mark.parametrize("form", ["page", "Markdown", "sweep's page", "sweep's Markdown", "comparison's Markdown"])
+def test_no_text_of_a_record_is_markup(form: str) -> None:
+    text = RENDERED[form](hostile_run())
+    text = text if "page" in form else re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)  # code is text
+    assert text.count("<script>") == ("page" in form), "a page has its own"
+    assert "<img>" not in text
 
 
 def test_no_text_ends_a_block_of_code_in_markdown() -> None:

@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[Pair, str, str]] = {
         with_baseline(steady_pair(1.5, clock_mhz=1500), clock_mhz=1980), "clocks differ", "the ratio is 1.980",
     ),
     "stray samples": (
-        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are outliers",
+        pair_of(lambda i: (0.02, (0.01 + 1e-5 * (i % 5)) * (3 if i % 10 == 9 else 1))), "outliers", "of 60 samples are",
     ),
     "a warming room": (pair_of(lambda i: (0.02 * (1 + 0.002 * i), 0.01)), "drift", "slower at the end"),
     "a clock that halves": (pair_of(lambda i: (0.02 * (1 + (i > 14)), 0.01 * (1 + (i > 14)))), "unfair", "100.0 %"),
