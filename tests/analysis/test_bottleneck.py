@@ -63,7 +63,6 @@ def large_channel_counts() -> RunRecord:
     ],
 )
 def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, kind: str, figure: str) -> None:
-    """And the sentence holds the figure that decides it."""
     found = summarized(built)
     assert found.bottleneck.kind == kind
     assert sentence(found).startswith(f"{kind}: ")
@@ -71,7 +70,6 @@ def test_a_net_built_for_a_bottleneck_has_it(built: RunRecord, kind: str, figure
 
 
 def test_the_sentence_holds_all_four_figures() -> None:
-    """Both roofs, the idle share and the growth."""
     said = sentence(summarized(large_channel_counts()))
     figures = ("of the fp16 peak", "of the bandwidth", "GPU idle", "time grows with the batch (slope 1.00)")
     assert all(figure in said for figure in figures)
@@ -118,12 +116,10 @@ def near(compute: float, memory: float, **fields: Any) -> Evidence:
     ],
 )
 def test_the_borders_of_the_rules(evidence: Evidence, kind: str) -> None:
-    """Each threshold from both sides, and what is missing."""
     assert decide(evidence)[0] == kind
 
 
 def test_without_a_roofline_nothing_is_guessed() -> None:
-    """However the time is shared."""
     assert decide(near(0.9, 0.1), has_roofline=False) == ("unknown", "a roof is unknown")
 
 
@@ -171,7 +167,6 @@ def test_a_layer_s_bottleneck(layer: LayerFigures, kind: str) -> None:
 
 
 def test_nothing_is_called_short_where_nothing_is_launched() -> None:
-    """On a CPU there is no launch to hold a layer against."""
     assert of_layer(part(5e-6, 1e6, 1e4), replace(ROOFLINE, launch_seconds=None)) == "below both roofs"
 
 
@@ -193,7 +188,6 @@ def test_growth_is_that_of_the_two_largest_batches(growth: BatchGrowth | None, s
 
 
 def test_a_stage_without_a_known_precision_says_why() -> None:
-    """What nobody saw is held against no peak."""
     unseen = Execution(unknown="its operators don't pass torch's dispatcher")
     found = summarized(large_channel_counts(), execution=unseen)
     assert found.bottleneck.kind == "unknown"
@@ -209,14 +203,12 @@ def test_a_stage_without_a_known_precision_says_why() -> None:
     ],
 )
 def test_what_is_missing_makes_it_unknown_and_is_named(changed: dict[str, Any], said: str) -> None:
-    """No bottleneck by guess."""
     found = summarized(replace(large_channel_counts(), **changed))
     assert found.bottleneck.kind == "unknown"
     assert said in sentence(found)
 
 
 def test_a_stage_that_was_not_measured_is_unknown() -> None:
-    """It failed, or was skipped."""
     found = summarized(large_channel_counts(), pairs=[])
     assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "not measured")
     assert sentence(found) == ""
@@ -228,7 +220,6 @@ def on_a_processor(whole: RunRecord) -> RunRecord:
 
 
 def test_a_processor_idles_no_gpu() -> None:
-    """Said, instead of an idle share of an operator profile."""
     found = summarized(on_a_processor(large_channel_counts()))
     assert found.bottleneck.evidence.idle is None
     assert "no GPU to idle" in sentence(found)
@@ -257,7 +248,6 @@ def test_on_a_processor_growth_with_the_pixels_shows_overhead(seconds: list[floa
 
 
 def test_bytes_are_counted_ones_before_the_layers_and_those_before_a_guess() -> None:
-    """Each source is named, and the first that is on record is taken."""
     run = large_channel_counts()
     diagnostics = run.stages[0].diagnostics
     assert diagnostics is not None

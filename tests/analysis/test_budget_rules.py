@@ -46,7 +46,6 @@ def run_of(
 
 
 def test_room_under_the_limit_is_offered() -> None:
-    """The command has nine tenths of the limit."""
     found = run_of(4.8e-4)
     assert found.winner is not None
     (told,) = (each for each in recommendations(found) if each.code == "larger budget")
@@ -93,7 +92,6 @@ def test_without_room_or_layers_nothing_is_offered(found: RunSummary) -> None:
 
 @pytest.mark.parametrize(("apart", "where"), [(True, " on other images"), (False, "")])
 def test_a_stage_beyond_the_limit_is_offered_less(apart: bool, where: str) -> None:
-    """Eight tenths of what would have come to the limit, whichever stage wins."""
     found = run_of(1.4e-3, calibration=replace(CHOSEN, apart=apart), status="inaccurate", failure="wrong answer")
     assert found.winner is not None
     assert found.winner.name != "compile"
@@ -129,7 +127,6 @@ def test_another_fault_is_no_budgets(found: RunSummary) -> None:
     ],
 )
 def test_the_command_is_the_users_own_but_for_the_budget(typed: str, key: str) -> None:
-    """A ladder's rung keeps its ladder, and options that were typed stay."""
     run = run_of(4.8e-4).run
     with initialize_config_dir(str(CONF), version_base=None):
         config = replace(run.config, ladder="rungs" in compose("config", overrides=typed.split()).stage)

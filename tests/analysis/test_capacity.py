@@ -77,7 +77,6 @@ def test_batches_by_hand() -> None:
 
 
 def test_full_load_fills_the_batches_and_light_load_does_not() -> None:
-    """Near saturation nearly every batch is full; alone, every image has a batch of its own."""
     service = Service(8, [SECOND])
     assert simulate(service, 0.99 * 8 / SECOND).images_per_batch > 7.5
     assert simulate(service, 0.001 / SECOND).images_per_batch == pytest.approx(1, abs=0.01)
@@ -114,7 +113,6 @@ def test_fewest_that_hold_the_target(service: Service, target: Target) -> None:
 
 @pytest.mark.usefixtures("short_simulations")
 def test_looser_target_takes_no_more() -> None:
-    """And a higher rate no fewer."""
     service = Service(8, [SECOND])
     by_tail = [fleet(service, Target(3_000, tail * SECOND)).gpus or 0 for tail in (1.5, 2, 3, 9)]
     by_rate = [fleet(service, Target(rate, 3 * SECOND)).gpus or 0 for rate in (1, 500, 1_000, 5_000)]
@@ -132,14 +130,12 @@ def test_looser_target_takes_no_more() -> None:
     ],
 )
 def test_target_out_of_reach_says_why(service: Service, target: Target, reason: str) -> None:
-    """A batch that is too slow by itself, a rate that is too high, a tail that leaves no room to wait."""
     found = fleet(service, target)
     assert found.gpus is None
     assert reason in note(found)
 
 
 def test_without_targets_the_report_names_the_knobs() -> None:
-    """Both, or the one that is missing, and how to draw again."""
     neither, one = section(made_up.summary(asked())), section(made_up.summary(asked(target_p99_ms=40.0)))
     assert neither.table.rows == []
     assert one.table.rows == []
@@ -175,7 +171,6 @@ def test_mostly_empty_batches_are_named() -> None:
 
 
 def test_stage_without_latencies_is_unknown() -> None:
-    """It is listed, with the reason."""
     run = asked(target_images_per_second=3_000.0, target_p99_ms=300.0)
     bare = replace(run, stages=[replace(run.stages[0], latencies=[], host_latencies=[])])
     table = section(made_up.summary(bare)).table
@@ -184,7 +179,6 @@ def test_stage_without_latencies_is_unknown() -> None:
 
 
 def test_copies_count_where_they_were_measured() -> None:
-    """The latencies from the host and back are taken before those on the device."""
     stage = made_up.run().stages[0]
     assert measured(stage, 8) == Service(8, stage.host_latencies)
     assert measured(replace(stage, host_latencies=[]), 8) == Service(8, stage.latencies)
@@ -199,7 +193,6 @@ def test_wrong_value_is_refused(value: object) -> None:
 
 @pytest.mark.parametrize("knob", ["target_p99_ms=-1", "target_images_per_second=0", "gpu_hour_price=cheap"])
 def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
-    """The question is refused, not only the drawing."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(compose("config", [f"report.{knob}"]), resolve=True)
     with pytest.raises(RequestError, match=f"report.{knob}: expected float"):

@@ -50,12 +50,10 @@ def recommended(run: RunRecord) -> RecommendationText | None:
 
 
 def test_even_channels_are_no_cause() -> None:
-    """But for the image's three and the two classes, which nobody can choose."""
     assert recommended(run_of(EVEN)) is None
 
 
 def test_odd_layers_are_named_with_their_time() -> None:
-    """The one that takes most comes first, three by name, and all of them in the sum."""
     line = recommended(run_of(ODD))
     assert line is not None
     assert line.evidence.startswith("decoder.0.0 (100 → 50), bottleneck.0 (50 → 100), upsample.0 (100 → 50) and 2 more")
@@ -68,7 +66,6 @@ def test_odd_layers_are_named_with_their_time() -> None:
 
 
 def test_one_odd_layer_is_the_only_one_named() -> None:
-    """Its neighbours are even."""
     line = recommended(run_of(EVEN | {"upsample.0": (128, 60)}))
     assert line is not None
     assert line.evidence.startswith("upsample.0 (128 → 60): channel counts")
@@ -85,7 +82,6 @@ def test_one_odd_layer_is_the_only_one_named() -> None:
     ],
 )
 def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int, int]], named: str) -> None:
-    """The first layer's output and the head's input count as any other's."""
     line = recommended(run_of(EVEN | changed))
     assert (line.evidence.split(" (")[0] if line else "") == named
 
@@ -109,7 +105,6 @@ def test_fp32_has_no_such_recommendation() -> None:
 
 
 def test_the_projects_own_net_has_a_command() -> None:
-    """Its base decides all channels; trained weights fit one base alone, so that they get the sentence."""
     line, trained = recommended(run_of(ODD, UNET)), recommended(run_of(ODD, {**UNET, "checkpoint": "w.safetensors"}))
     assert line is not None
     assert line.action == "python -m pipeline data.batch_size=8 model.options.base=56"
@@ -124,7 +119,6 @@ def test_the_projects_own_net_has_a_command() -> None:
 
 
 def test_another_nets_base_is_not_ours() -> None:
-    """An option of that name may mean anything."""
     line = recommended(run_of(ODD, {"name": "custom", "target": "my.Net", "options": {"base": 50}}))
     assert line is not None
     assert "model.options" not in line.action
@@ -148,18 +142,15 @@ def test_little_time_is_no_cause() -> None:
 
 
 def test_grouped_convolutions_are_let_pass() -> None:
-    """Their channels in all say nothing of a group's."""
     assert recommended(run_of(ODD, groups=2)) is None
 
 
 def test_a_processor_has_no_tensor_cores() -> None:
-    """No recommendation on a CPU."""
     cpu = replace(made_up.environment(), device="cpu")
     assert recommended(replace(run_of(ODD, UNET), environment=cpu)) is None
 
 
 def test_the_first_layers_channels_need_no_size() -> None:
-    """They are on record, also where images have sizes of their own; else the size tells them."""
     folder = {"name": "folder", "size": None}
     assert first_channels(made_up.summary(run_of(EVEN | {"encoder.0.0": (4, 64)}))) == 4
     known = run_of(EVEN)
@@ -170,7 +161,6 @@ def test_the_first_layers_channels_need_no_size() -> None:
 
 
 def test_two_layers_that_run_as_one_have_their_time_together() -> None:
-    """A head without a time of its own is in the convolution before it, and odd with it."""
     whole = run_of(EVEN | {"head": (60, 2)})
     diagnostics = whole.stages[1].diagnostics
     assert diagnostics is not None

@@ -20,7 +20,6 @@ def test_a_composed_layer_multiplies_less(own: dict[str, float], multiplied: flo
 
 
 def test_no_reached_peak_comes_from_products_that_nobody_made() -> None:
-    """Half of a layer's FLOPs, at the same time: half the rate."""
     run = made_up.run()
     stage = next(part for part in run.stages if [*layer_rates(run, part)])
     (precision, reached), *_ = layer_rates(run, stage)

@@ -20,7 +20,6 @@ def loaded(**ratios: float) -> RunRecord:
 
 
 def test_a_gpus_record_is_about_autocast_at_full_load() -> None:
-    """Its samples are the sustained time; eager's ratio is composed through its own pair."""
     found = summarize(loaded(eager=0.1, amp=1.001, fused=2.6))
     fused, eager = found.stage("fused"), found.stage("eager")
     assert fused is not None
@@ -38,7 +37,6 @@ def test_a_gpus_record_is_about_autocast_at_full_load() -> None:
 
 
 def test_without_eager_or_the_baseline_beside_it_there_is_less_to_say() -> None:
-    """Neither a ratio to eager nor one from host to host."""
     (only,) = summarize(loaded(fused=2.6)).stages
     assert only.ratio is not None
     assert (only.eager_ratio, only.host_ratio) == (None, None)
@@ -50,7 +48,6 @@ def test_a_baseline_that_is_no_stage_has_its_own_calls_from_host_to_host() -> No
 
 
 def test_a_cpus_record_is_about_eager() -> None:
-    """Also where autocast is a stage of it."""
     cpu = run_record([stage_record(name, steady_pair(1.5, b=name)) for name in ("amp", "compile")])
     found = summarize(cpu)
     first = found.stages[0]

@@ -39,7 +39,6 @@ def with_stage(name: str, **fields: Any) -> RunRecord:
 
 
 def test_bounds_leave_the_fastest_of_those_that_keep_them() -> None:
-    """All others are still ranked and shown, with the bound that they miss; the interval's ties stay."""
     plain = wanted()
     assert plain.choice is None
     assert (plain.ranking.winner, plain.ranking.ties) == ("compile", ["onnxruntime"])
@@ -70,7 +69,6 @@ def test_the_winner_is_best_by_the_objective(objective: str, winner: str, said: 
 
 
 def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
-    """Stages within the minimum detectable effect of the least are its ties."""
     small = STAGES[1].memory
     assert small is not None
     least = replace(small, process_bytes=10**9)
@@ -93,7 +91,6 @@ def test_memory_may_name_a_slower_stage_and_its_equals() -> None:
 
 
 def test_a_busy_machine_makes_no_more_stages_equal_in_memory() -> None:
-    """Its noise is of seconds."""
     order = wanted("memory").ranking
     busy = replace(order, noise=replace(order.noise, effect=0.8))
     assert equal_within(Goal("memory"), busy) == 0.01
@@ -111,7 +108,6 @@ def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
 
 
 def test_what_was_not_measured_keeps_no_bound() -> None:
-    """It is said, of one stage and of all."""
     one = wanted("throughput", "energy<100J", run=with_stage("compile", energy=None))
     assert one.ranking.winner == "onnxruntime"
     assert "compile misses energy<100J (not known)" in " ".join(answer.paragraph(one))
@@ -123,7 +119,6 @@ def test_what_was_not_measured_keeps_no_bound() -> None:
 
 
 def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
-    """With its figure and the limit; once the limit is lifted, it is right again, as it was measured."""
     worse = made_up.accuracy(dice=[0.98, 0.932])
     run = with_stage("compile", accuracy=worse)
     found = wanted(run=run, max_dice_drop=0.5)
@@ -176,7 +171,6 @@ def test_runs_with_other_limits_are_told_apart() -> None:
 def test_a_finished_run_is_asked_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is measured, and the record stays as it is; a page would take a second to draw."""
 
     def write(summary: RunSummary, folder: Path) -> Path:
         (folder / "report.md").write_text(markdown.markdown(summary))

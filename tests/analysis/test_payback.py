@@ -37,7 +37,6 @@ def test_break_even_is_where_the_lines_meet(stage: Line, images: float | None) -
 
 
 def test_a_stage_that_is_alike_pays_for_no_set_up() -> None:
-    """Though its seconds are a little less."""
     assert break_even(Line("same", 2.0, 0.00199), BASELINE, alike=True) is None
 
 
@@ -58,7 +57,6 @@ def test_a_stage_that_is_overtaken_before_it_leads_is_left_out() -> None:
 
 @pytest.mark.parametrize(("ties", "seconds"), [(frozenset({"b", "c"}), 0.002), (NOBODY, 0.00399)])
 def test_a_tie_is_no_change(ties: frozenset[str], seconds: float) -> None:
-    """Neither to another of the winner's ties, nor for less than the effect."""
     lines = [Line("a", 0.0, 0.008), Line("b", 4.0, 0.004), Line("c", 10.0, seconds)]
     assert [name for name, _ in change_overs(lines, ties, 0.01)] == ["a", "b"]
 
@@ -76,7 +74,6 @@ def test_of_a_run_it_uses_paces_and_set_up() -> None:
 
 
 def test_of_what_is_not_resolved_nothing_is_said() -> None:
-    """No winner, no payback, no best stage; the reasons are data, and the command measures longer."""
     short = asked(plan=Plan(sampling_seconds=6.0))
     found = summarize(run_record([stage_record("compile", wide_pair(1.1))], config=short))
     (stage,) = found.stages
@@ -91,7 +88,6 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
     ("device", "seconds", "asked"), [("cuda", 150.0, "thorough"), ("cuda", 540.0, "3"), ("cpu", 60.0, "3")]
 )
 def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds: float, asked: str) -> None:
-    """A GPU's blocks take longer: what is thorough on a CPU isn't there."""
     run = run_record([stage_record("compile", wide_pair(1.1))])
     run = replace(run, environment=replace(made_up.environment(), device=device))
     found = summarize(replace(run, config=replace(run.config, plan=Plan(sampling_seconds=seconds))))
@@ -99,7 +95,6 @@ def test_what_measured_for_less_than_thorough_is_sent_there(device: str, seconds
 
 
 def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
-    """The ratio holds, and so does the winner."""
     steady = run_record([stage_record("half", steady_pair(2.0, b="half"), build_seconds=1.0)])
     assert summarize(steady).stages[0].break_even is not None
     found = summarize(replace(steady, drift=0.12))
@@ -111,7 +106,6 @@ def test_of_a_drifting_baseline_nothing_is_said_that_needs_seconds() -> None:
 
 
 def test_a_slower_stage_is_not_best_for_a_service_because_the_baseline_was_none_of_its_own() -> None:
-    """Nothing is known of the baseline's single calls, so nobody is named by them."""
     found = summarize(run_record([stage_record("half", steady_pair(0.8, b="half"), latencies=[0.01] * 20)]))
     assert (found.ranking.winner, found.best_for_service) == ("eager", "eager")
     assert not any("service" in line for line in cost_text(found))

@@ -202,7 +202,6 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
 
 @pytest.mark.parametrize("case", SILENT)
 def test_rule_is_silent_without_cause(case: str) -> None:
-    """No figure, no recommendation."""
     rule, run = SILENT[case]
     found = made_up.summary(run)
     assert found.winner is not None
@@ -223,7 +222,6 @@ def test_tf32_off_is_no_tf32_peak() -> None:
 
 @pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
 def test_command_is_one_that_the_program_takes(case: str) -> None:
-    """What a recommendation tells a user to type composes: no knob is misspelt."""
     rule, run, _, _ = TRIPPED[case]
     found = made_up.summary(run)
     assert found.winner is not None
@@ -236,7 +234,6 @@ def test_command_is_one_that_the_program_takes(case: str) -> None:
 
 
 def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer() -> None:
-    """Without a winner, with a command that the program takes; silent where there is one."""
     (only,) = recommendations(made_up.summary(unresolved()))
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
     assert worded(only).line.startswith("Measure longer before choosing half: 4 blocks")
@@ -247,7 +244,6 @@ def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer()
 
 
 def test_at_most_five_and_none_without_a_winner() -> None:
-    """The list is short; a run in which nothing is right gets no recommendation."""
     everything = run_with(
         {"compile_facts": replace(RECOMPILED, graph_breaks={"print": 1}), "options": {"mode": "default"},
          **IDLING, "latencies": [0.005] * 9, "host_latencies": [0.009] * 9},
@@ -269,7 +265,6 @@ def test_reports_show_the_recommendations(drawn: Callable[[RunRecord], str]) -> 
 
 
 def test_layout_changes_are_named_where_they_happen() -> None:
-    """Each place once, at most three; one that nobody knows is no place."""
     places = ["upsample.3", None, "upsample.3", "upsample.2", "upsample.1", "upsample.0"]
     changes = [LayoutChange("copy", place, "trace", 1.0, 1e-3) for place in places]
     run = layout_bound()
@@ -281,7 +276,6 @@ def test_layout_changes_are_named_where_they_happen() -> None:
 
 
 def test_every_recommendation_has_its_words() -> None:
-    """One entry for each code, and no field of a sentence without a format."""
     assert set(TEXTS) == set(get_args(Code))
     for text in TEXTS.values():
         for clause in (text.title, *text.evidence, *text.action):
@@ -289,7 +283,6 @@ def test_every_recommendation_has_its_words() -> None:
 
 
 def test_a_volumes_values_are_not_said_to_be_bytes() -> None:
-    """A scan's are floats, or of sixteen bits: its classes alone become bytes."""
     copies = run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100})
     assert copies.reference is not None
     summary = made_up.summary(replace(copies, reference=replace(copies.reference, spatial_dims=3)))

@@ -31,7 +31,6 @@ def test_the_classes_add_up_to_the_gpus_time() -> None:
 
 
 def test_the_layers_add_up_to_the_net() -> None:
-    """Their FLOPs to the counted total, and their times to the kernels', in every stage."""
     assert RUN.reference is not None
     assert sum(layer.flops for layer in RUN.reference.layers) == RUN.reference.flops_per_image
     for stage in RUN.stages:

@@ -19,7 +19,6 @@ from pipeline.analysis.summary import retyped
     ],
 )
 def test_retyped_keeps_what_the_user_typed(command: str, overrides: list[str], expected: str) -> None:
-    """Only the override at hand changes, and what a shell would run stays quoted."""
     assert retyped(command, *overrides) == expected
 
 
@@ -33,7 +32,6 @@ ADDED = "python -m pipeline +stage@stage.rungs.xla=xla '~stage.rungs.fp8' data.b
 
 
 def test_rungs_that_were_added_or_taken_out_go_with_their_ladder_alone() -> None:
-    """A stage in its place has no rungs; another way of measuring leaves them as they were."""
     assert retyped(ADDED, "stage=xla") == "python -m pipeline data.batch_size=8 stage=xla"
     assert retyped(ADDED, "measure=thorough") == f"{ADDED} measure=thorough"
 
@@ -41,7 +39,6 @@ def test_rungs_that_were_added_or_taken_out_go_with_their_ladder_alone() -> None
 @pytest.mark.parametrize("flag", ["--config-dir conf/mine", "--config-dir=conf/mine", "-cd conf/mine", "-cp 'my conf'"])
 @pytest.mark.parametrize("behind", [False, True])
 def test_the_folder_of_the_users_configuration_stays(flag: str, behind: bool) -> None:
-    """Without it the recommended command was refused: no such file in conf/stage."""
     words = ["stage=mix", flag] if behind else [flag, "stage=mix"]
     command = " ".join(["python -m pipeline", *words, "hydra.run.dir=x"])
     assert retyped(command, "measure=thorough") == f"python -m pipeline {flag} stage=mix measure=thorough"

@@ -88,20 +88,17 @@ def test_a_cost_is_paid_for_as_many_calls_as_its_interval_leaves() -> None:
 
 
 def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_cost() -> None:
-    """They counted as nothing in the mean over all sizes."""
     small = [point(1, 10.0, 0.0099, 0.0002), point(2, 10.0, 0.0098, 0.0002)]
     found = padding(small, point(3, 9.0, 0.0100, 0.0002)).extra
     assert (found.low, found.value, found.high) == pytest.approx((-0.0005 / 3, 0.0003 / 3, 0.0011 / 3))
 
 
 def test_larger_size_may_be_the_faster_one() -> None:
-    """Then padding saves twice."""
     (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.012), point(512, 30.0, 0.010)]))
     assert "saves 30.0 s of set-up and 2.00 ms per call: it pays." in text
 
 
 def test_unsteady_size_makes_a_rough_figure() -> None:
-    """It is named, in the sentence and in the table."""
     runs = [job(256, compiled(256, warm_up=WarmUp(1, 9.0, steady=False))), job(512, compiled(512))]
     found = section(runs)
     assert found is not None
@@ -116,14 +113,12 @@ def test_nothing_built_nothing_gained() -> None:
 
 
 def test_one_size_that_costs_nothing_among_others() -> None:
-    """Its own sentence says that it gains nothing; the others stand."""
     texts = padding_texts(Line("amp", [point(1, 0.2, 0.001), point(2, 9.0, 0.002), point(3, 9.0, 0.004)]))
     assert "padding 1 to 2 gains nothing: 200 ms" in texts[0]
     assert "padding 2 to 3 saves 9.00 s" in texts[1]
 
 
 def test_size_that_was_not_measured_is_left_out() -> None:
-    """The neighbours are those that were; with one alone nothing is known."""
     ends = [point(256, 9.0, 0.001), point(384, 9.0, None), point(512, 9.0, 0.004)]
     assert [text.split(" saves")[0] for text in padding_texts(Line("compile", ends))] == ["compile: padding 256 to 512"]
     assert "nothing is known" in padding_texts(Line("compile", ends[1:]))[0]
@@ -162,7 +157,6 @@ ASKED_CUDNN, ASKED_INDUCTOR = SearchAsked("cuDNN"), SearchAsked("Inductor")
     ],
 )
 def test_searches_that_were_asked_for(asked: list[SearchAsked], said: str) -> None:
-    """Without a count, who was asked."""
     runs = [job(size, compiled(size, searches_asked=asked, compile_facts=None)) for size in (256, 512)]
     assert {searches_text(point.searches) for point in lines(runs)[0].points} == {said}
 
@@ -201,7 +195,6 @@ def test_searches_that_were_counted(asked: list[SearchAsked], counted: list[Sear
 
 
 def test_own_candidates_are_counted_once() -> None:
-    """By the count of the searches, not by the fact beside it as well."""
     diagnostics = Diagnostics(searches=[SearchCount("own kernels", "candidates", 12)])
     facts = CompileFacts(candidates_measured=12)
     runs = [job(size, compiled(size, compile_facts=facts, diagnostics=diagnostics)) for size in (256, 512)]
@@ -209,7 +202,6 @@ def test_own_candidates_are_counted_once() -> None:
 
 
 def test_two_settings_are_two_lines() -> None:
-    """Jobs that differ in more than the size are told apart by what differs, batch included."""
     modes = [
         job(size, compiled(size, options={"mode": mode, "dtype": "auto"}))
         for size in (256, 512)
@@ -223,7 +215,6 @@ def test_two_settings_are_two_lines() -> None:
 
 
 def test_stage_that_failed_at_a_size_is_listed_and_not_padded() -> None:
-    """Its line says so; no figure of it is used."""
     bad = compiled(384, status="failed", reason="out of memory", pairs=[], latencies=[], build_seconds=None)
     found = section([job(256, compiled(256)), job(384, bad), job(512, compiled(512))])
     assert found is not None
@@ -239,7 +230,6 @@ def test_no_sizes_no_section(sizes: list[int | None]) -> None:
 
 
 def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
-    """In HTML and in Markdown; the savings are called upper bounds."""
     for number, found in enumerate(sweep()):
         (tmp_path / str(number)).mkdir()
         codec.save(found.run, tmp_path / str(number))
@@ -253,7 +243,6 @@ def test_report_of_a_sweep_shows_it(tmp_path: Path) -> None:
 
 
 def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
-    """Nothing stands where nothing is known."""
     for number, batch in enumerate((1, 8)):
         (tmp_path / str(number)).mkdir()
         codec.save(job(512, compiled(512), batch=batch).run, tmp_path / str(number))
@@ -261,7 +250,6 @@ def test_sweep_over_batch_alone_has_no_such_section(tmp_path: Path) -> None:
 
 
 def test_label_holds_no_markup_of_a_record() -> None:
-    """Names from a record are cleaned before they are shown."""
     runs = [job(size, changed(compiled(size), name=made_up.HOSTILE)) for size in (256, 512)]
     assert "\x1b" not in label(lines(runs)[0])
     assert section(runs) is not None

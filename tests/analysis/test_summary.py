@@ -30,14 +30,12 @@ def bootstrapped(record: RunRecord) -> int:
 
 
 def test_one_report_takes_one_summary(small: RunRecord, tmp_path: Path) -> None:
-    """Each stage is bootstrapped against eager once, for HTML, Markdown and CSV together."""
     with patch.object(stage_summary, "steady_composed", wraps=intervals.steady_composed) as composed:
         write_report(summarize(small), tmp_path)
     assert composed.call_count == bootstrapped(small) == 2
 
 
 def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> None:
-    """For the job's own report and for the sweep's."""
     for number, size in enumerate((256, 512)):
         (tmp_path / str(number)).mkdir()
         codec.save(made_up.with_settings(small, data={"size": size}), tmp_path / str(number))
@@ -47,7 +45,6 @@ def test_a_sweep_summarizes_each_job_once(small: RunRecord, tmp_path: Path) -> N
 
 
 def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_path: Path) -> None:
-    """One ratio of ratios for each stage of both runs; neither run is compared with eager."""
     codec.save(small, tmp_path)
     with (
         patch.object(run_comparison, "steady_composed", wraps=intervals.steady_composed) as changes,
@@ -58,7 +55,6 @@ def test_a_comparison_bootstraps_what_it_compares_alone(small: RunRecord, tmp_pa
 
 
 def test_wrong_and_failed_stages_have_no_outcome() -> None:
-    """Their ratio stays on record; what they are is their status."""
     summary = made_up.summary(made_up.run())
     for stage in summary.stages:
         assert (stage.compared.outcome is None) == (not stage.ranked)
@@ -69,7 +65,6 @@ def test_wrong_and_failed_stages_have_no_outcome() -> None:
 
 
 def test_a_stage_without_energy_has_no_sustained_time() -> None:
-    """Throughput then is that of the interleaved samples."""
     summary = made_up.summary(made_up.run(stages=[replace(STAGES[0], energy=None)]))
     (stage,) = summary.stages
     assert stage.sustained_seconds is None

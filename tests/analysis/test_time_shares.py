@@ -68,7 +68,6 @@ def test_the_bottleneck_does_not_depend_on_who_counted_the_bytes(matrix: float, 
 
 
 def test_the_sentence_says_where_the_time_goes() -> None:
-    """Both parts with what they reach; on the first screen, too."""
     found = summarized(two_in_series())
     said = "44 % of the kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory at 40 % of"
     assert sentence(found).startswith(f"mixed: {said}")
@@ -76,7 +75,6 @@ def test_the_sentence_says_where_the_time_goes() -> None:
 
 
 def test_convolutions_under_the_bandwidth_s_roof_are_no_arithmetic() -> None:
-    """A layer of few channels moves more than it multiplies."""
     thin = LayerWork("thin", "Conv2d", "a", 10**6, 10**8, 10**8, 10)
     seconds = BATCH * 2 * 2 * 10**8 / ROOFLINE.bytes_per_s / 0.8
     found = summarized(net([thin], [LayerTime("thin", seconds, 1.0)], seconds))

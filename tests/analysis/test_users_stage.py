@@ -26,7 +26,6 @@ def users_stage(captured: bool | None) -> RunRecord:
 
 @pytest.mark.parametrize(("captured", "told"), [(True, False), (False, True), (None, False)])
 def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captured: bool | None, told: bool) -> None:
-    """By what it does, not by its name; nothing is said where nobody knows."""
     summary = made_up.summary(users_stage(captured))
     assert summary.winner is not None
     assert summary.winner.name == "mine"
@@ -34,7 +33,6 @@ def test_a_users_stage_is_told_to_capture_a_graph_only_if_it_captures_none(captu
 
 
 def test_a_users_stage_has_a_roofline_and_a_bottleneck() -> None:
-    """Its precision is a field of the record; its description names none."""
     summary = made_up.summary(users_stage(True))
     stage = summary.stage("mine")
     assert stage is not None
@@ -57,7 +55,6 @@ def called_mine(run: RunRecord, **ran: Any) -> tuple[RunSummary, StageSummary]:
 
 @pytest.mark.parametrize(("fuses", "told"), [(True, False), (False, True)])
 def test_a_users_stage_is_told_to_fuse_only_if_it_does_not(fuses: bool, told: bool) -> None:
-    """Whatever a compiler of its own is called."""
     assert (rules.lower_the_bytes(*called_mine(bytes_bound("fp16"), fuses=fuses)) is not None) == told
 
 
@@ -74,6 +71,5 @@ def test_a_users_stage_is_sent_to_own_kernels_only_if_it_has_none(own_kernels: i
 
 @pytest.mark.parametrize(("provider", "told"), [("my compiler", False), (None, False), (INDUCTOR, True)])
 def test_an_option_called_mode_is_inductors_only_where_inductor_runs(provider: str | None, told: bool) -> None:
-    """A user's stage may call anything by that name."""
     asked: dict[str, Any] = {"provider": provider, "options": {"mode": "default"}}
     assert (rules.tune_longer(*called_mine(half_wins(), **asked)) is not None) == told

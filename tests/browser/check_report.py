@@ -98,7 +98,6 @@ TALLEST_STAGE_ON_A_PHONE = 4500
 
 
 def test_a_click_sorts_the_ladder_and_a_third_brings_its_order_back(report: Path) -> None:
-    """Ascending, descending, the ladder's; those without a ratio stay last."""
     ladder = [stage.name for stage in made_up.run().stages]
     assert ask(report, f"{CLICK} sort(); return {NAMES}")[:3] == ["eager", "tf32", "channels_last"]
     down = ask(report, f"{CLICK} sort(); sort(); return {NAMES}")
@@ -115,7 +114,6 @@ def test_typing_filters_the_ladder(report: Path) -> None:
 
 
 def test_every_link_is_followed_to_something_seen(report: Path) -> None:
-    """The targets exist and take up room, once what holds them is open."""
     script = f"""{OPEN_ALL} return [...document.querySelectorAll("a[href^='#']")].filter(link => {{
       const target = document.getElementById(link.hash.slice(1));
       return !target || !target.getBoundingClientRect().height;
@@ -125,7 +123,6 @@ def test_every_link_is_followed_to_something_seen(report: Path) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_keyboard_reaches_whatever_a_mouse_does_and_stops_nowhere_else(any_report: Path, width: int) -> None:
-    """Titles that sort are buttons, and regions take the focus exactly where they scroll."""
     script = f"""{OPEN_ALL} document.defaultView.dispatchEvent(new Event("resize"));
       const seen = selector => [...document.querySelectorAll(selector)].filter(part => part.checkVisibility());
       const deaf = part => {{ part.focus(); return document.activeElement !== part; }};
@@ -154,7 +151,6 @@ def test_nothing_sticks_out_and_nothing_is_endless_with_all_opened(any_report: P
 
 
 def test_a_stage_with_its_parts_folded_is_no_longer_than_anything_else_on_a_phone(any_report: Path) -> None:
-    """As a person opens it, before any of its tables."""
     script = f"""document.querySelectorAll("main > .part").forEach(part => part.open = true);
       return [...document.querySelectorAll(".stage")].map(part => part.getBoundingClientRect().height)
         .filter(height => height > {TALLEST})"""
@@ -162,13 +158,11 @@ def test_a_stage_with_its_parts_folded_is_no_longer_than_anything_else_on_a_phon
 
 
 def test_the_page_is_ten_screens_long_at_most(report: Path) -> None:
-    """As it is opened at a desk."""
     (height,) = ask(report, "return [document.documentElement.scrollHeight]")
     assert int(height) <= MOST_SCREENS * SCREEN
 
 
 def test_the_ladder_shows_all_its_columns_at_a_desk(tmp_path: Path) -> None:
-    """Of a recorded run on a GPU: whether the masks change is read without scrolling sideways."""
     recorded = shutil.copy(DOCS / "h200" / "classic" / "report.html", tmp_path)
     script = """const box = document.getElementById("ladder-table").parentElement;
       return [box.scrollWidth - box.clientWidth, box.querySelector("thead th:last-child").textContent]"""
@@ -176,7 +170,6 @@ def test_the_ladder_shows_all_its_columns_at_a_desk(tmp_path: Path) -> None:
 
 
 def test_the_answer_the_choices_and_how_to_use_the_winner_are_on_the_first_screen(report: Path) -> None:
-    """Without scrolling at a desk; on a phone the sentence and its numbers are."""
     below = """return ["%s"].flatMap(names => names.split(" ")).filter(id =>
       document.querySelector(id).getBoundingClientRect().bottom > 900)"""
     assert ask(report, below % "h1 .numbers #choices-table #use") == []
@@ -199,12 +192,10 @@ def test_marks_of_charts_can_be_told_from_the_paper(report: Path) -> None:
 
 
 def test_nothing_hidden_in_a_record_ran(report: Path) -> None:
-    """An alert would have held the page up; an onerror would have left its element."""
     assert ask(report, 'return [...document.querySelectorAll("[onerror], img")].map(part => part.outerHTML)') == []
 
 
 def test_it_is_light_by_day_and_dark_by_night(report: Path, tmp_path: Path) -> None:
-    """Screenshots in light, dark and narrow."""
     views = {"light": (), "dark": ("--force-dark-mode",), "narrow": ("--window-size=500,900",)}
     brightness = {}
     for name, options in views.items():

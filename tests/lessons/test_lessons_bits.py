@@ -34,7 +34,6 @@ class Calling(Bench):
 
 
 def test_the_three_optimizers_make_the_same_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variant that steps elsewhere fails the lesson."""
     monkeypatch.setattr(overhead, "CPU_TENSORS", 3)
     monkeypatch.setattr(overhead, "NUMBERS", 16)
     rows = overhead.run_optimizers(Calling())
@@ -75,7 +74,6 @@ def test_an_optimizer_s_launches_and_bytes_are_told() -> None:
 
 
 def test_outliers_cost_int8_much_and_fp8_nothing() -> None:
-    """With one scale for all; the figures are those of the formats."""
     torch.manual_seed(0)
     even = torch.randn(2**16)
     uneven = even.clone()
@@ -108,7 +106,6 @@ def test_the_two_largest_of_four_stay() -> None:
 
 
 def test_a_sparse_product_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is packed once, and its answer held against the dense product of the same weights."""
     weights, values, packings = torch.randn(8, 16), torch.randn(16, 4), []
 
     def pack(kept: Tensor) -> Tensor:
@@ -152,7 +149,6 @@ def test_sparsity_is_timed_on_both_shapes_and_refused_before_its_time(monkeypatc
 
 
 def test_each_start_has_a_cache_of_its_own_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty for the first of a pair, the same for the second; the user's own cache is as it was."""
     monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     seen: list[str] = []

@@ -16,7 +16,6 @@ BENCH = Bench(torch.device("cpu"), plan=QUICK)
 
 @pytest.mark.parametrize("numbers", [1, 1023, 1024, 5000])
 def test_the_kernel_by_hand_is_the_chain(numbers: int) -> None:
-    """In Triton's interpreter or on the GPU, with a last program that is full, partly full, and alone."""
     x = 3 * torch.randn(numbers, generator=torch.Generator().manual_seed(numbers)).to(DEVICE)
     torch.testing.assert_close(fusion.by_hand(x), fusion.chain(x), rtol=1e-5, atol=1e-6)
 
@@ -28,7 +27,6 @@ def test_the_scripted_chain_is_the_chain(recwarn: pytest.WarningsRecorder) -> No
 
 
 def test_eager_s_kernels_are_one_an_operator() -> None:
-    """Nine operators, each of one tensor read and one written: the bytes of the chain."""
     x = torch.randn(64)
     row = fusion.weighed(counted(timed(fusion.EAGER, 1e-3), lambda: fusion.chain(x), BENCH), x)
     assert row.kernels == 9

@@ -61,14 +61,12 @@ def test_pieces_alone_show_a_claim_about_a_net_neither_right_nor_wrong(chain: fl
 
 
 def test_what_was_not_measured_is_unknown() -> None:
-    """No lesson, or rows without samples: nothing is claimed either way."""
     assert {found.outcome for _, found in judged_all(record())} == {"unknown"}
     empty = judge("precisions", precisions=[timed("fp32", 1e-3), Row("fp16", reason="failed: out of memory")])
     assert empty.outcome == "unknown"
 
 
 def test_what_noise_hides_is_neither_right_nor_wrong() -> None:
-    """An interval across the limit tells nothing, beside one that misses it as well."""
     shaky = timed("fp32", 18e-3)
     samples = [replace(part, seconds=part.seconds * (1 + 0.5 * (at % 2))) for at, part in enumerate(shaky.samples)]
     hidden, fast = replace(shaky, samples=samples), timed("fp16", 1e-3)

@@ -54,7 +54,6 @@ def test_every_lesson_shows_its_chart_its_table_and_its_claim() -> None:
 
 
 def test_the_best_is_marked_among_what_is_compared() -> None:
-    """Not across groups, and not where there is nothing to be better than."""
     values = [("sum", 2.0), ("sum", 1.0), ("matmul", 5.0), ("matmul", 6.0), ("alone", 0.1)]
     assert best_of(values, "time") == {"sum": 1.0, "matmul": 5.0}
     assert best_of(values, "GB/s") == {"sum": 2.0, "matmul": 6.0}
@@ -68,7 +67,6 @@ def test_a_variant_that_failed_says_why_in_both_files() -> None:
 
 
 def test_markdown_has_every_lesson_also_without_rows() -> None:
-    """A lesson without rows keeps its title and its reason."""
     skipped = LessonRecord("gelu", "skipped", "no reason but a test", 0.0, [])
     text = markdown(replace(RECORD, lessons=[*RECORD.lessons, skipped]))
     assert text.count("\n## ") == 5

@@ -44,7 +44,6 @@ def test_the_contents_hold_every_lesson_once() -> None:
 
 
 def test_the_docs_name_every_lesson_and_link_to_what_an_h200_showed() -> None:
-    """A link's anchor is the heading of the lesson in the record."""
     page = (DOCS / "lessons.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\| `([a-z-]+)` \|", page)) == set(LESSONS)
     titles = {lesson.title: lesson.name for lesson in LESSONS.values()}
@@ -94,7 +93,6 @@ def test_what_noise_hides_is_not_called_faster() -> None:
 
 
 def test_what_is_not_resolved_bears_no_figure() -> None:
-    """Three samples have no interval: neither the ratio nor the table claims one."""
     few = [replace(row, samples=row.samples[:3]) for row in (timed("eager", 9e-3), timed("compiled", 1e-3, "eager"))]
     moved = [replace(row, moved_bytes=amount, kernels=1) for row, amount in zip(few, (9e8, 1e8), strict=True)]
     text = said("chain", moved)
@@ -117,7 +115,6 @@ def test_on_a_processor_operators_are_called_and_no_kernel_launched() -> None:
 
 
 def test_what_in_place_wins_is_read_from_the_rows() -> None:
-    """The same sentence is not said of both outcomes."""
     wins = said("in-place", [timed("a new tensor", 2e-3), timed("in place", 1e-3)])
     noisy = said("in-place", [timed("a new tensor", 1e-3), shaken("in place", 0.97e-3)])
     assert "can't tell" in noisy

@@ -124,7 +124,6 @@ def test_a_failed_lesson_makes_the_exit_code_1(
 
 
 def test_a_disk_that_takes_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    """Python's own line of it has no file."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -39,14 +39,12 @@ class Asked(dict[str, Any]):
 
 
 def test_a_table_is_text_in_jupyter_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There rich displays what it prints, whatever file it was given."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     codec.save(run_record(stages()), tmp_path)
     assert "half" in pipeline.load_run(tmp_path).table()
 
 
 def test_jupyter_shows_a_refusal_in_one_line(tmp_path: Path) -> None:
-    """By the method that IPython asks an exception for: no traceback of this program's own functions."""
     for refused, said in (
         (lambda: pipeline.load_run(tmp_path), "RecordError: .*results.json: no such file; name the folder of a run"),
         (lambda: measured_net.stages_asked(["halff"]), "RequestError: stages: no such stage 'halff'; did you mean "),
@@ -66,7 +64,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
 
 
 def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
-    """Weights by name, inputs bit for bit, labels and knobs; what comes back is the run."""
     net, images = UNet(**OPTIONS).eval(), torch.randn(4, 3, 16, 16)
     labels = np.tile(np.arange(3, dtype=np.int64), (4, 16, 6))[:, :, :16]
     run = pipeline.measure(
@@ -144,14 +141,12 @@ def test_values_come_back_from_hydras_grammar(value: object) -> None:
 
 
 def test_the_rungs_are_those_that_were_asked_for() -> None:
-    """In the ladder's order, and what the ladder hasn't after them."""
     with initialize_config_dir(str(measured_net.CONF), version_base="1.3"):
         asked = compose("config", parse(measured_net.stages_asked(["openvino", "half", "eager"]), ["a GPU"]).words)
     assert [rung.name for rung in asked.stage.rungs.values()] == ["eager", "half", "openvino"]
 
 
 def test_rooms_of_a_functions_name_hide_no_function() -> None:
-    """pipeline.measure is also a room."""
     assert callable(pipeline.measure)
     assert pipeline.measure.__module__ == "pipeline.notebook.measured_net"
     with pytest.raises(AttributeError, match="no attribute 'meassure'"):

@@ -81,7 +81,6 @@ def test_a_bundle_is_named(process: type[Ended]) -> None:
 def test_a_command_finds_what_the_notebook_finds(
     process: type[Ended], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that was added to Python's path, in which the net's class may lie; not what is installed."""
     monkeypatch.syspath_prepend(tmp_path / "masks")
     pipeline.export("run", "bundle")
     found = process.environment["PYTHONPATH"].split(os.pathsep)

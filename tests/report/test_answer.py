@@ -55,12 +55,10 @@ def untrained() -> RunRecord:
     ],
 )
 def test_the_headline_is_a_sentence(run: RunRecord, headline: str) -> None:
-    """What to use, or why nothing is named."""
     assert said(run) == headline
 
 
 def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
-    """Neither ratios nor a winner are shown first; the command measures longer."""
     summary = made_up.summary(unresolved())
     assert answer.choice_table(summary).rows == []
     assert answer.longer(summary) == "python -m pipeline data.batch_size=8 measure=thorough"
@@ -76,7 +74,6 @@ def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:
 
 
 def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
-    """What it takes at another time isn't what the ratio is to."""
     summary = made_up.summary(RUN)
     steady = [replace(each, sustained_seconds=None) for each in summary.stages]
     assert numbers(replace(summary, stages=steady))[1].note.startswith("eager takes ")
@@ -90,7 +87,6 @@ def test_a_baseline_that_drifted_has_the_time_beside_the_winner() -> None:
 
 
 def test_masks_of_random_weights_are_not_judged() -> None:
-    """Neither by a share of pixels nor by Dice, wherever it is shown; the logits' error still is."""
     summary = made_up.summary(untrained())
     assert "pixels that change" not in answer.choice_table(summary).titles
     assert summary.winner is not None
@@ -109,7 +105,6 @@ def test_dominated_stages_are_no_choice() -> None:
 
 
 def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
-    """Though it is slower and built as slowly as the winner."""
     assert COMPILE.memory
     assert HALF.memory
     slow = replace(HALF, build_seconds=COMPILE.build_seconds, first_call_seconds=COMPILE.first_call_seconds)
@@ -123,7 +118,6 @@ def test_a_stage_that_needs_far_less_memory_is_a_choice() -> None:
 @pytest.mark.parametrize("axes", [2, 3])
 @pytest.mark.parametrize("name", ["eager", "tf32", "channels_last", "amp", "half", "compile"])
 def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Typed as they stand, they give a mask of an image or of a volume; a compiler is spared."""
     stage = replace(next(stage for stage in RUN.stages if stage.name == name), artefacts=[])
     machine = replace(made_up.environment(), device="cpu")
     data = replace(RUN.config.data, name="samples" if axes == 2 else "volume")
@@ -141,7 +135,6 @@ def test_the_lines_that_use_a_stage_run(name: str, axes: int, monkeypatch: pytes
 
 
 def test_a_single_channel_is_cut_at_zero() -> None:
-    """Its largest channel is always the first."""
     assert RUN.reference is not None
     layers = [replace(layer, out_channels=1) for layer in RUN.reference.layers]
     binary = replace(RUN, reference=replace(RUN.reference, layers=layers))
@@ -167,7 +160,6 @@ def _in_bf16(stage: Any) -> Any:
     ],
 )
 def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
-    """By its kind."""
     summary = made_up.summary(RUN)
     stage = made_up.stage(name, 9.0, 1.0, 10**9, "", artefacts=[Artefact(path, "net", 9, "ab")])
     found = usage(summary, replace(summary.stages[0], stage=stage))
@@ -183,7 +175,6 @@ def test_what_a_stage_left_is_loaded(name: str, path: str, line: str) -> None:
     ],
 )
 def test_a_program_of_torchscript_is_loaded_as_it_ran(instead: str, line: str) -> None:
-    """Without the optimisation that broke it."""
     summary, left = made_up.summary(RUN), [Artefact("torchscript/model.pt", "torchscript", 9, "ab")]
     made = made_up.stage("torchscript", 9.0, 1.0, 10**9, "", artefacts=left)
     stage = replace(made, execution=Execution("fp16", instead=instead))
@@ -191,7 +182,6 @@ def test_a_program_of_torchscript_is_loaded_as_it_ran(instead: str, line: str) -
 
 
 def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
-    """A path that leads elsewhere is no file of the run."""
     summary = made_up.summary(RUN)
     sly = Artefact("../../etc/net.pt2", "net", 9, "ab")
     stage = made_up.stage("fp8", 9.0, 1.0, 10**9, "", artefacts=[sly])
@@ -202,7 +192,6 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
 
 @pytest.mark.parametrize(("form", "named"), [("exported", True), (None, False)])
 def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: bool) -> None:
-    """Of stages that leave this project in some form."""
     summary = made_up.summary(RUN)
     stage = changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
@@ -211,7 +200,6 @@ def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: 
 
 @pytest.mark.parametrize(("stage", "target"), [(HALF, "pipeline.stages.half"), (COMPILE, "pipeline.stages.compile")])
 def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target: str) -> None:
-    """The lines of its stage cast none, and fail."""
     summary, how = made_up.summary(RUN), Execution("fp16", casts_own_values=True)
     found = usage(
         summary, replace(summary.stages[4], stage=changed(stage, execution=how, target=target, exports="exported"))
@@ -221,7 +209,6 @@ def test_a_net_whose_own_values_are_cast_is_exported(stage: StageRecord, target:
 
 
 def test_a_half_net_that_keeps_modules_in_fp32_is_exported() -> None:
-    """Its lines would have all in half precision, which overflows."""
     summary = made_up.summary(RUN)
     stage = changed(HALF, options={"keep_fp32": ["head"]}, target="pipeline.stages.half", exports="exported")
     found = usage(summary, replace(summary.stages[4], stage=stage))

@@ -25,7 +25,6 @@ FOUND = with_int8()
 
 
 def test_fewer_bits_stand_beside_eager_and_the_fastest_with_more() -> None:
-    """With error, Dice, time and bytes; of the files those that hold weights."""
     shown = bits.table(FOUND)
     assert [row[0].value for row in shown.rows] == ["eager", "half", "int8"]
     int8 = dict(zip(shown.titles, (cell.text for cell in shown.rows[-1]), strict=True))
@@ -46,7 +45,6 @@ def test_the_sentence_names_the_fastest_of_each_and_what_fewer_bits_lose() -> No
 
 
 def test_the_fastest_is_so_by_its_ratio_and_none_is_where_nothing_is_resolved() -> None:
-    """Its milliseconds may be of a slower moment than another's."""
     late = [replace(stage, sustained_seconds=1e3) if stage.name == "half" else stage for stage in FOUND.stages]
     assert "the fastest with more is half, " in bits.sentences(replace(FOUND, stages=late))[0]
     busy = FOUND.ranking.noise.unresolved(Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks"))

@@ -34,7 +34,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "results-csv.md"
 
 
 def test_every_column_is_documented_in_its_place() -> None:
-    """A new column, a renamed one or one that is gone shows here."""
     documented = re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert documented == csv_table.header(made_up.summary(made_up.run()))
 
@@ -172,7 +171,6 @@ def written() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_a_table_shows_of_a_stage_is_there(name: str, written: dict[str, dict[str, str]]) -> None:
-    """Unrounded, in SI units, and nothing for a stage that the table leaves out."""
     draw, columns = TABLES[name]
     shown = draw(whole())
     assert shown is not None
@@ -198,7 +196,6 @@ def test_the_figures_of_fewer_bits_are_there_of_every_stage(written: dict[str, d
 
 
 def test_what_a_graph_plans_stands_beside_what_ran(written: dict[str, dict[str, str]]) -> None:
-    """The table has both in one cell."""
     shown = {cells[0].value: cells[1].text for cells in layout.section(whole()).table.rows}
     planned = {name: row["layout_changes_in_graph"] for name, row in written.items() if name in shown}
     assert any(count != "0" for count in planned.values())
@@ -207,7 +204,6 @@ def test_what_a_graph_plans_stands_beside_what_ran(written: dict[str, dict[str, 
 
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_runs_that_know_little_have_the_same_columns(task: TaskName) -> None:
-    """A sweep's file has one header for all jobs of a task."""
     known = made_up.with_settings(made_up.run(), task={"name": task})
     bare = made_up.with_settings(known, report={"gpu_hour_price": None})
     bare = replace(bare, stages=[], environment=None, measured_peaks=None, reference=None)

@@ -30,7 +30,6 @@ def test_a_detail_is_told_in_lines(value: Any, said: list[str]) -> None:
 
 
 def test_compiling_is_told_with_its_reasons_beside_their_counts() -> None:
-    """What nobody counted is left out; what is none is said to be none."""
     facts = CompileFacts(graphs=2, graph_breaks={"print": 2}, recompile_reasons=[])
     assert compile_lines(facts) == [
         ("graphs", ["2"]), ("graph breaks", ["2"]), ("graph break reasons", ["print: 2"]), ("recompiles", ["0"]),

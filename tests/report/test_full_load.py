@@ -37,7 +37,6 @@ def test_both_paces_are_shown_and_cost_takes_the_slower() -> None:
 
 
 def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -> None:
-    """As on a CPU, which has no energy counter."""
     only = made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))], energy=None)
     run = made_up.run(stages=[only])
     (row,) = made_up.summary(run).stages
@@ -50,7 +49,6 @@ def test_without_a_stretch_at_full_load_the_interleaved_samples_stand_for_it() -
 
 
 def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> None:
-    """On an otherwise idle GPU even the slowest single call may be shorter than the mean at full load."""
     fast = made_up.stage(
         "half", 4.0, 0.1, 10**9, "", pairs=[made_up.pair("eager", "half", (0.04, 0.010))],
         energy=Energy(3000.0, 5.0, 3200, 75.0), latencies=[0.011] * 20,
@@ -64,7 +62,6 @@ def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> No
 
 
 def test_samples_at_full_load_are_shown_once() -> None:
-    """As of every newer record of a GPU; CSV has both columns."""
     sustained = [replace(made_up.pair("eager", "half", (0.04, 0.010)), sustained=True)]
     found = made_up.summary(made_up.run(stages=[made_up.stage("half", 4.0, 0.1, 10**9, "", pairs=sustained)]))
     assert "ms" in ladder(found).titles

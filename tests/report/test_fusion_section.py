@@ -54,7 +54,6 @@ def test_kernels_and_bytes_stand_against_the_baselines() -> None:
 
 
 def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
-    """Of stages whose bytes were counted in one way alone; nobody else's stand in the same chart."""
     (drawn,) = fusion.charts(fusion.fusions(made_up.summary(run())))
     assert "4.00 GB, 96 kernels" in drawn.svg
     assert "by the inputs and outputs of torch's operators" in drawn.title
@@ -63,7 +62,6 @@ def test_the_chart_has_bars_of_bytes_and_kernels_beside_them() -> None:
 
 
 def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
-    """The counters' first; a stage that both saw stands in both, with the figure of each."""
     eager, tf32, half, compiled = run().stages
     seen = [
         replace(
@@ -84,7 +82,6 @@ def test_every_way_of_counting_has_a_chart_of_its_own() -> None:
 
 
 def test_without_any_bytes_there_is_no_chart() -> None:
-    """Bars of nothing would say that nothing is moved."""
     uncounted = made_up.run(stages=[stage("eager", 1.0, Fusion(3.0, None, None))])
     assert fusion.charts(fusion.fusions(made_up.summary(uncounted))) == []
 
@@ -119,7 +116,6 @@ def test_what_the_profiler_does_not_see_is_not_counted() -> None:
 
 
 def test_a_compiled_stage_names_its_kernels() -> None:
-    """Operators in order, and the time where the profile knows the kernel."""
     summary = made_up.summary(run())
     compiled = summary.stages[3]
     first, second, _ = fusion.generated(compiled).rows
@@ -129,7 +125,6 @@ def test_a_compiled_stage_names_its_kernels() -> None:
 
 
 def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
-    """Each beside its own count."""
     text = fusion.of_stage(made_up.summary(run()).stages[3])
     assert "1 of them read one layout and write the other." in text
     assert "graph breaks: 2 (print <b>, 2 times), recompiles: 1 (size 3 became 5)." in text
@@ -137,14 +132,12 @@ def test_graph_breaks_and_recompiles_have_their_reasons() -> None:
 
 
 def test_many_and_long_reasons_are_whole_in_the_details_alone() -> None:
-    """Dynamo's fill a screen: in passing the first two are named, each by its beginning."""
     facts = CompileFacts(graphs=4, graph_breaks={"a" * 101: 3, "sleep": 2, "print": 1}, recompile_reasons=[])
     assert f"graph breaks: 6 ({'a' * 100}…, 3 times; sleep, 2 times; 1 more), recompiles: 0." in fusion.compiled(facts)
     assert dict(compile_lines(facts))["graph break reasons"] == [f"{'a' * 101}: 3", "sleep: 2", "print: 1"]
 
 
 def test_many_files_are_counted_where_the_artefacts_list_them() -> None:
-    """Three are named at once."""
     eager, _, _, compiled = run().stages
     assert compiled.diagnostics is not None
     assert compiled.diagnostics.fusion is not None
@@ -156,14 +149,12 @@ def test_many_files_are_counted_where_the_artefacts_list_them() -> None:
 
 
 def test_the_page_links_the_files() -> None:
-    """Relative links into the run's folder."""
     text = made_up.page(run())
     assert '<a href="compile/generated/g.txt">' in text
     assert '<a href="compile/generated/a.py">' in text
 
 
 def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
-    """It is shown, as text."""
     bad = Fusion(
         1.0, 10, OPERATORS, "", [FusedKernel("k", ["relu"], "single", "../../secret.py")], ["javascript:alert(1)"]
     )
@@ -178,17 +169,14 @@ def test_a_files_name_that_leads_elsewhere_is_no_link_on_the_page() -> None:
     ["javascript:alert(1)", "/etc/passwd", "../up.txt", "a/../../b", "https://example.org/x", 'a" onclick="b', ""],
 )
 def test_a_path_that_leads_elsewhere_is_no_link(path: str) -> None:
-    """Wherever a record says that a file lies, a link goes into the run's folder only."""
     assert "<a" not in file_link(path)
 
 
 def test_a_path_within_the_folder_is_a_link() -> None:
-    """With its own name as its text."""
     assert file_link("compile/trace.json.gz") == '<a href="compile/trace.json.gz">compile/trace.json.gz</a>'
 
 
 def test_the_first_screen_says_what_the_winner_moves_and_launches() -> None:
-    """Against the baseline; where bytes aren't known it says nothing of them."""
     parts = {
         "eager": Fusion(96.0, 4 * 10**9, "operators"),
         "half": Fusion(70.0, None, None),

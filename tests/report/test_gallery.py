@@ -35,7 +35,6 @@ def left(folder: Path, size: int = 128) -> np.ndarray:
 
 
 def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: Path) -> None:
-    """Four pictures whole, four of the place where they differ most, and every stage's count."""
     left(tmp_path)
     found = gallery(made_up.summary(RUN), tmp_path)
     assert [part.caption for part in found.overview] == ["the image", "fp32 reference", "compile", "1 pixel differs"]
@@ -45,7 +44,6 @@ def test_the_winner_stands_beside_the_reference_with_their_difference(tmp_path: 
 
 
 def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
-    """Of those that the run left."""
     mask = left(tmp_path)
     save(tmp_path, "reference", np.zeros_like(mask), 1)
     mask[:9] = 1
@@ -54,7 +52,6 @@ def test_the_image_that_differs_most_is_shown(tmp_path: Path) -> None:
 
 
 def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
-    """One of four million is still magenta at a fiftieth of the size."""
     differs = np.zeros((2048, 2048), dtype=bool)
     differs[1777, 5] = True
     small = np.asarray(marked(Image.new("RGB", (2048, 2048)), differs, 40))
@@ -63,7 +60,6 @@ def test_no_differing_pixel_is_lost_when_a_mask_is_shrunk() -> None:
 
 
 def test_the_crop_is_where_most_pixels_differ() -> None:
-    """A lone pixel elsewhere doesn't draw it away, and a picture smaller than the crop is shown whole."""
     differs = np.zeros((256, 300), dtype=bool)
     differs[3, 3] = True
     differs[200:204, 250:254] = True
@@ -74,7 +70,6 @@ def test_the_crop_is_where_most_pixels_differ() -> None:
 
 
 def test_crop_s_pixels_are_the_mask_s_own(tmp_path: Path) -> None:
-    """Full size: as many magenta pixels as differ."""
     left(tmp_path)
     data = gallery(made_up.summary(RUN), tmp_path).crop[-1].uri.split(",")[1]
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
@@ -91,7 +86,6 @@ def test_a_stage_s_name_is_never_a_path(tmp_path: Path) -> None:
 
 
 def test_a_run_that_left_no_masks_shows_none(tmp_path: Path) -> None:
-    """As the recorded ones of other nets."""
     assert gallery(made_up.summary(RUN), tmp_path).overview == []
 
 

@@ -34,7 +34,6 @@ def test_extremes_are_no_interval() -> None:
 
 @pytest.mark.parametrize("drawn", [made_up.page, made_up.as_markdown])
 def test_report_of_few_blocks_says_so(drawn: object) -> None:
-    """The reader meets the missing interval, and what to do about it, in HTML and in Markdown."""
     assert callable(drawn)
     text = drawn(few_blocks())
     assert "(no interval)" in text
@@ -42,7 +41,6 @@ def test_report_of_few_blocks_says_so(drawn: object) -> None:
 
 
 def test_chart_draws_error_bars_only_of_intervals() -> None:
-    """An unbounded ratio is a bar without caps."""
     bounded = charts.ladder([("half", replace(ONE_BLOCK, doubt=None, low=100.0), "winner")], [], "eager")
     bare = charts.ladder([("half", replace(ONE_BLOCK, low=100.0), "winner")], [], "eager")
     assert "whisker" in bounded
@@ -60,7 +58,6 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """A smaller finished run is no regression, but what it left out is said."""
     assert main([str(part) for part in runs]) == 0
     assert "Nothing changed beyond the noise. Not in B: tf32 and channels_last." in capsys.readouterr().out
 
@@ -68,7 +65,6 @@ def test_stages_left_out_are_named(runs: tuple[Path, Path], capsys: pytest.Captu
 def test_stages_lost_by_a_run_that_ended_early_are_regressions(
     runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A gate doesn't pass because the run it judges crashed."""
     codec.save(replace(codec.load(runs[1]), finished=False), runs[1])
     assert main([str(part) for part in runs]) == 1
     said = capsys.readouterr().out
@@ -77,7 +73,6 @@ def test_stages_lost_by_a_run_that_ended_early_are_regressions(
 
 
 def test_nothing_in_common_is_not_called_unchanged() -> None:
-    """Two runs without a common stage compare to nothing."""
     stages = made_up.run().stages
     said = conclusion(compare(made_up.run(stages=stages[:1]), made_up.run(stages=stages[1:2])))
     assert said.startswith("No stage was measured in both runs")

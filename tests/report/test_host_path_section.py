@@ -48,6 +48,5 @@ def test_the_winner_s_path_is_told_in_words_and_all_in_a_table() -> None:
 
 
 def test_what_was_not_measured_says_why() -> None:
-    """Of a CPU; older records say nothing."""
     assert path_section(summary(host_path_left_out="no copies")).sentences == ["Not measured: no copies."]
     assert path_section(summary()).empty

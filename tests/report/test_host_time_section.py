@@ -44,7 +44,6 @@ def test_what_a_split_means(split: TimeSplit, said: str) -> None:
 
 
 def test_a_gpu_that_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
-    """The call's kernels fill it outside the profiler; else it does wait."""
     split = replace(BUSY, device_seconds=4e-3)
     said = "Only the profiler holds the GPU up; outside it the call's kernels leave 2.4 % of the time: launches are not"
     assert said in meaning(host_time(split, 4.1e-3))
@@ -54,7 +53,6 @@ def test_a_gpu_that_waits_for_the_profiler_alone_is_not_said_to_wait() -> None:
 
 
 def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
-    """The line says so, with the most that is left outside the profiler."""
     first = RUN.stages[0]
     assert first.diagnostics is not None
     took = seconds_per_call(first.pairs).value
@@ -64,7 +62,6 @@ def test_launches_limit_no_stage_that_waits_for_the_profiler() -> None:
 
 
 def test_idle_is_what_no_kernel_fills() -> None:
-    """Of a GPU; never negative."""
     assert host_time(BUSY).idle == pytest.approx(0.2e-3)
     assert host_time(replace(BUSY, device_seconds=11e-3)).idle == 0.0
     assert host_time(CPU).idle is None
@@ -79,7 +76,6 @@ def test_idle_is_what_no_kernel_fills() -> None:
     ],
 )
 def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: float, said: str) -> None:
-    """The GPU's, or on a CPU that of the operators."""
     profile = Profile(1, 10e-3, None, 1.0, [KernelRow("a", "other", 1.0, classes)], None)
     stage = replace(RUN.stages[0], profile=profile, diagnostics=Diagnostics(split=split))
     assert said in classes_text(stage)
@@ -89,7 +85,6 @@ def test_the_classes_are_held_against_the_busy_time(split: TimeSplit, classes: f
 
 
 def test_the_flops_text_are_held_against_the_counted() -> None:
-    """Both figures, and how far they are apart."""
     assert flops_text(RUN) == "385.000 GFLOP, 385.000 GFLOP: the same"
     assert RUN.reference is not None
     short = replace(RUN.reference, layers=RUN.reference.layers[:-2])
@@ -98,7 +93,6 @@ def test_the_flops_text_are_held_against_the_counted() -> None:
 
 
 def test_every_ranked_stage_s_split_is_a_line() -> None:
-    """On the page too, with the sums; where no GPU waits one line stands for the table."""
     assert [columns()[0].cell(line).value for line in lines(made_up.summary(RUN))] == [
         rung[0] for rung in made_up.LADDER
     ]
@@ -135,13 +129,11 @@ def why_of(found: RunSummary) -> str:
 
 
 def test_a_winner_that_shows_its_layers_names_the_level() -> None:
-    """The one with the most milliseconds above its roof."""
     found = made_up.summary(replace(RUN, stages=RUN.stages[:5]))
     assert "Largest headroom: decoder 0, " in why_of(found)
 
 
 def test_without_a_winner_nothing_is_explained() -> None:
-    """Nor where the record holds neither roofs nor kernels."""
     assert way.QUESTION not in made_up.page(replace(RUN, stages=[]))
     bare = replace(RUN, measured_peaks=None, stages=[replace(RUN.stages[0], profile=None, diagnostics=None)])
     said = why_of(made_up.summary(bare))
@@ -149,7 +141,6 @@ def test_without_a_winner_nothing_is_explained() -> None:
 
 
 def test_time_between_layers_is_named_where_it_is_the_most() -> None:
-    """A chain of operators in no layer has no roof on record; what its layers could win isn't all."""
     half = RUN.stages[4]
     assert half.diagnostics is not None
     times = [LayerTime(time.name, 9e-3 if not time.name else 1e-4, 1.0) for time in half.diagnostics.layers]

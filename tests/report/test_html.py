@@ -53,7 +53,6 @@ read = cache(Reader)
 
 
 def test_nothing_in_the_page_has_an_address_outside_it() -> None:
-    """It works with no network, and asks nobody; a link may lead to a file beside it."""
     assert "http" not in made_up.page(RUN).replace("http-equiv", "")
     assert "@import" not in made_up.page(RUN)
     for tag, attributes in read(made_up.page(RUN)).tags:
@@ -64,7 +63,6 @@ def test_nothing_in_the_page_has_an_address_outside_it() -> None:
 
 
 def test_what_a_record_holds_is_shown_and_never_run() -> None:
-    """Scripts, tags and attributes from a record come out as text."""
     reader = read(made_up.page(RUN))
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert "img" not in [tag for tag, _ in reader.tags]
@@ -74,7 +72,6 @@ def test_what_a_record_holds_is_shown_and_never_run() -> None:
 
 @pytest.mark.parametrize("field", ["name", "summary", "adds", "reason", "description", "log_tail"])
 def test_no_field_of_a_stage_escapes(field: str) -> None:
-    """Each text of a stage, hostile in turn, in a usable stage that every chart draws."""
     hostile = changed(RUN.stages[7], **{field: made_up.HOSTILE})
     reader = Reader(made_up.page(replace(RUN, stages=[RUN.stages[0], hostile])))
     assert [tag for tag, _ in reader.tags].count("script") == 1
@@ -95,7 +92,6 @@ def test_the_first_screen_answers() -> None:
 
 
 def test_who_is_not_ranked_is_named_with_the_reason() -> None:
-    """Failed, timed out, skipped and inaccurate stages; an all-NaN answer is called that."""
     text = read(made_up.page(RUN)).text
     assert "hung took too long: build took more than 1800 s" in text
     assert "absent skipped: needs a GPU" in text
@@ -105,7 +101,6 @@ def test_who_is_not_ranked_is_named_with_the_reason() -> None:
 
 
 def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
-    """With their remedies; the run's and the other stages' are folded below the ladder."""
     careful = RunWarning("unsteady", "its pace changed by 7%", "close other programs")
     stages = [replace(stage, warnings=[careful]) if stage.name == "compile" else stage for stage in RUN.stages]
     text = Reader(made_up.page(replace(RUN, stages=stages))).text
@@ -116,7 +111,6 @@ def test_the_winner_s_own_warnings_are_on_the_first_screen() -> None:
 
 
 def test_an_unfinished_run_says_so() -> None:
-    """Also one that was interrupted before anything was known."""
     cut = replace(RUN, stages=RUN.stages[:2], finished=False)
     assert "This run did not finish: 2 stages on record." in Reader(made_up.page(cut)).text
     bare = RunRecord(RUN.started_at, RUN.command, RUN.config)
@@ -124,12 +118,10 @@ def test_an_unfinished_run_says_so() -> None:
 
 
 def test_a_legacy_stage_is_called_that() -> None:
-    """TorchScript is deprecated by its library."""
     assert "TorchScript (legacy)" in read(made_up.page(RUN)).text
 
 
 def test_a_processor_s_run_is_called_that() -> None:
-    """Ratios of the small preset aren't taken for a GPU's."""
     machine = replace(made_up.environment(), device="cpu", device_name="a processor")
     text = Reader(made_up.page(replace(RUN, config=replace(RUN.config, preset="cpu"), environment=machine))).text
     assert "CPU: a processor, 16 threads" in text
@@ -138,7 +130,6 @@ def test_a_processor_s_run_is_called_that() -> None:
 
 
 def test_every_chart_has_a_title_and_takes_the_page_s_colours() -> None:
-    """So that it can be read aloud, in the dark and on paper."""
     charts = re.findall(r"<svg.*?</svg>", made_up.page(RUN), flags=re.DOTALL)
     bars = re.findall(r'<div class="bars" role="img" aria-label="([^"]+)"', made_up.page(RUN))
     assert len(charts) == 6
@@ -180,7 +171,6 @@ def test_every_colour_of_a_chart_is_the_pages() -> None:
 
 
 def test_the_page_lets_nothing_run_but_its_own_script() -> None:
-    """By the script's own digest, and no form or base of an address."""
     reader = read(made_up.page(RUN))
     policy = next(attributes["content"] for tag, attributes in reader.tags if attributes.get("http-equiv"))
     script = re.search(r"<script>(.*?)</script>", made_up.page(RUN), flags=re.DOTALL)
@@ -191,7 +181,6 @@ def test_the_page_lets_nothing_run_but_its_own_script() -> None:
 
 
 def test_no_sign_of_a_record_hides_or_turns_the_text() -> None:
-    """Bidirectional marks, zero-width signs and controls of any field are made visible."""
     sly = "a\u202eb\u200bc\u2066d\x07e"
     stage = changed(RUN.stages[7], summary=sly, reason=sly, description=sly, details={"note": sly}, log_tail=sly)
     text = made_up.page(replace(RUN, stages=[RUN.stages[0], stage], command=f"python {sly}"))
@@ -200,7 +189,6 @@ def test_no_sign_of_a_record_hides_or_turns_the_text() -> None:
 
 
 def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
-    """Charts bring ids of their own; a reader of tables hears whose figure it is."""
     reader = read(made_up.page(RUN))
     ids = [attributes["id"] for _, attributes in reader.tags if attributes.get("id")]
     assert len(ids) == len(set(ids))
@@ -211,7 +199,6 @@ def test_every_id_is_there_once_and_every_table_has_row_headers() -> None:
 
 
 def test_a_file_that_is_not_there_is_named_and_not_linked() -> None:
-    """As in a record that is kept without its traces and artefacts."""
     there = Reader(page(made_up.summary(RUN), present=lambda path: path.endswith("log.txt") or path == "check.py"))
     links = [
         str(attributes["href"]) for tag, attributes in there.tags if tag == "a" and "#" not in str(attributes["href"])

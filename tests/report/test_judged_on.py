@@ -40,13 +40,11 @@ def half(calibration: Calibration | None = None, pictures: int | None = 1, run: 
     ],
 )
 def test_the_accuracy_check_names_its_images(calibration: Calibration | None, pictures: int | None, said: str) -> None:
-    """How many there were, how many of them are distinct, and whether anything was chosen on them."""
     assert judged_on(half(calibration, pictures).stage).endswith(said)
     assert said in right(half(calibration, pictures))
 
 
 def test_tensors_that_come_again_are_no_shifts_of_pictures() -> None:
-    """Their samples are repeated as they are, and nothing is cut of them."""
     run = made_up.with_settings(RUN, data={"name": "tensors"})
     apart, same = (half(Calibration(SCALES, None, True, apart), 7, run) for apart in (True, False))
     assert "on 24 images (repeats of 7 samples), none of them calibrated on" in right(apart)
@@ -85,7 +83,6 @@ def test_an_older_record_of_fp8_does_not_claim_what_it_does_not_hold() -> None:
     ],
 )
 def test_what_was_chosen_on_which_images_is_said(calibration: Calibration | None, said: str) -> None:
-    """In the stage's own section of the page."""
     assert calibrated_on(half(calibration).stage) == said
 
 
@@ -96,7 +93,6 @@ def test_dice_has_its_classes_named() -> None:
 
 
 def test_masks_of_random_weights_are_judged_nowhere() -> None:
-    """On the page, in Markdown, on a terminal and in the CSV; the error of the logits still is."""
     run = made_up.with_settings(RUN, model={"checkpoint": None})
     found = made_up.summary(run)
     stage = found.stage("half")
@@ -120,7 +116,6 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
 
 
 def test_p99_says_of_how_many_calls_it_is() -> None:
-    """Not of a hundred where fewer were timed."""
     few = replace(RUN.stages[0], latencies=RUN.stages[0].latencies[:19])
     sixty = replace(RUN.stages[4], latencies=RUN.stages[4].latencies[:60])
     table = ladder(made_up.summary(made_up.run(stages=[few, sixty])))

@@ -53,7 +53,6 @@ def rows(shown: Table) -> dict[str, list[str]]:
 
 
 def test_every_stage_has_its_changes_and_their_price() -> None:
-    """Milliseconds and their share of the stage's own time; the place of the longest."""
     found = rows(layout.section(made_up.summary(run())).table)
     assert found["tf32"][:2] == ["4", "8.00"]
     assert found["tf32"][2] == "20 %"
@@ -62,7 +61,6 @@ def test_every_stage_has_its_changes_and_their_price() -> None:
 
 
 def test_what_a_graph_names_is_not_counted_again() -> None:
-    """The kernel that did it is there already; what only a graph names has no time."""
     found = rows(layout.section(made_up.summary(run())).table)
     assert found["onnxruntime"][:2] == ["2, and 1 in the graph", "0.100"]
     graph_only = made_up.run(stages=[stage("eager", 1.0, EXPORTED[1:])])
@@ -70,14 +68,12 @@ def test_what_a_graph_names_is_not_counted_again() -> None:
 
 
 def test_an_unknown_place_says_why() -> None:
-    """The stage's own note; without one, what the trace lacks."""
     assert rows(layout.section(made_up.summary(run())).table)["onnxruntime"][4] == f"unknown: {HIDDEN.text}"
     silent = stage("onnxruntime", 8.0, EXPORTED)
     assert layout.place(silent, EXPORTED[0]) == "unknown: the trace names no layer around its launch"
 
 
 def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
-    """Kernels of a compiler do other work besides; a stage that pays next to nothing isn't named."""
     said = layout.sentences(made_up.summary(run()))
     assert len(said) == 3
     assert said[0].startswith("tf32 changes the layout 4 times per call, in 8.00 ms of 4")
@@ -96,19 +92,16 @@ def test_sentences_name_who_pays_and_who_was_rid_of_it() -> None:
     ],
 )
 def test_what_a_place_names_is_told_and_not_read_from_its_name(kind: PlaceKind, said: str) -> None:
-    """A net may call a layer anything."""
     changes = [LayoutChange("copy", "between us", "trace", 1.0, 2e-3, kind)]
     assert said in layout.sentences(made_up.summary(made_up.run(stages=[stage("eager", 1.0, changes)])))[0]
 
 
 def test_a_rung_that_keeps_them_is_not_said_to_be_rid_of_them() -> None:
-    """Half of the time is still there."""
     kept = made_up.run(stages=[stage("eager", 1.0, TRACED), stage("tf32", 2.0, TRACED[:1])])
     assert not [line for line in layout.sentences(made_up.summary(kept)) if "→" in line]
 
 
 def test_a_stage_lists_each_of_its_changes() -> None:
-    """With where it was seen; a graph knows no time."""
     shown = layout.changes(run().stages[4])
     assert rows(shown)["Transpose, NCHW → NHWC"] == ["to_nhwc", "ONNX graph", "1", "–"]
     assert rows(layout.changes(run().stages[3]))["triton_1"][-1] == "900"

@@ -20,7 +20,6 @@ def test_header_names_onnxruntime(package: str) -> None:
 
 
 def test_variables_that_libraries_read_are_named_and_compared() -> None:
-    """Of a run of before they were noted nobody knows any, and nothing is said to differ."""
     plain, other = (replace(made_up.environment(), variables=each) for each in ({}, {"OMP_NUM_THREADS": "2"}))
     found = machine(made_up.run(environment=other)).versions
     assert found == f"{machine(made_up.run(environment=plain)).versions}, OMP_NUM_THREADS=2"
@@ -51,7 +50,6 @@ def test_a_run_without_a_gpu_says_so_in_its_first_line() -> None:
     ],
 )
 def test_the_net_of_a_library_is_named(name: str, target: str, options: dict[str, str], said: str) -> None:
-    """Many nets have the preset's name."""
     run = made_up.run()
     found = replace(run.config, model=ModelSpec(name, target=target, options=dict(options)))
     assert net_name(replace(run, config=found)) == said
@@ -73,7 +71,6 @@ def test_one_thread_is_one() -> None:
     ],
 )
 def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, depth: int | None, said: str) -> None:
-    """In the first line of a run, and in its report."""
     assert inputs_at(name, size, depth) == said
 
 
@@ -83,7 +80,6 @@ def on_another_stream(sample: Sample) -> Sample:
 
 
 def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
-    """Its words are its own business."""
     eager, half = made_up.run().stages[0], made_up.run().stages[4]
     (pair,) = half.pairs
     blocks = [
@@ -100,7 +96,6 @@ def test_why_a_stage_is_not_ranked_is_told_by_the_warning_s_kind() -> None:
 
 
 def test_what_failed_is_named_before_what_has_no_form_here() -> None:
-    """A terminal shows four lines; report.md opens with the failures, and has the others below its ladder."""
     absent = changed(made_up.unwell()[2], name="tf32")
     run = made_up.run(stages=[absent, *made_up.run().stages])
     lines = unwell(made_up.summary(run))

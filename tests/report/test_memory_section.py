@@ -77,7 +77,6 @@ def cells(shown: RunRecord | None = None) -> dict[str, list[str]]:
 
 
 def test_the_parts_add_up_to_what_the_device_sees() -> None:
-    """Weights are not counted again among what is held; what torch keeps besides is its reserve."""
     assert cells()["eager"][:9] == [
         "5.86 GiB", "60.0 MiB", "40.0 MiB", "500 MiB", "3.91 GiB", "950 MiB", "400 MiB", "50.0 MiB", "954 MiB",
     ]  # fmt: skip
@@ -87,7 +86,6 @@ def test_the_parts_add_up_to_what_the_device_sees() -> None:
 
 
 def test_what_is_unknown_says_why() -> None:
-    """Layers that can't be watched, and memory that is in a pool: nothing allocated isn't nothing needed."""
     hidden, pooled = cells()["torchscript"], cells()["cuda_graph"]
     assert hidden[1:5] == ["–", "100 MiB", "350 MiB", "–"]
     assert "no layer can be watched" in hidden[-1]
@@ -118,7 +116,6 @@ def test_workspace_that_dominates_is_named_with_its_layer() -> None:
 
 
 def test_a_layer_is_named_only_where_the_record_tells() -> None:
-    """Not where no layer was watched, and not for a stage without a timeline."""
     assert figures_of(made_up.summary(run()).stages[0]).peak_layer == "decoder.0.0"
     for found in (replace(timeline(500, 4000, HOLDERS), peak_layer=None), None):
         (bare,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, found, 6000)])).stages
@@ -126,7 +123,6 @@ def test_a_layer_is_named_only_where_the_record_tells() -> None:
 
 
 def test_other_moments_that_came_as_high_are_counted() -> None:
-    """One layer alone is not to blame where others ask for as much."""
     made = timeline(500, 4000, HOLDERS)
     made.allocated_bytes[1] = round(0.95 * 4600) * MIB
     text = memory.sentences(made_up.summary(made_up.run(stages=[stage("eager", 1.0, made, 6000)])))[0]
@@ -134,7 +130,6 @@ def test_other_moments_that_came_as_high_are_counted() -> None:
 
 
 def test_neighbours_are_compared_where_both_are_known() -> None:
-    """What fell, by how much, and where the peak is now; not with a stage whose memory lies in a pool."""
     steps = [line for line in memory.sentences(made_up.summary(run())) if "→" in line]
     assert steps == [
         (
@@ -149,7 +144,6 @@ def test_neighbours_are_compared_where_both_are_known() -> None:
 
 
 def test_the_winner_stands_beside_the_baseline_as_the_device_sees_them() -> None:
-    """Whatever the statistics say, this is what another process can't have."""
     assert memory.sentences(made_up.summary(run()))[-1] == "cuda_graph takes 1.07 GiB of GPU memory, eager 5.86 GiB."
 
 
@@ -164,7 +158,6 @@ def test_timelines_are_drawn_where_layers_were_watched() -> None:
 
 
 def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() -> None:
-    """The winner's beside the baseline's, the others' in the box."""
     shown = memory.through_a_call(made_up.summary(looked_into()))
     first, others = shown.pairs, shown.others
     assert [figure.title.split()[2] for figure in first] == ["eager", "fused"]
@@ -181,7 +174,6 @@ def test_timelines_of_graphs_and_of_hidden_layers_say_how_they_were_watched() ->
 
 
 def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
-    """Out of the reserve, so that the parts still add up; a sentence says whose it is."""
     shown = cells(looked_into())
     assert shown["cuda_graph"][:9] == [
         "1.07 GiB", "60.0 MiB", "40.0 MiB", "320 MiB", "0 B", "230 MiB", "400 MiB", "50.0 MiB", "954 MiB",
@@ -203,7 +195,6 @@ def test_a_graphs_pool_is_shown_by_what_its_kernels_take() -> None:
 
 
 def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
-    """Or no other could be read."""
     drawn = memory.chart(memory.memories(made_up.summary(run())))
     assert drawn is not None
     assert drawn.svg.count('class="cut"') == 1
@@ -213,7 +204,6 @@ def test_a_bar_that_is_far_longer_than_the_others_is_cut_and_says_so() -> None:
 
 
 def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
-    """Resident memory is known all the same."""
     blind = replace(stage("eager", 1.0, None), diagnostics=Diagnostics(notes=[ON_CPU]))
     blind = replace(blind, memory=Memory(None, None, None, None, 0, 700 * MIB))
     found = made_up.summary(made_up.run(stages=[blind]))
@@ -225,7 +215,6 @@ def test_on_a_cpu_the_reason_stands_where_the_figures_would() -> None:
 
 
 def test_timelines_have_a_part_of_their_own() -> None:
-    """Beside Memory, not within it: those of the baseline and the winner, and then a box that scrolls."""
     before, _, part = made_up.page(run()).partition('id="timelines"><summary><h3>Memory through one call</h3>')
     assert "Memory of eager through one call" not in before
     shown, _, box = part.partition('<div class="scroll pairs" role="region"')
@@ -239,7 +228,6 @@ def test_timelines_have_a_part_of_their_own() -> None:
 
 
 def test_every_block_that_the_record_holds_is_named() -> None:
-    """With all of its layers: how many there are was decided where they were seen."""
     many = [MemoryHolder([f"layer.{at}", f"act, {at}"], (20 - at) * MIB) for at in range(12)]
     (shown,) = made_up.summary(made_up.run(stages=[stage("eager", 1.0, timeline(500, 4000, many), 6000)])).stages
     said = "; ".join(f"layer.{at}, act, {at}: {20 - at}.0 MiB" for at in range(12))

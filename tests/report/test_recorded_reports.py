@@ -55,7 +55,6 @@ def on_terminal(summary: RunSummary) -> list[str]:
 
 
 def test_of_many_stages_the_skipped_ones_are_named_in_a_line() -> None:
-    """They have no row on the terminal, where failures keep theirs and their reasons."""
     shown = "\n".join(on_terminal(summarize(codec.load(DOCS / "cpu" / "everything"))))
     assert "skipped: tf32, cuda_graph, compile_max, fused, fp8, tensorrt and torchao_fp8" in shown
     assert shown.count("tf32") == 1

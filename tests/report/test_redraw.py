@@ -21,7 +21,6 @@ def sweep_of(folder: Path) -> Path:
 
 
 def test_sweep_is_drawn_again_though_jobs_left_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every job that can be drawn is, and the sweep's report names the others with their reasons."""
     folder = sweep_of(tmp_path)
     assert main([str(folder)]) == 0
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
@@ -43,7 +42,6 @@ def test_single_broken_record_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_report_that_cannot_be_written_is_told_by_its_own_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not by that of the file from which it is renamed."""
     codec.save(made_up.run(stages=made_up.run().stages[:1]), tmp_path)
     (tmp_path / "report.html").mkdir()
     assert main([str(tmp_path)]) == 2

@@ -38,7 +38,6 @@ def printed(terminal: bool = False, width: int = 80) -> str:
 
 
 def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> None:
-    """Nor any control sequence that a record brought along."""
     text = printed()
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "\x1b" not in text
@@ -47,7 +46,6 @@ def test_the_first_screen_fits_80_columns_and_has_no_colour_off_a_terminal() -> 
 
 
 def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
-    """It breaks the lines where they are longer than it is wide; the prose is as wide as the terminal."""
     narrow, wide = (printed(width=width).splitlines() for width in (60, 80))
     rows = [line.rstrip() for line in wide if line.lstrip("▸= ").startswith(("stage", "compile ", "half", "tf32"))]
     assert len(rows) >= 4
@@ -72,12 +70,10 @@ def test_the_first_screen_answers_first() -> None:
     ],
 )
 def test_a_stage_s_outcome_is_a_line(index: int, line: str) -> None:
-    """What progress says when a stage is done."""
     assert re.fullmatch(line, outcome_line(RUN, RUN.stages[index]))
 
 
 def test_markdown_is_a_table_that_no_text_breaks() -> None:
-    """Pipes, tags and backticks of a record stay in their cells."""
     lines = made_up.as_markdown(RUN).splitlines()
     start = lines.index("<summary>The ladder</summary>")
     table = [line for line in lines[start : lines.index("</details>", start)] if line.startswith("|")]
@@ -87,7 +83,6 @@ def test_markdown_is_a_table_that_no_text_breaks() -> None:
 
 
 def test_csv_holds_plain_numbers_and_no_formula() -> None:
-    """It parses; ratios are numbers; a cell that a spreadsheet would reckon with is quoted."""
     sly = replace(RUN, stages=[changed(RUN.stages[0], adds="=HYPERLINK(0)"), *RUN.stages[1:]])
     rows = list(csv.DictReader(io.StringIO(csv_text(made_up.summary(sly)))))
     assert [row["stage"] for row in rows] == [stage.name for stage in RUN.stages]
@@ -101,7 +96,6 @@ def test_csv_holds_plain_numbers_and_no_formula() -> None:
 
 
 def test_the_wrong_and_the_failed_are_never_placed() -> None:
-    """The made-up stage that is fastest and wrong wins nothing."""
     found = made_up.summary(RUN)
     assert found.ranking.winner == "compile"
     assert {row.name for row in found.stages if row.place} == {"compile", "onnxruntime"}
@@ -109,7 +103,6 @@ def test_the_wrong_and_the_failed_are_never_placed() -> None:
 
 
 def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
-    """Each rung begins where the one before it ended; classes are named with their launches."""
     way = steps(made_up.summary(RUN))
     assert [step.name for step in way] == ["tf32", "channels_last", "amp", "half", "compile"]
     assert all(one.after == other.before for one, other in pairwise(way))
@@ -118,7 +111,6 @@ def test_the_way_to_the_winner_adds_up_and_says_why() -> None:
 
 
 def test_a_rung_that_takes_nothing_away_is_not_on_the_way() -> None:
-    """Such as torchscript, as fast as half before it; and a winner by no margin is said to be one."""
     assert way_to_winner(made_up.summary(RUN))[1] == ["torchscript", "cuda_graph"]
     near = replace(RUN, stages=[RUN.stages[4], RUN.stages[6]])
     assert "cannot tell the two apart" in sentence(steps(made_up.summary(near))[0])
@@ -134,7 +126,6 @@ def test_a_winner_that_its_own_samples_tell_from_the_baseline_is_told_from_it() 
 
 
 def test_why_is_unknown_where_the_profiler_sees_nothing() -> None:
-    """A runtime that hides its kernels isn't explained by a guess."""
     hidden = replace(RUN.stages[1], profile=made_up.profile(1e-5))
     found = made_up.summary(replace(RUN, stages=[RUN.stages[0], hidden]))
     assert "The reason is unknown: the profiler sees only" in sentence(steps(found)[0])
@@ -225,7 +216,6 @@ def test_a_class_is_named_by_the_later_stage_s_time_too() -> None:
     ],
 )
 def test_a_step_that_the_profile_doesn_t_explain_says_so(after: dict[str, float], explained: bool) -> None:
-    """Parts with the wrong sign, or a rest of more than three quarters of the change, are no explanation."""
     said = one_step(kernels(convolution=13.5, pointwise=7.1), kernels(**after), (2, 3))
     assert ("By the profile: " in said) == explained
     assert ("The profile doesn't explain it: convolution " in said) != explained
@@ -273,7 +263,6 @@ def test_a_warning_of_many_stages_is_given_once() -> None:
     ],
 )
 def test_what_would_resolve_a_ratio_is_said_with_figures(ratio: Ratio, said: str) -> None:
-    """More blocks, more trials, or a quieter machine."""
     assert said in formatting.remedy(Noise(0.03).unresolved(ratio))
 
 
@@ -287,7 +276,6 @@ def test_markdown_notifies_nobody_and_links_nowhere() -> None:
 
 
 def test_markdown_opens_with_the_answer_and_a_table_of_six_figures() -> None:
-    """What a person pastes into a pull request; all else is folded, and every fold is closed."""
     text = made_up.as_markdown(GPU)
     lines = text.splitlines()
     assert lines[0] == "# Use compile: 1.6 × as fast as autocast, 0.0040 % of pixels change"

@@ -49,7 +49,6 @@ def test_images_count_by_the_batch_and_weights_once() -> None:
 
 
 def test_the_roofline_is_that_of_what_ran() -> None:
-    """Rates per second and seconds, from the run's measured peaks."""
     found = roofline_of(RUN, HALF, reached_peaks(RUN))
     assert found is not None
     assert replace(found, reached_peaks={}) == BOUNDS
@@ -132,7 +131,6 @@ def test_the_chart_has_a_line_for_each_precision_and_the_table_names_them() -> N
 
 @pytest.mark.parametrize("timed", ["last", "head"])
 def test_a_head_in_an_epilogue_is_one_part_with_its_convolution(timed: str) -> None:
-    """Whichever of the two the time is booked on: both FLOPs, and nothing moved between them."""
     layers = [conv("first"), conv("last"), LayerWork("relu", "ReLU", "net", 0, 20, 20, 0), conv("head", 7)]
     found = timed_parts(layers, [LayerTime("first", 1e-3, 1.0), LayerTime(timed, 1e-3, 1.0)])
     assert [part.name for part in found] == ["first", "last with head"]
@@ -152,13 +150,11 @@ def test_what_lies_between_layers_is_nobodys_neighbour() -> None:
 
 
 def test_layers_that_are_missing_together_are_not_given_to_a_neighbour() -> None:
-    """Two untimed convolutions in a row: nobody knows where they ran."""
     found = timed_parts([conv("a"), conv("b"), conv("c")], [LayerTime("c", 1e-3, 1.0)])
     assert [(part.name, part.flops) for part in found] == [("c", 800)]
 
 
 def test_time_of_what_the_net_has_no_layer_for_is_listed_without_work() -> None:
-    """A node of a rewritten graph, such as a concatenation."""
     found = timed_parts([conv("a")], [LayerTime("cat_1", 1e-3, 2.0), LayerTime("a", 1e-3, 1.0)])
     assert [part.name for part in found] == ["a", "cat_1"]
     assert not found[1].has_work
@@ -180,7 +176,6 @@ def test_the_time_that_could_be_saved_is_that_above_the_nearer_roof(
 
 
 def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
-    """The most first; what has no work on record last."""
     found = layers_of(RUN, HALF, BOUNDS)
     rows = layers_table(found, BOUNDS).rows
     won = [row[-1].value for row in rows]
@@ -193,7 +188,6 @@ def test_the_table_is_sorted_by_the_time_above_the_roofline() -> None:
 
 
 def test_levels_hold_all_that_their_layers_do() -> None:
-    """Seconds, FLOPs and the time above the roofline add up."""
     found = layers_of(RUN, HALF, BOUNDS)
     levels = levels_of(found)
     assert sum(level.seconds for level in levels) == pytest.approx(sum(part.seconds for part in found))
@@ -203,7 +197,6 @@ def test_levels_hold_all_that_their_layers_do() -> None:
 
 
 def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() -> None:
-    """Compile hides its layers, so cuda_graph, the fastest that shows them, stands for it."""
     found = rooflines(made_up.summary(RUN))
     assert {name: [figure.title for figure in figures] for name, figures in found.items()} == {
         "cuda_graph": ["Roofline of cuda_graph", "cuda_graph, level by level"],
@@ -216,7 +209,6 @@ def test_the_rooflines_are_of_the_winner_or_its_nearest_and_of_the_baseline() ->
 
 
 def test_the_columns_of_layers_are_explained_once() -> None:
-    """Beside the first table of layers; those of levels and of the stages' own sections point there."""
     layers, levels = rooflines(made_up.summary(RUN))["eager"]
     assert layers.table is not None
     assert levels.table is not None
@@ -229,7 +221,6 @@ def test_the_columns_of_layers_are_explained_once() -> None:
 
 
 def test_a_roofline_names_its_peaks_levels_and_source() -> None:
-    """Measured and the datasheet's; a record without layers draws none."""
     row = made_up.summary(RUN).stage("half")
     assert row is not None
     chart = of_stage(RUN, row)[0]
@@ -242,7 +233,6 @@ def test_a_roofline_names_its_peaks_levels_and_source() -> None:
 
 
 def test_an_unknown_device_has_only_measured_peaks_text() -> None:
-    """No datasheet is guessed from a similar name."""
     assert "% of 989" in peaks_text(RUN)
     other = replace(RUN, environment=replace(made_up.environment(), device_name="NVIDIA H200 NVL"))
     assert datasheet(other, "fp16") is None
@@ -253,7 +243,6 @@ def test_an_unknown_device_has_only_measured_peaks_text() -> None:
 
 
 def test_the_page_shows_layers_bottleneck_and_what_is_unknown() -> None:
-    """In each stage's own section; a record of the first schema draws without them."""
     text = made_up.page(RUN)
     assert "Layers by time above their roofline" in text
     assert "bottleneck</dt><dd>" in text

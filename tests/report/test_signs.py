@@ -102,13 +102,11 @@ def test_no_text_of_a_record_is_markup(form: str) -> None:
 
 
 def test_no_text_ends_a_block_of_code_in_markdown() -> None:
-    """Which would make a heading or a link of what follows."""
     assert "\n# y" not in RENDERED["Markdown"](hostile_run())
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_no_path_on_a_page_shows_them(there: bool) -> None:
-    """Whether the file is there or not."""
     shown = environment().from_string("{{ path | file }}").render(path=HOSTILE, present=lambda _: there)
     assert not SHOWN.search(shown)
 
@@ -122,7 +120,6 @@ def test_every_sign_has_its_answer() -> None:
 
 
 def test_progress_and_error_lines_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """On the way: phases, names of stages, outcomes; and at the end."""
     with Progress(1) as progress:
         progress.stage_started(HOSTILE, HOSTILE)
         progress.phase_entered(HOSTILE, HOSTILE, HOSTILE)
@@ -131,7 +128,6 @@ def test_progress_and_error_lines_hold_none(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_bad_record_is_told_of_without_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In keys, in values, and in the folder's own name."""
     folder = tmp_path / f"run{LINK.replace('/', '')}"
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps({"schema_version": 5, HOSTILE: HOSTILE}))

@@ -49,7 +49,6 @@ def test_a_processor_s_peaks_of_another_pace_name_no_bottleneck() -> None:
 
 
 def test_a_program_under_one_name_passes_over_no_memory() -> None:
-    """A CPU's profiler shows a frozen net as one operator of no class, whose convolutions nobody sees."""
     found = summarized(one_convolution(0.4), profile=hiding(2.5e-3))
     assert (found.bottleneck.kind, found.bottleneck.reason) == ("unknown", "not profiled")
     assert remaining(replace(found, layers=[])) is None
@@ -73,7 +72,6 @@ def findings(summary: RunSummary) -> list[Finding]:
 
 
 def test_no_step_leads_from_a_tie_to_the_winner() -> None:
-    """What ties has nothing taken away, nor is it the largest step; it is drawn hatched."""
     found = made_up.summary(RUN)
     same = tied(found)
     assert findings(found)[-1] != "no difference"
@@ -87,7 +85,6 @@ def test_no_step_leads_from_a_tie_to_the_winner() -> None:
 
 
 def test_a_drifting_baseline_explains_no_step() -> None:
-    """The profiles are of different moments, as the sentence on cost says of the times."""
     found = made_up.summary(DRIFTED)
     assert steps(found) == []
     (said,) = way.step_sentences(found)
@@ -96,7 +93,6 @@ def test_a_drifting_baseline_explains_no_step() -> None:
 
 
 def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
-    """After a tie or the largest step "it" would be that one."""
     found = tied(made_up.summary(RUN))
     assert found.winner is not None
     tie, setup = answer.paragraph(replace(found, run=on_a_processor(RUN)))[:2]
@@ -109,7 +105,6 @@ def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:
 
 
 def test_the_csv_has_no_interval_where_the_tables_have_none() -> None:
-    """Extremes of few blocks, and what a busy machine leaves of an interval."""
     extremes = Ratio(2.0, 1.0, 4.0, 3, doubt="few blocks")
     assert (low(extremes), high(extremes)) == (None, None)
     assert (low(replace(extremes, doubt=None)), high(replace(extremes, doubt=None))) == (1.0, 4.0)

@@ -43,7 +43,6 @@ def pair(stage: str, baseline_seconds: float, seconds: float) -> Pair:
 
 
 def test_the_most_images_per_second_are_named_where_they_are_resolved() -> None:
-    """Faster than the baseline beside it, and shown to be more than in any other job."""
     jobs = [job(0, pair("compile", 0.02, 0.010), 1), job(1, pair("compile", 0.05, 0.020), 8)]
     (said,) = [line for line in opening(jobs) if "per second" in line]
     assert said.startswith("Most images per second: compile at batch 8 (job 1), 400")
@@ -63,7 +62,6 @@ def test_what_no_ratio_resolves_is_not_named() -> None:
 
 
 def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> None:
-    """As a stage it wasn't sampled beside itself; the others were interleaved with it."""
     few = pair("half", 0.020, 0.0198)
     alone = job(1, replace(few, blocks=few.blocks[:2]), 8).summary
     assert alone is not None
@@ -75,7 +73,6 @@ def test_a_baseline_without_samples_of_its_own_is_a_contender_all_the_same() -> 
 
 
 def test_what_its_own_job_leaves_open_is_not_named_alone() -> None:
-    """Though nothing else is measured to be near."""
     first = Rate("1", "half", 8, Estimate(405.0, 404.0, 406.0), 0.01)
     cause = Unresolved("few blocks", 2, 0.01, 0.01, 0.1, 6)
     said = most_per_second(Lead(first, [], cause, SWEPT), IMAGES)
@@ -83,7 +80,6 @@ def test_what_its_own_job_leaves_open_is_not_named_alone() -> None:
 
 
 def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> None:
-    """So that those left out of the line are the lowest."""
     jobs = [job(at, rough(pair("half", 0.16, seconds), 1.3), 8) for at, seconds in enumerate((0.05, 0.041, 0.045))]
     (said,) = [line for line in opening(jobs) if "per second" in line]
     places = [said.index(f"(job {at})") for at in (1, 2, 0)]
@@ -91,7 +87,6 @@ def test_those_that_can_t_be_told_apart_stand_in_the_order_of_their_rates() -> N
 
 
 def test_jobs_that_can_t_be_told_apart_are_all_named() -> None:
-    """Each is faster than its own baseline; which of the two gives more, their intervals don't say."""
     jobs = [job(0, pair("half", 0.16, 0.0400), 8), job(1, rough(pair("compile", 0.16, 0.0380), 1.1), 8)]
     (said,) = [line for line in opening(jobs) if "per second" in line]
     for named in ("half at batch 8 (job 0) (200)", "compile at batch 8 (job 1)"):
@@ -109,7 +104,6 @@ def test_a_baseline_that_drifted_over_a_job_leaves_its_rate_open() -> None:
 
 
 def test_different_machines_have_no_most() -> None:
-    """Their times are not to be compared, so nothing is named by them."""
     other = replace(made_up.environment(), device_name="NVIDIA L4")
     jobs = [job(0, pair("half", 0.04, 0.02), 8), job(1, pair("compile", 0.04, 0.016), 8, environment=other)]
     assert opening(jobs)[-1].endswith("They are different machines: compare no times.")

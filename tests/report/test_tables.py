@@ -23,20 +23,17 @@ def kinds(table: Table) -> dict[str, str]:
 
 
 def test_a_column_knows_its_heading_and_its_cells() -> None:
-    """Title and unit; a number sorts by itself, and one that isn't known has no value."""
     table = table_of(COLUMNS, [("a", 2.0, "x"), ("b", None, "")])
     assert table.titles == ["name", "time s", "note"]
     assert [row[1] for row in table.rows] == [Cell("2.00", 2.0), Cell("–")]
 
 
 def test_leaving_out_an_empty_column_restyles_no_other() -> None:
-    """The text column after it stays text: kinds go with their columns, not with their places."""
     table = table_of(COLUMNS, [("a", None, "x")])
     assert kinds(table.without_empty_columns) == {"name": "text", "note": "text"}
 
 
 def test_the_ladder_of_a_run_without_any_ranked_stage_keeps_its_outcomes_as_text() -> None:
-    """Its ratios are left out, which are to the left of the outcome."""
     bare = ladder(made_up.summary(made_up.run(stages=made_up.unwell())))
     whole = ladder(made_up.summary(RUN))
     assert "× eager" in whole.titles
@@ -53,7 +50,6 @@ def idle_watts(stage: StageSummary) -> float | None:
 
 
 def test_one_more_column_is_one_line() -> None:
-    """It is shown where its views say, and in CSV by its name."""
     more: Column[StageSummary] = number("watts W", idle_watts, significant, "idle", "idle_w")
     columns = [*stage_columns(Headings()), more]
     assert shown_in("report", columns)[-1].title == "watts W"
@@ -63,7 +59,6 @@ def test_one_more_column_is_one_line() -> None:
 
 
 def test_every_view_takes_the_same_columns() -> None:
-    """What a terminal or a sweep shows is in the list that the report shows, and no CSV name occurs twice."""
     columns = stage_columns(Headings())
     for view in ("terminal", "sweep"):
         assert shown_in(view, columns)
@@ -73,7 +68,6 @@ def test_every_view_takes_the_same_columns() -> None:
 
 
 def test_a_stage_that_is_not_ranked_sorts_last() -> None:
-    """Whatever its numbers are; text still sorts by itself."""
     summary = made_up.summary(made_up.run(stages=[RUN.stages[0], *made_up.unwell()]))
     *_, black = ladder(summary).rows
     numbers = [

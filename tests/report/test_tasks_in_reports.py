@@ -54,7 +54,6 @@ def summary_of(task: TaskName, trained: bool = True) -> RunSummary:
 
 
 def test_the_first_screen_counts_what_the_run_calls_its_data() -> None:
-    """Images that are judged by PSNR are images there, as elsewhere in the report."""
     assert numbers(summary_of("regression"))[2].note == "on 24 images, against fp32"
 
 
@@ -83,7 +82,6 @@ def test_no_view_speaks_of_masks(task: TaskName) -> None:
     ],
 )
 def test_each_view_gives_the_task_s_figures(task: TaskName, said: str, column: str, value: str) -> None:
-    """In the headline, among the large numbers, in the tables; whether the weights are trained or not."""
     for trained in (True, False):
         summary = summary_of(task, trained)
         assert said in headline(summary)

@@ -30,7 +30,6 @@ ALL = replace(run(), stages=[counted(stage) if stage.profile else stage for stag
 
 
 def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
-    """Half of the operators' bytes are half of their share; the source is named."""
     shares = []
     for found in (made_up.summary(run()), made_up.summary(ALL)):
         row = found.stage("compile")
@@ -42,7 +41,6 @@ def test_the_share_of_the_bandwidth_is_by_the_counters() -> None:
 
 
 def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
-    """None in a run without any; a dash for a stage whose weren't read."""
     titles = fusion.section(made_up.summary(ALL)).table.titles
     assert titles[-2:] == ["GB by counters", "GB of L2"]
     assert "GB by counters" not in fusion.section(made_up.summary(run())).table.titles
@@ -52,7 +50,6 @@ def test_the_table_has_columns_for_them_where_one_stage_has_them() -> None:
 
 
 def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
-    """And nothing is compared that was counted in two ways."""
     winner = made_up.summary(ALL).winner
     assert winner is not None
     assert moved(winner.stage).amount == winner.stage.diagnostics.counted.moved_bytes  # type: ignore[union-attr]
@@ -65,7 +62,6 @@ def test_the_winner_is_said_to_move_what_the_counters_saw() -> None:
 
 @pytest.mark.parametrize(("share", "said"), [(0.5, "caches saved the rest"), (2.0, "more is moved"), (1.1, "")])
 def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, said: str) -> None:
-    """Not where they nearly agree, but for the winner."""
     compiled = next(counted(stage, share) for stage in run().stages if stage.name == "compile")
     lines = fusion.counter_sentences([compiled], winner=None)
     assert [said in line for line in lines] == ([True] if said else [])
@@ -74,7 +70,6 @@ def test_a_sentence_where_counters_and_operators_tell_two_tales(share: float, sa
 
 
 def test_why_nothing_was_counted_is_said_once() -> None:
-    """Not once for every stage."""
     note = Note("hardware counters", "not read", "ncu, of NVIDIA Nsight Compute, isn't installed")
     stages = [
         replace(stage, diagnostics=replace(stage.diagnostics or Diagnostics(), notes=[note]))
@@ -84,7 +79,6 @@ def test_why_nothing_was_counted_is_said_once() -> None:
 
 
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
-    """The longest kernel's bytes over its time; a dash for one that wasn't told apart."""
     half = next(stage for stage in ALL.stages if stage.name == "half")
     assert half.profile is not None
     table = fusion.kernels(half, 4e12)

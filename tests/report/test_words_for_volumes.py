@@ -96,7 +96,6 @@ def rendered(form: str, run: RunRecord) -> str:
 
 @pytest.mark.parametrize("what", RUNS)
 def test_no_form_of_a_report_of_volumes_speaks_of_images(what: str) -> None:
-    """No page, Markdown, terminal, comparison or sweep; each has the other words in the same places."""
     run = of_volumes(RUNS[what]())
     for form in RENDERED:
         found = OF_IMAGES.search(text := rendered(form, run))
@@ -127,7 +126,6 @@ def test_sentences_of_volumes() -> None:
 
 
 def test_the_csv_s_columns_are_the_same_for_both() -> None:
-    """They are an interface."""
     volumes, images = (RENDERED["CSV"](run).splitlines()[0] for run in (of_volumes(made_up.run()), made_up.run()))
     assert volumes == images
     assert "images_per_second" in images

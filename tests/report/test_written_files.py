@@ -48,14 +48,12 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_a_run_leaves_three_files(tmp_path: Path) -> None:
-    """The path returned is the page's."""
     path = write_report(made_up.summary(RUN), tmp_path)
     assert path == tmp_path / "report.html"
     assert {part.name for part in tmp_path.iterdir()} == {"report.html", "report.md", "results.csv"}
 
 
 def test_a_stored_record_draws_the_same_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also with NaN in it."""
     before = write_report(made_up.summary(RUN), tmp_path).read_text()
     codec.save(RUN, tmp_path)
     assert main([str(tmp_path)]) == 0
@@ -72,7 +70,6 @@ def test_a_folder_without_a_run_is_refused_in_one_line(tmp_path: Path, capsys: p
 
 
 def test_a_sweep_s_report_holds_every_job(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also those that failed, by name and reason."""
     assert main([str(sweep)]) == 0
     html = (sweep / "report.html").read_text()
     assert "http" not in html.replace("http-equiv", "")
@@ -93,7 +90,6 @@ def test_the_knee_is_the_least_batch_near_the_best(sweep: Path) -> None:
 
 
 def test_a_sweep_of_which_nothing_is_left_still_says_so(tmp_path: Path) -> None:
-    """No record at all is no crash."""
     (tmp_path / "0").mkdir()
     text = write_sweep_report(read_jobs(tmp_path), tmp_path).read_text()
     assert "1 job, 0 with a record." in text
@@ -119,13 +115,11 @@ def test_a_slower_stage_is_a_regression(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_run_is_no_regression_of_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing changed beyond the noise."""
     assert compared(RUN, RUN, tmp_path) == 0
     assert "Nothing changed beyond the noise." in capsys.readouterr().out
 
 
 def test_a_stage_that_broke_is_a_regression_in_markdown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its reason stands in the table, escaped."""
     stages = [
         replace(stage, status="failed", reason="out | of <b>memory") if stage.name == "half" else stage
         for stage in RUN.stages
@@ -139,7 +133,6 @@ def test_a_stage_that_broke_is_a_regression_in_markdown_too(tmp_path: Path, caps
 def test_runs_of_different_machines_are_compared_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """GPU, version and config, each named."""
     other = replace(made_up.environment(), device_name="NVIDIA L4", packages={"torch": "2.15.0"})
     config = replace(RUN.config, data=replace(RUN.config.data, size=256))
     compared(RUN, replace(RUN, environment=other, config=config), tmp_path, "--across")
@@ -177,7 +170,6 @@ def test_runs_that_asked_something_else_are_refused_unless_told_otherwise(
 
 
 def test_a_run_that_measured_nothing_is_told_as_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And not by the device that it never named."""
     assert compared(RUN, replace(RUN, environment=None, reference=None, stages=[]), tmp_path) == 2
     said = f"these runs can't be compared: {tmp_path / 'b'} ended before anything was measured"
     assert said in capsys.readouterr().err
@@ -212,7 +204,6 @@ def test_a_report_says_what_changed_since_the_run_before_it(tmp_path: Path) -> N
 
 
 def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Path) -> None:
-    """Of the stages that it measured what changed is said all the same."""
     slow = made_up.pair("eager", "compile", (made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 9))
     slower = [replace(stage, pairs=[slow]) if stage.name == "compile" else stage for stage in RUN.stages[:8]]
     cut = replace(RUN, started_at="2030-01-01T00:00:00+00:00", finished=False)
@@ -228,7 +219,6 @@ def test_what_a_run_that_was_cut_off_did_not_come_to_is_not_broken(tmp_path: Pat
 
 
 def test_links_that_lead_nowhere_lie_beside_a_run_and_do_not_matter(tmp_path: Path) -> None:
-    """Neither one whose file has gone, nor a circle; the run before it is found all the same."""
     for name, aim in (("gone", "nothing"), ("circle", "results.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "results.json").symlink_to(aim)

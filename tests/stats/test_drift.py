@@ -33,7 +33,6 @@ CALM = through(0.0, 1.0, jitter=0.0)  # whose blocks are all alike, so that noth
 
 
 def test_a_steady_machine_leaves_the_interval_alone() -> None:
-    """And so does a drift of less than a tenth."""
     for step in (0.0, 0.08):
         assert steady_ratio([through(step, 1.5)]) == ratio(through(step, 1.5))
     assert steady_composed([through(0.08, 1.5, jitter=0.0)], [CALM]) == composed(through(0.08, 1.5, jitter=0.0), CALM)
@@ -61,7 +60,6 @@ def test_a_pace_that_jumps_within_every_block_stays_inside_the_interval() -> Non
     [(0.12, 2.0, "faster"), (0.4, 1.3, "not resolved"), (0.4, 0.5, "slower"), (0.12, 1.0, "not resolved")],
 )
 def test_what_is_larger_than_the_drift_may_be_claimed(step: float, speedup: float, outcome: str) -> None:
-    """Nothing is called the same."""
     found = steady_ratio([through(step, speedup)])
     assert Noise(0.01).outcome(found) == outcome
     if outcome == "not resolved":

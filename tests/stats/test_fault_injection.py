@@ -142,7 +142,6 @@ def test_the_interval_of_one_trial_holds_what_trials_differ_by() -> None:
 
 
 def test_few_control_pairs_leave_the_spread_at_what_was_measured_before() -> None:
-    """No pair, and one quiet pair, don't make trials equal; five that are equal do."""
     quiet = Machine(generator(9), noise=1e-5)
     assert between_run_std([]) == TYPICAL_BETWEEN_RUN_STD
     assert between_run_std([sampling(quiet, 1.0)]) == TYPICAL_BETWEEN_RUN_STD

@@ -56,7 +56,6 @@ def test_a_slower_machine_changes_no_ratio(blocks: list[Block], factor: float) -
 @FEW
 @given(BLOCKS)
 def test_swapped_sides_give_the_inverse(blocks: list[Block]) -> None:
-    """Whoever is called the baseline, the interval says the same."""
     one = inverse(ratio(Pair("a", "b", blocks)))
     other = ratio(Pair("b", "a", [Block(block.order, block.stage, block.baseline) for block in blocks]))
     assert other.value == pytest.approx(one.value)

@@ -48,7 +48,6 @@ def ladder(baseline: Pair, **speedups: float) -> RunRecord:
 def test_an_interval_that_is_wider_than_far_from_one_shows_nothing(
     value: float, low: float, high: float, said_vague: bool
 ) -> None:
-    """Of a factor that may be anything from little to much, not even the direction is claimed."""
     found = Ratio(value, low, high, 12)
     assert vague(found) is said_vague
     assert (Noise().outcome(found) == "not resolved") is said_vague
@@ -56,7 +55,6 @@ def test_an_interval_that_is_wider_than_far_from_one_shows_nothing(
 
 
 def test_what_is_vague_leads_nothing_and_is_not_shown_to_be_slower() -> None:
-    """Beside a stage that is resolved; one that it overlaps nowhere is apart from it all the same."""
     vague_one, sure = Ratio(3.3, 1.4, 7.7, 12), Ratio(2.0, 1.9, 2.1, 12)
     assert not Noise().apart(sure, vague_one)
     assert not Noise().apart(vague_one, sure)
@@ -64,7 +62,6 @@ def test_what_is_vague_leads_nothing_and_is_not_shown_to_be_slower() -> None:
 
 
 def test_two_runs_differ_by_no_less_than_their_baselines_differ_from_themselves() -> None:
-    """Twice as fast now: told between two quiet runs, and neither where one of them was busy nor both."""
     quiet, busy = (sampling(Machine(np.random.default_rng(1), noise=noise), 1.0) for noise in (0.001, 3.0))
     for one, other, outcome in ((quiet, quiet, "faster"), (quiet, busy, "not resolved"), (busy, busy, "not resolved")):
         changes = {change.stage: change for change in compare(ladder(one, half=1.5), ladder(other, half=3.0))}
@@ -119,14 +116,12 @@ def test_which_row_comes_first_changes_nothing() -> None:
 
 @pytest.mark.parametrize("rounds", [6, 7, 10, 11, 12, 13, 24])
 def test_what_differs_by_turns_has_not_drifted(rounds: int) -> None:
-    """Rows are taken forward and backward by turns, and what came just before may cost a third."""
     first = [2.0 * (1.0 if number % 2 else 1.35) for number in range(rounds)]
     assert rows(first, [1.0] * rounds).outcome("slow", "fast") == "faster"
     assert drift_of(rows(first, first)[0]) == pytest.approx(0.0)
 
 
 def test_one_odd_block_is_no_drift() -> None:
-    """The last two rounds of twelve, in which another program woke; half of them are."""
     assert drift_of(rows([1.0] * 10 + [1.2, 1.5], [1.0])[0]) == pytest.approx(0.0)
     assert drift_of(rows([1.0] * 6 + [1.2] * 6, [1.0])[0]) == pytest.approx(0.2)
     assert drift_of(rows([1.0], [1.0])[0]) == 0
@@ -152,7 +147,6 @@ def test_where_others_take_the_processors_no_winner_is_named(share: float, winne
 
 
 def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
-    """Among the stages to choose from, which its memory or set-up may speak for."""
     run = ladder(steady_pair(1.0, spread=0.0), half=3.0)
     busy = changed(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
     accurate = [replace(stage, build_seconds=cost) for stage, cost in zip([*run.stages, busy], (1, 9, 2), strict=True)]
@@ -183,7 +177,6 @@ def test_what_others_took_keeps_no_stage_from_the_baseline_that_is_far_slower() 
 
 
 def test_a_leader_without_an_interval_keeps_none_from_meeting_it() -> None:
-    """What others took can't show that the fastest with an interval is slower; nor can too few blocks."""
     run = ladder(steady_pair(1.0, spread=0.0), half=2.0, quick=3.0, slow=1.2)
     (first,) = run.stages[2].pairs
     for unsure in (replace(first, taken_share=0.12), replace(first, blocks=first.blocks[:4])):
@@ -202,7 +195,6 @@ def test_where_a_ratio_lies() -> None:
 
 
 def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself() -> None:
-    """By its blocks' interval: what is within it isn't claimed, as if that pair had been measured alone."""
     quiet, stage = Ratio(1.02, 0.80, 1.25, 12), Ratio(1.2, 1.15, 1.24, 12)
     for itself in (quiet, allowing(quiet, 0.0, 0.3)):
         assert Noise(0.01, itself).reach == pytest.approx(math.log(1.25))
@@ -214,7 +206,6 @@ def test_a_baseline_measured_beside_others_still_shows_how_far_it_is_from_itself
 
 
 def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
-    """In the report's first sentence, with the command; a comparison with it claims nothing either."""
     calm = replace(made_up.run(), environment=replace(made_up.run().environment or unknown(), device="cpu"))
     busy = on_a_busy_machine(calm, 0.5)
     summary = made_up.summary(busy)
@@ -232,7 +223,6 @@ def test_such_a_run_says_so_first_and_how_to_measure_again() -> None:
 
 @pytest.mark.parametrize("cause", get_args(Cause))
 def test_what_to_do_is_what_the_reason_asks_for(cause: Cause) -> None:
-    """More samples don't help against a busy machine, nor an idle machine against too few blocks."""
     why = replace(Noise().unresolved(Ratio(1.1, 0.9, 1.3, 12)), cause=cause)
     assert way_to_resolve(why) == ("Measure on an idle machine" if "idle machine" in remedy(why) else "Measure longer")
 

@@ -38,7 +38,6 @@ def test_a_stage_may_not_beat_the_device(times_peak: float, refused: bool) -> No
 
 
 def test_kernels_that_are_too_quick_for_the_net_are_refused_on_a_gpu() -> None:
-    """A stage that waits long enough and computes nothing."""
     run = replace(run_at(0.5), environment=made_up.environment())
     quick = replace(run.stages[0], profile=made_up.profile(CALL / 1e3))
     slow = replace(run.stages[0], profile=made_up.profile(CALL))

@@ -59,7 +59,6 @@ def test_a_contender_shown_head_to_head_to_be_faster_leads() -> None:
 
 
 def test_the_wrong_the_unmeasured_and_the_unclear_never_rank() -> None:
-    """Fast and wrong, failed, without blocks, and with work on a side stream: none is in the order."""
     fast = steady_pair(9.0)
     stages = [
         stage_record("wrong", fast, status="inaccurate"),
@@ -115,7 +114,6 @@ def test_what_is_not_resolved_is_not_named_a_winner() -> None:
 
 
 def test_beside_a_faster_stage_what_is_not_resolved_is_a_tie() -> None:
-    """The fastest stage that is shown to be faster wins, though the other one's value is larger."""
     found = ranking(run_record([*ladder(half=1.5), wide(1.6, "compile")]))  # type: ignore[list-item]
     assert (found.winner, found.ties, found.unresolved) == ("half", ["compile"], None)
 
@@ -128,7 +126,6 @@ def test_what_cannot_be_faster_leaves_the_baseline_its_place() -> None:
 
 
 def test_what_is_below_the_effect_is_called_that_whatever_the_baseline_does() -> None:
-    """As a baseline's own stage, which always reaches itself."""
     own = Ratio(1.006, 1.004, 1.012, 6)
     assert Noise(0.01, own).unresolved(own).cause == "below the effect"
     assert (

@@ -162,7 +162,6 @@ def test_a_baseline_that_transforms_its_images_is_ill(share: float, named: bool)
 
 
 def test_neither_a_cpu_nor_another_stage_is_called_ill() -> None:
-    """On a CPU there is no cuDNN; and no ratio is to a stage that is no baseline."""
     growth = Diagnostics(growth=BatchGrowth([1, 2], [0.010, 0.050]))
     assert not ill(replace(on_a_gpu(diagnostics=growth), environment=None))
     run = on_a_gpu()
@@ -188,7 +187,6 @@ def test_at_full_load_a_loop_may_be_two_per_cent_slower_than_the_samples(loop: f
 
 @pytest.mark.parametrize(("reason", "named"), [("power", False), ("thermal", True)])
 def test_at_full_load_the_power_cap_is_expected_and_heat_is_not(reason: str, named: bool) -> None:
-    """Resting GPUs that throttle are told of either way."""
     rested = steady_pair(1.5, throttle_reasons=[reason])
     assert warnings.throttled([rested]) is not None
     found = warnings.throttled([replace(rested, sustained=True)])
@@ -196,7 +194,6 @@ def test_at_full_load_the_power_cap_is_expected_and_heat_is_not(reason: str, nam
 
 
 def test_the_report_warns_of_it_first() -> None:
-    """Before what the samples show."""
     how = Execution("fp16", instead="all of it by Inductor, in fp16: 5 axes")
     stage = stage_record("fp8", steady_pair(2.0, b="fp8"), execution=how)
     (first, *_) = warnings.stage_warnings(stage, 1)
