@@ -8,7 +8,6 @@ from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 
-
 from pipeline.analysis.summary import summarize
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.report import html
