@@ -103,7 +103,7 @@ def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
 
 
 def headline(summary: RunSummary) -> str:
-    """Return such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
+    """Return text such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
     return no_winner(summary) or f"{_headline(summary)}{kept(summary)}"
 
 
@@ -378,7 +378,7 @@ def figure_text(name: FigureName, value: float | None, words: Words) -> str:
 
 
 def asked(limits: AccuracyLimits) -> str:
-    """Return such as "max_dice_drop=0.5, min_agreement=0.999"; empty where no limit is set."""
+    """Return text such as "max_dice_drop=0.5, min_agreement=0.999"; empty where no limit is set."""
     return ", ".join(f"{name}={value:g}" for name, value in limits.asked.items())
 
 
@@ -392,7 +392,7 @@ def limits(asked_for: AccuracyLimits, stage: StageRecord) -> str:
 
 
 def checked(check: Check, words: Words) -> str:
-    """Return such as "p99<20ms (23.1 ms)"."""
+    """Return text such as "p99<20ms (23.1 ms)"."""
     return f"{clean(check.constraint.text)} ({figure_text(check.constraint.figure, check.value, words)})"
 
 
@@ -461,7 +461,7 @@ def kept(summary: RunSummary) -> str:
 
 
 def _limit_kept(name: str, limit: float, found: Accuracy, words: Words) -> str:
-    """Return such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
+    """Return text such as "no class loses 0.01 points of Dice (0.5 allowed)", of a limit on the winner's answer."""
     value = accuracy_figure(name, found)
     if value is None:
         return f"{name}={limit:g} not known"

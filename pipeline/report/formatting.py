@@ -184,7 +184,7 @@ def times_as_fast(found: Ratio, digits: int) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """Return such as a, b and c."""
+    """Return text such as a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 

@@ -273,7 +273,7 @@ def padding_texts(line: Line) -> list[str]:
 
 
 def effect(found: Padding) -> str:
-    """Return such as "saves 41 s of set-up and costs 1.9 ms per call: it pays for fewer than 21,600 calls."."""
+    """Return text such as "saves 41 s of set-up and costs 1.9 ms per call: it pays for fewer than 21,600 calls."."""
     if found.outcome == "gains nothing":
         return f"gains nothing: {seconds(found.saved_seconds)} of set-up is all that it saves."
     rough = listed([str(size) for size in found.unsettled])

@@ -80,7 +80,7 @@ def decibels(value: float | None) -> str:
 
 
 def said_in_brief(found: Accuracy, task: Task) -> str:
-    """Return such as "PSNR 61.2 dB against fp32", for the headline."""
+    """Return text such as "PSNR 61.2 dB against fp32", for the headline."""
     if task.name == "diffusion" and found.final_error is not None:
         return f"its final latents are {two(found.final_error)} off (relative L2)"
     if task.name == "regression":
@@ -155,7 +155,7 @@ def precision_faults(stage: StageRecord) -> str:
 
 
 def judged_on(stage: StageRecord, words: Words = IMAGES) -> str:
-    """Return such as "on 24 images (shifts or windows of 1 picture), none of them calibrated on"."""
+    """Return text such as "on 24 images (shifts or windows of 1 picture), none of them calibrated on"."""
     found, chosen = stage.accuracy, stage.calibration
     if found is None:
         return ""
@@ -184,13 +184,13 @@ def calibrated_on(stage: StageRecord, words: Words = IMAGES) -> str:
 
 
 def _image_set(found: ImageSet, words: Words) -> str:
-    """Return such as "32 images of 4 pictures"."""
+    """Return text such as "32 images of 4 pictures"."""
     samples = words.counted(found.images)
     return f"{samples} of {plural(len(found.pictures), words.source)}" if found.pictures else samples
 
 
 def dice_by_class(dice: Sequence[float], reference: Sequence[float]) -> str:
-    """Return such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 0.9804 (fp32 network 0.9801)"."""
+    """Return text such as "Dice by class: class 0 0.9945 (fp32 network 0.9944), class 1 …"."""
     scores = enumerate(zip(dice, reference, strict=True))
     each = [f"class {number} {own:.4f} (fp32 network {exact:.4f})" for number, (own, exact) in scores]
     return f"Dice by class: {', '.join(each)}"

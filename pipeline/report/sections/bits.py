@@ -97,7 +97,7 @@ def _change(points: float) -> str:
 
 
 def layers(summary: RunSummary, stage: StageSummary) -> Cell:
-    """Return such as "19 of 23"; of a stage with more bits nothing."""
+    """Return text such as "19 of 23"; of a stage with more bits nothing."""
     found, reference = stage.stage.execution, summary.run.reference
     if found is None or found.precision not in EIGHT or reference is None:
         return Cell(NOTHING)

@@ -154,7 +154,7 @@ def gap_text(gap: Gap, stage: StageRecord) -> str:
 
 
 def _where(shares: TimeShares | None) -> str:
-    """Return such as "44 % of its kernels' time in matrix work at 82 % of its roofs, 56 % in passes over memory"."""
+    """Return text such as "44 % of its kernels' time in matrix work at 82 % of its roofs, …"."""
     parts = []
     if shares and shares.matrix_reach is not None:
         reach = f"in matrix work at {share(shares.matrix_reach)} of its roofs"

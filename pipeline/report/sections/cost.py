@@ -111,7 +111,7 @@ def cost_text(summary: RunSummary) -> list[str]:
 
 
 def _best_for(found: Sequence[ChangeOver], words: Words) -> str:
-    """Return such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."."""
+    """Return text such as "Fewer than 24,000 images: autocast. Up to 93,000: compile. More: fp8."."""
     if len(found) == 1:
         return f"Any number of {words.samples}: {spoken(found[0][0])}."
     ends = [samples(start) for _, start in found[1:]]

@@ -195,7 +195,7 @@ def worth_naming(old: FusionFigures, new: FusionFigures) -> bool:
 
 
 def step(old: FusionFigures, new: FusionFigures) -> str:
-    """Return such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
+    """Return text such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
     both = f"{old.name} → {new.name}"
     if hidden := [each.name for each in (old, new) if hides_all(each.stage)]:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
@@ -211,7 +211,7 @@ def step(old: FusionFigures, new: FusionFigures) -> str:
 
 
 def moved_text(through: Moved) -> str:
-    """Return such as "32.8 GB"; "bytes unknown" where they couldn't be counted."""
+    """Return text such as "32.8 GB"; "bytes unknown" where they couldn't be counted."""
     return "bytes unknown" if through.amount is None else f"{gigabytes(through.amount)} GB"
 
 
@@ -253,7 +253,7 @@ def counter_sentences(stages: list[StageRecord], winner: str | None) -> list[str
 
 
 def _against_operators(stage: StageRecord, always: bool) -> str:
-    """Return such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by the inputs and outputs of …"."""
+    """Return text such as "the GPU's counters saw 18 GB per call, 140 % of the 13 GB by …"."""
     found = agreement(stage)
     if found is None:
         return ""
@@ -295,7 +295,7 @@ def compiled(facts: CompileFacts | None) -> str:
 
 
 def _reasons(reasons: Sequence[str]) -> str:
-    """Return such as " (print; sleep, 2 times; 3 more)"."""
+    """Return text such as " (print; sleep, 2 times; 3 more)"."""
     more = [f"{len(reasons) - REASONS_SHOWN} more"] if len(reasons) > REASONS_SHOWN else []
     return f" ({'; '.join([*reasons[:REASONS_SHOWN], *more])})" if reasons else ""
 
@@ -321,7 +321,7 @@ def generated(stage: StageSummary) -> Table:
 
 
 def counted_text(stage: StageRecord) -> str:
-    """Return such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache (ncu 2025.3)"; else empty."""
+    """Return text such as "3.10 GB read and 2.02 GB written, of 14.1 GB asked of the L2 cache"; else empty."""
     seen = counted(stage)
     if seen is None:
         return ""

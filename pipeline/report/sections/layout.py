@@ -134,7 +134,7 @@ PLANNED: Column[LayoutCost] = number("in the graph", lambda cost: cost.planned, 
 
 
 def count_text(cost: LayoutCost) -> str:
-    """Return such as "17", "2, and 3 in the graph" or "none found"."""
+    """Return text such as "17", "2, and 3 in the graph" or "none found"."""
     if not cost.planned:
         return f"{cost.count:g}" if cost.changes else "none found"
     return f"{cost.count:g}, and {cost.planned} in the graph" if cost.count else f"{cost.planned} in the graph"
@@ -168,7 +168,7 @@ def sentences(summary: RunSummary) -> list[str]:
 
 
 def _cost(cost: LayoutCost) -> str:
-    """Return such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, …"."""
+    """Return text such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, …"."""
     assert cost.stage.seconds is not None
     whole, words = seconds(cost.stage.seconds.value), cost.stage.words
     worst, most = cost.worst_place

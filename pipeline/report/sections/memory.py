@@ -213,7 +213,7 @@ def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
 
 
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
-    """Return such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
+    """Return text such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
     both, peaks = f"{before.name} → {after.name}", f"{size(before.allocated)} → {size(after.allocated)}"
     seen = "the"
     if before.process_bytes is not None and after.process_bytes is not None:

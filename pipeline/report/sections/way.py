@@ -42,7 +42,7 @@ def section(summary: RunSummary) -> Section:
 
 
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
-    """Return such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
+    """Return text such as "The largest step to it was tf32, −59 ms per call. fp8 is compute-bound …"."""
     step = largest_step(summary)
     largest = f"The largest step to it was {clean(step.name)}, {signed(step.change)} per call." if step else ""
     parts = (largest, _moved(summary, winner), in_short(winner), _still(winner))
@@ -86,7 +86,7 @@ def _still(winner: StageSummary) -> str:
 
 
 def sentence(step: Step) -> str:
-    """Return such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
+    """Return text such as "half → compile: −3.2 ms per call. By the profile: pointwise −2.6 ms (46 → 23 launches)."."""
     text = f"{step.previous} → {step.name}: {signed(step.change)} per call."
     if step.finding == "no difference":
         return f"{text} This run cannot tell the two apart."
