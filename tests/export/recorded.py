@@ -53,7 +53,6 @@ def run_folder(folder: Path, stages: list[StageRecord], trained: bool = True) ->
 
 
 def artefact(folder: Path, path: str, content: bytes = b"a file") -> Artefact:
-    """A file in a run's folder, and its entry in the record."""
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)

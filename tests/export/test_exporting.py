@@ -97,7 +97,6 @@ def test_random_weights_are_exported_with_a_warning(
 
 
 def refused(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that isn't of a step."""
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[0:")]
     return line
 
@@ -114,7 +113,6 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_no_bundle_can_be_made_of_is_refused(
     words: list[str], line: str, small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the nearest choice, and no folder is left."""
     wrong = replace(stage("half"), status="inaccurate", reason="logits differ by 2")
     run = run_folder(tmp_path / "run", [stage("eager"), wrong, stage("xla")])
     assert asked(run, *words, "--to", tmp_path / "out") == REFUSED
@@ -143,7 +141,6 @@ def test_other_weights_than_were_measured_are_refused(
 def test_a_file_that_changed_since_the_run_is_refused(
     small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And so is one that a record names outside the run's folder."""
     run = run_folder(tmp_path / "run", [])
     kept = artefact(run, "torchscript/model.pt")
     sly = replace(artefact(run, "model.pt"), path="../model.pt")
@@ -168,8 +165,6 @@ def test_a_bundle_that_answers_otherwise_is_taken_away(
 def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
     small: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error without a file's name is of what is written; nothing is left of it."""
-
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -181,7 +176,6 @@ def test_a_disk_that_takes_no_bundle_is_named_by_its_flag(
 
 
 def test_a_folder_without_a_contract_is_no_bundle(tmp_path: Path) -> None:
-    """Nor is one of another format, or one whose contract is torn."""
     with pytest.raises(ContractError, match="no such file"):
         load_contract(tmp_path)
     for text, line in (('{"format": 99}', "format 99"), ('{"format": 1}', "no contract"), ("{", "no contract")):
@@ -191,7 +185,6 @@ def test_a_folder_without_a_contract_is_no_bundle(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_project_can_be_imported_by_a_loader(tmp_path: Path) -> None:
-    """A loader that tries ends with the error of a package that isn't there."""
     (tmp_path / "load.py").write_text("import pipeline")
     with pytest.raises(bundle.BundleFails, match="import of pipeline halted"):
         bundle.ask(tmp_path)
@@ -234,7 +227,6 @@ def test_a_batch_of_one_is_doubled_where_it_is_dynamic_alone(
 
 @pytest.mark.long
 def test_an_onnx_bundle_runs_alone(tmp_path: Path) -> None:
-    """Without torch: for another batch and size, too; a changed file is not loaded."""
     run, out = run_folder(tmp_path / "run", [stage("onnxruntime")]), tmp_path / "out"
     assert asked(run, "--stage", "onnxruntime", "--dynamic", "batch", "--dynamic", "size", "--to", out) == 0
     assert load_contract(out).input.dynamic == ["batch", "size"]
@@ -266,7 +258,6 @@ def test_a_rewritten_net_carries_its_kernels(tmp_path: Path, monkeypatch: pytest
 
 
 def answered(folder: Path, *words: str) -> Said:
-    """The loader's own check, and zeros for an answer."""
     if words[0] == "--check":
         with torch_alone():
             return bundle.ask(folder, *words)
@@ -275,7 +266,6 @@ def answered(folder: Path, *words: str) -> Said:
 
 
 def imports(text: str) -> list[str]:
-    """The modules that a source imports."""
     nodes = list(ast.walk(ast.parse(text)))
     named = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
     return named + [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]

@@ -107,7 +107,6 @@ def test_images_beyond_the_golden_batch_are_judged(tmp_path: Path) -> None:
 
 
 def test_the_run_s_limits_of_accuracy_hold_for_the_bundle(tmp_path: Path) -> None:
-    """By its own Dice against the labels, whatever the tolerance lets pass."""
     run = labelled_run(tmp_path / "run", AccuracyLimits(min_agreement=0.999))
     with pytest.raises(BundleFails, match=r"0\.998264 of the pixels keep .* \(accuracy\.min_agreement\)"):
         judged(run, tmp_path, flipped({0: 1}))
@@ -123,7 +122,6 @@ def test_a_bundle_isn_t_judged_on_what_its_stage_was_calibrated_on(tmp_path: Pat
 
 
 def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
-    """And values are compared, which change no class."""
     run = of_tensors(tmp_path / "run")
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "built")

@@ -26,7 +26,6 @@ from tests.export.recorded import run_folder, stage
 
 @pytest.mark.parametrize("library", ["onnx", "torch"])
 def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
-    """Class 1 is what lies above; of several channels the largest counts."""
     place = loader_in(tmp_path, f"support_{library}.py")
     draw = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
     given = [draw if library == "onnx" else torch.from_numpy(draw)]
@@ -38,14 +37,12 @@ def test_a_single_channel_is_cut_at_zero(library: str, tmp_path: Path) -> None:
 
 
 def test_a_loader_is_read_in_a_minute() -> None:
-    """At most forty lines; what is more is support.py's."""
     for path in files.CARRIED.glob("load_*.py"):
         assert len(path.read_text().splitlines()) <= 40
 
 
 @pytest.mark.parametrize("name", ["half", "torchscript"])
 def test_a_program_of_torch_answers_as_the_net(name: str, tmp_path: Path) -> None:
-    """In NHWC, from its file; a program of torch.export is saved without a pickle."""
     run = run_folder(tmp_path / "run", [stage(name)])
     record = codec.load(run)
     recorded = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")
@@ -75,7 +72,6 @@ def test_a_program_of_torchscript_is_optimised_if_the_run_s_was(
 
 
 def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
-    """Whatever their layout is."""
     logits = torch.arange(24.0).reshape(1, 2, 3, 4)
     exact = loader_in(tmp_path, "support_torch.py")["exact"](logits.to(memory_format=torch.channels_last))
     assert bytes(exact.untyped_storage()) == logits.double().numpy().tobytes()
@@ -144,7 +140,6 @@ def test_a_loader_takes_arrays_and_tensors_and_no_other_range(loader: str, tmp_p
 
 @pytest.mark.parametrize("loader", ["load_onnx.py", "load_torch.py"])
 def test_a_loader_run_by_hand_tells_in_one_line(loader: str, tmp_path: Path) -> None:
-    """A file that is gone, or a library that isn't there: no traceback."""
     (tmp_path / "contract.json").write_text("{}")
     shutil.copyfile(files.CARRIED / loader, tmp_path / "load.py")
     words = [sys.executable, "-I", "-S", str(tmp_path / "load.py"), "--check"]  # without site-packages
@@ -156,7 +151,6 @@ def test_a_loader_run_by_hand_tells_in_one_line(loader: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
 @pytest.mark.parametrize("loader", ["support_onnx.py", "support_torch.py"])
 def test_a_loader_normalises_as_the_project_does(loader: str, normalize: str, tmp_path: Path) -> None:
-    """Images of 8 and 16 bits and floats, one of them a plain colour."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
     place = loader_in(tmp_path, loader, normalisation=codec.to_json(rule))

@@ -33,7 +33,6 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
 def test_images_are_normalised_inside_as_outside(normalize: str) -> None:
-    """By channels, and image by image with one that is plain."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
     net = with_ends(nn.Identity(), rule, Ends(images_in=True), CPU)
@@ -98,7 +97,6 @@ def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -
 def test_ends_that_cannot_be_moved_are_refused(
     words: list[str], name: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what can be chosen."""
     chosen_on = Calibration(ImageSet(2, []), None, choice_apart=True, apart=True)
     calibration = chosen_on if name == "onnxruntime_int8" else None
     run = run_folder(tmp_path / "run", [stage(name, calibration=calibration)])
@@ -107,7 +105,6 @@ def test_ends_that_cannot_be_moved_are_refused(
 
 
 def test_classes_of_random_weights_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing could check them."""
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     assert asked(run, "--stage", "eager", "--classes-out", "--to", tmp_path / "out") == REFUSED
     assert "random weights" in refused(capsys)
@@ -123,7 +120,6 @@ def test_the_command_that_makes_it_again_names_the_ends(small: dict[str, Any], t
 
 
 def test_a_prediction_gives_such_a_bundle_the_images_themselves() -> None:
-    """A batch is filled up with its first window."""
     predictor = Predictor(
         "eager", nn.Identity(), (3, 3, 4, 5), torch.device("cpu"), InputContract(), None, images_in=True
     )

@@ -43,7 +43,6 @@ VOLUMES = InputContract(1, "zscore", (), (), 1.0)
 
 
 def rewritten(folder: Path, **settings: Any) -> RunRecord:
-    """The record of a folder with other settings."""
     run = codec.load(folder)
     found = replace(run, config=replace(run.config, **settings))
     codec.save(found, folder)
@@ -51,7 +50,6 @@ def rewritten(folder: Path, **settings: Any) -> RunRecord:
 
 
 def of_tensors(folder: Path, task: str = "diffusion", **fields: Any) -> Path:
-    """A run of a net of three inputs, with random weights."""
     torch.manual_seed(0)
     run = run_folder(folder, [stage("eager", **fields)], trained=False)
     path = folder / "inputs.safetensors"
@@ -190,7 +188,6 @@ def test_a_dynamic_axis_is_for_images_alone(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_predict_makes_masks_of_images_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Told before the folder is looked at, in which there may be none."""
     folder = of_tensors(tmp_path / "run")
     assert predict_command.main([str(folder), str(tmp_path), "--out", str(tmp_path / "masks")]) == 2
     assert "this run's network answers with none: task=diffusion" in capsys.readouterr().err

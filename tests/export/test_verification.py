@@ -35,7 +35,6 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def different(bundle: Path, machine: Machine = HERE, **said: Unpack[Said]) -> dict[str, str]:
-    """The lines that differ, by what they are about."""
     answer: Said = {**ANSWER, **said}
     lines = verification.verify(bundle, 25.0, machine, lambda *_: answer)
     return {line.what: line.text() for line in lines if not line.same}
@@ -44,7 +43,7 @@ def different(bundle: Path, machine: Machine = HERE, **said: Unpack[Said]) -> di
 def test_where_all_is_as_asked_every_line_is_well(bundle: Path) -> None:
     lines = verification.verify(bundle, 25.0, HERE, lambda *_: ANSWER)
     assert [line.what for line in lines] == [
-        *("files", "device", "driver", "torch", "triton", "answers", "masks", "speed"),
+        *("files", "device", "driver", "torch", "triton", "answers", "masks", "speed")
     ]
     assert all(line.same for line in lines)
 
@@ -92,7 +91,6 @@ SLOW: Said = {**ANSWER, "milliseconds": 36.0}
 def test_a_slow_answer_says_what_it_was_compared_with_and_who_else_worked(
     others: float | None, why: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    """It differs all the same, and the last line is what to do about it."""
     (tmp_path / "package.pt2").write_bytes(b"code")
     files.write_contract(ON_CPU, tmp_path)
     used = [Use(0.0, 0.0, 0.0), Use(10.0, 9.0, 10 * (others or 0.0))]
@@ -116,7 +114,6 @@ def test_masks_need_not_be_the_same_where_they_never_were(bundle: Path) -> None:
 
 
 def test_nothing_is_loaded_of_a_bundle_that_was_changed(bundle: Path) -> None:
-    """Its loader isn't asked."""
     (bundle / "package.pt2").write_bytes(b"other code")
 
     def never(*_: object) -> Said:
@@ -137,7 +134,6 @@ def test_a_loader_that_fails_is_a_line(bundle: Path) -> None:
 def test_the_program_ends_with_the_command_that_rebuilds(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1; 0 where all is well, and 2 for what is no bundle."""
     monkeypatch.setattr(verification, "ask", lambda *_: ANSWER)
     monkeypatch.setattr(verification, "here", lambda _: replace(HERE, driver=None))
     assert verification.main([str(bundle)]) == verification.DIFFERS

@@ -57,7 +57,6 @@ def fuzz(names: list[str], seconds: float, seed: int, least: int) -> tuple[int, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code 1 where an input did harm."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", choices=[*TARGETS, []], help="all, if none is named")
     parser.add_argument("--minutes", type=float, default=10.0)

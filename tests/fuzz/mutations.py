@@ -46,7 +46,6 @@ def spoilt_json(value: Any, draw: random.Random) -> Any:
 
 
 def spoilt_text(text: str, draw: random.Random) -> str:
-    """One line with signs of it replaced by others."""
     signs = list(text)
     for _ in range(draw.choice([1, 2, 4])):
         at = draw.randrange(len(signs) + 1)

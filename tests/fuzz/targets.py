@@ -134,7 +134,6 @@ def read_picture(given: tuple[str, bytes], folder: Path) -> None:
 
 @cache
 def volumes() -> dict[str, bytes]:
-    """A volume of each format, by a file name."""
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "a.npy", values)
@@ -177,7 +176,6 @@ def spoilt_overrides(draw: random.Random) -> list[str]:
 
 
 def read_overrides(arguments: list[str], _: Path) -> None:
-    """Read them as the program does, without Hydra's flags."""
     line = parse(arguments, [])
     if not GlobalHydra.instance().is_initialized():
         initialize_config_module("conf", version_base="1.3")

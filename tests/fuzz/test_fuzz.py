@@ -25,8 +25,6 @@ def test_spoilt_input_is_refused_in_one_line(name: str) -> None:
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), ValueError("two\nlines"), ValueError("")])
 def test_any_other_error_is_found(error: Exception, tmp_path: Path) -> None:
-    """Also one that is allowed and that nobody could read."""
-
     def read(*_: object) -> None:
         raise error
 

@@ -20,7 +20,6 @@ def png_of(rows: list[bytes], width: int, bits: int, colour: int) -> bytes:
 
 
 def png_of_48_bits(image: np.ndarray) -> bytes:
-    """Of an image [height, width, 3], big-endian uint16."""
     return png_of([row.tobytes() for row in image], image.shape[1], 16, RGB)
 
 

@@ -76,7 +76,6 @@ def test_sixteen_bits_stay_sixteen(kind: str, tmp_path: Path) -> None:
 
 
 def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) -> None:
-    """Four modalities of an MRI, raw: the fourth is no transparency."""
     four = np.dstack([COLOUR, GREY])
     np.save(tmp_path / "a.npy", four.astype(np.float64) / 255)
     tifffile.imwrite(tmp_path / "a.tif", four, photometric="rgb", extrasamples=["unassalpha"])
@@ -86,7 +85,6 @@ def test_other_numbers_of_channels_come_from_arrays_and_tiffs(tmp_path: Path) ->
 
 
 def write_refused(folder: Path, name: str) -> None:
-    """One file of a kind that no rule covers."""
     frames = io.BytesIO()
     Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
     arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
@@ -234,7 +232,6 @@ def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
 
 
 def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
-    """Width, height and channels; nothing where it can't."""
     assert pixels(saved(tmp_path, "a.png", COLOUR)) == 4 * 6 * 3
     np.save(tmp_path / "a.npy", DEEP)
     assert pixels(tmp_path / "a.npy") == 4 * 6

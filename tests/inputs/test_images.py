@@ -22,7 +22,6 @@ from tests.models.test_checkpoint import SHIPPED
 
 
 def picture(path: Path, size: tuple[int, int] = (40, 60), mode: str = "RGB") -> None:
-    """A file with noise, `size` as (width, height)."""
     noise = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(noise).convert(mode).save(path)
@@ -77,7 +76,6 @@ def test_a_folder_of_any_kind_of_picture(tmp_path: Path, mode: str) -> None:
 
 
 def wrong_folders(root: Path) -> None:
-    """One folder for each thing that can be wrong with it."""
     (root / "empty").mkdir()
     picture(root / "inner" / "within" / "a.png")
     (root / "volumes").mkdir()
@@ -109,7 +107,6 @@ def wrong_folders(root: Path) -> None:
     ],
 )
 def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str, said: str) -> None:
-    """The file or folder is named; nothing is left out silently."""
     wrong_folders(tmp_path)
     with pytest.raises(ImageError) as caught:
         load_dataset("folder", str(tmp_path / folder), None, None, 1)
@@ -121,7 +118,6 @@ def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str
     ("label", "said"), [(None, "no such file"), ((9, 9), "its labels are 9×9, the image is 60×40")]
 )
 def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, int] | None, said: str) -> None:
-    """Missing, or of another size."""
     picture(tmp_path / "images" / "a.png")
     (tmp_path / "masks").mkdir()
     if label:
@@ -131,15 +127,11 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, in
 
 
 def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
-    """A folder, a FIFO: neither is opened."""
     picture(tmp_path / "a.png")
     (tmp_path / "b.png").mkdir()
     os.mkfifo(tmp_path / "c.png")
     dataset = load_dataset("folder", str(tmp_path), None, None, 1)
-    assert (dataset.windows, dataset.left_out) == (
-        1,
-        ["b.png: no regular file", "c.png: no regular file"],
-    )
+    assert (dataset.windows, dataset.left_out) == (1, ["b.png: no regular file", "c.png: no regular file"])
     assert values_in(str(tmp_path)) == 40 * 60 * 3
 
 
@@ -178,7 +170,6 @@ def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_normalised_as_the_contract_says() -> None:
-    """By a channel's own mean and std, or by the image's."""
     images = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), np.uint8)
     own = to_batch(images, InputContract(3, "own", (0.1, 0.2, 0.3), (0.5,)))
     expected = (images / 255 - np.array([0.1, 0.2, 0.3])) / 0.5
@@ -199,7 +190,6 @@ def test_the_programs_own_images_in_grey_are_their_luminance() -> None:
 
 
 def test_training_never_sees_the_held_out_quarter() -> None:
-    """Its pixels are made impossible, and no crop holds one."""
     tissue = Tissue.load(torch.device("cpu"))
     tissue.label[(..., *HELD_OUT)] = 7
     generator = torch.Generator().manual_seed(0)
@@ -208,7 +198,6 @@ def test_training_never_sees_the_held_out_quarter() -> None:
 
 
 def test_the_shipped_weights_reach_what_their_header_says() -> None:
-    """Dice and IoU on the held-out quarter, worked out again."""
     net = build_model("models.unet.UNet", {"base": 16}, SHIPPED, 0)
     dice, iou = score(net, Tissue.load(torch.device("cpu")))
     notes = checkpoint.notes(weights_file.find(SHIPPED))

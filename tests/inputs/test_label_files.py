@@ -125,7 +125,6 @@ def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> N
 
 
 def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
-    """A file that isn't there names the knob."""
     (tmp_path / "a_mask.tif").touch()
     rules = LabelRules(pattern="*_mask.tif")
     assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
@@ -169,7 +168,6 @@ def test_a_mask_in_the_transparency_is_refused(mode: str, tmp_path: Path) -> Non
 
 
 def test_the_orientation_of_a_palette_s_labels_is_applied(tmp_path: Path) -> None:
-    """As it is to the labels of any other file, and to the image."""
     turned = Image.fromarray(np.array([[0, 1, 2]], np.uint8), "P")
     turned.putpalette([0, 0, 0, 9, 9, 9, 90, 90, 90])
     exif = turned.getexif()

@@ -20,7 +20,6 @@ Write = Callable[[Path], object]
 
 
 def packed_12_bits(path: Path) -> None:
-    """A TIFF of 12 bits, two values in three bytes."""
     values = np.full(2 * WIDTH * HEIGHT, 4095, np.uint16)
     first, second = values[::2], values[1::2]
     data = np.stack([first >> 4, ((first & 15) << 4) | (second >> 8), second & 255], -1).astype(np.uint8).tobytes()
@@ -47,7 +46,6 @@ def planes(**written: object) -> Write:
 
 
 def beside(values: np.ndarray, photometric: str) -> Write:
-    """A TIFF with a channel that its header says nothing of."""
     return lambda path: tifffile.imwrite(
         path, values, photometric=photometric, planarconfig="contig", extrasamples=["unspecified"]
     )
@@ -56,10 +54,7 @@ def beside(values: np.ndarray, photometric: str) -> Write:
 LACKING: dict[str, tuple[Write, str]] = {
     "planes.tif": (planes(photometric="minisblack"), "3 pages or planes"),
     "imagej.tif": (planes(imagej=True), "3 pages or planes"),
-    "palette.tif": (
-        planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)),
-        "3 pages or planes",
-    ),
+    "palette.tif": (planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)), "3 pages or planes"),
     "strips.tif": (taller_than_its_strips, "ends before its last value"),
     "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
     "infrared.tif": (
@@ -83,7 +78,6 @@ def test_a_picture_that_lacks_a_part_is_refused(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", AS_LABELS)
 def test_so_are_labels(name: str, tmp_path: Path) -> None:
-    """Also those that are read as a palette's indices."""
     write, said = LACKING[name]
     write(path := tmp_path / name)
     with pytest.raises(ImageError, match=said):
@@ -92,7 +86,6 @@ def test_so_are_labels(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["contig", "separate"])
 def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_path: Path) -> None:
-    """The fourth of remote sensing, which headers call unspecified, in both layouts."""
     four = np.dstack([COLOUR, GREY[..., None]]).astype(np.uint8)
     stored = four if layout == "contig" else np.moveaxis(four, -1, 0)
     tifffile.imwrite(
@@ -102,7 +95,6 @@ def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_pat
 
 
 def test_values_that_are_no_classes_name_what_gives_them_a_meaning(tmp_path: Path) -> None:
-    """Such as −1 for what isn't labelled."""
     np.save(path := tmp_path / "a.npy", np.array([[0, 1], [-1, 1]]))
     values = read_label(path, LabelRules())
     with pytest.raises(ImageError, match=r"labels -1; .*data.positive and data.ignore say"):

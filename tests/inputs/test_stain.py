@@ -11,7 +11,6 @@ from pipeline.inputs.stain import otsu, stain_mask
 
 
 def test_the_stain_is_what_scikit_image_finds() -> None:
-    """Of the tissue itself, in every pixel."""
     tissue = read_image(SAMPLE_FOLDER / SAMPLES[0])
     brown = rgb2hed(tissue)[..., 2]
     expected = brown > threshold_otsu(brown)
@@ -28,7 +27,6 @@ def test_black_pixels_have_a_darkness_too() -> None:
 
 
 def test_otsu_parts_two_heaps() -> None:
-    """The threshold lies between them, and is the one that scikit-image takes."""
     heaps = np.concatenate([np.random.default_rng(0).normal(place, 1.0, 200) for place in (0.0, 10.0)])
     assert 2 < otsu(heaps) < 8
     assert otsu(heaps) == pytest.approx(threshold_otsu(heaps))

@@ -54,7 +54,6 @@ def test_a_module_of_the_current_folder_hides_none_of_the_programs(
 
 
 def test_a_child_does_not_look_into_the_current_folder(tmp_path: Path) -> None:
-    """And finds the program's packages in a checkout."""
     (tmp_path / "pipeline.py").write_text("raise SystemExit('the wrong module')")
     started = child("pipeline.predict", "--help")
     done = subprocess.run(**started, cwd=tmp_path, capture_output=True, text=True, check=False)

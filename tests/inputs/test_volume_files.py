@@ -22,7 +22,6 @@ RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
 def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
-    """As an image is."""
     pages = np.arange(2 * 3 * 4, dtype=np.uint16).reshape(2, 3, 4)
     tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
     np.testing.assert_array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
@@ -99,7 +98,6 @@ def test_nifti_gives_depth_height_width(tmp_path: Path) -> None:
 
 
 def test_channels_come_last(tmp_path: Path) -> None:
-    """NIfTI's fourth axis, and an array's."""
     both = np.stack([VALUES, VALUES + 100])
     found = read_volume(written(tmp_path / "a.nii", nifti(both)), 2)
     assert np.array_equal(found, np.moveaxis(both, 0, -1))
@@ -160,7 +158,6 @@ def test_a_broken_file_is_named(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_tiff_that_announces_more_than_it_holds_is_refused(tmp_path: Path) -> None:
-    """At once: its strips aren't filled up with zeros, one by one."""
     path, tall = tmp_path / "a.tif", struct.pack("<2HII", 257, 4, 1, 2**31 - 2)  # the tag of a page's height
     tifffile.imwrite(path, np.zeros((64, 64), np.uint8), rowsperstrip=1)
     content = path.read_bytes()

@@ -11,7 +11,6 @@ SIZES = [(8, 8), (20, 8), (21, 30), (5, 6), (8, 5), (16, 24)]
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_each_labelled_pixel_is_in_one_window(height: int, width: int) -> None:
-    """Also at the right and lower edge, and where an image is smaller than a window."""
     label = (np.arange(height * width) % 200).astype(np.uint8).reshape(height, width)
     image = np.repeat(label[..., None], 3, 2)
     tiles = cut(Named("a.png", image, label), 8, whole=True)
@@ -36,7 +35,6 @@ def test_the_programs_own_images_are_cut_side_by_side() -> None:
 
 @pytest.mark.parametrize(("side", "taken"), [(1, False), (3, False), (4, True)])
 def test_an_image_is_not_made_of_its_mirror_image(side: int, taken: bool) -> None:
-    """Half of a window at least is the image's own."""
     small = Named("a.png", np.zeros((side, 20, 3), np.uint8), None)
     if taken:
         assert cut(small, 8, whole=False)[0].image.shape == (8, 8, 3)

@@ -51,8 +51,6 @@ SHARED: list[int] = []  # bytes of each program's shared memory
 
 
 def compile_instead(kernel: JITFunction, grid: Any) -> Any:
-    """What a kernel's launch becomes."""
-
     def call(*args: Any, **kwargs: Any) -> None:
         kernel.device_caches.clear()  # they know the target of the first launch
         # Where kernels aren't debugged, its sums for checks of overflow are thrown away again by a later pass.
@@ -97,7 +95,6 @@ def main() -> None:
 
 
 def all_kernels(capability: int) -> None:
-    """Those of one compute capability, ten times its number."""
     triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", capability, 32)))
     if capability // 10 == HOPPER:
         on_hopper()

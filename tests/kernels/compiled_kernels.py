@@ -62,7 +62,6 @@ def gluon_kernels() -> None:
 
 
 def likeliest(kind: Kind, layer: Layer = SMALL) -> Example:
-    """A kind on a layer, compiled by its first candidate."""
     made = made_of(kind, layer)
     made.run(made.candidates()[0])
     return made

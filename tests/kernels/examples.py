@@ -77,15 +77,12 @@ class Example:
         return self.x, self.weight, self.epilogue, outputs, *([] if self.second is None else [self.second])
 
     def candidates(self) -> list[Any]:
-        """The tiles to try."""
         return list(self.op.candidates(*self.operands(self.outputs)))
 
     def run(self, tile: Any = None) -> None:
-        """Store by the kernel."""
         self.op.launch(*self.operands(self.outputs), tile)
 
     def expected(self) -> dict[str, Tensor]:
-        """What the reference stores, by name."""
         wanted = Outputs(**{name: torch.empty_like(part) for name, part in self.outputs.given.items()})
         self.op.reference(*self.operands(wanted))
         return wanted.given
@@ -105,13 +102,11 @@ class Example:
 
 
 def values(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
-    """The same normal values each time."""
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randn(shape, generator=generator).to(DEVICE, dtype)
 
 
 def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
-    """A tensor of NaN."""
     return torch.full(shape, float("nan"), device=DEVICE).to(dtype)
 
 
@@ -176,12 +171,10 @@ def epilogue_of(layer: Layer, dtype: torch.dtype, outer: int, grown: tuple[int, 
 
 
 def slopes_of(activation: Activation, outer: int) -> Tensor | None:
-    """Slopes [out] for an activation that has them."""
     return torch.linspace(-0.1, 0.4, outer, device=DEVICE) if activation.by_channel else None
 
 
 def head_of(layer: Layer, outer: int) -> Head | None:
-    """A head for the layer's classes."""
     if not layer.classes:
         return None
     return Head(values(layer.classes, outer, dtype=torch.float32), torch.linspace(-1, 2, layer.classes, device=DEVICE))

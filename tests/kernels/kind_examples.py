@@ -86,7 +86,6 @@ def upsampled(kind: Kind, layer: Layer, dtype: torch.dtype) -> Example:
 
 
 def head(layer: Layer, dtype: torch.dtype) -> Example:
-    """The net's last convolution, of a part of a map's channels."""
     x = values(layer.batch, *layer.size, 2 * layer.inner, dtype=dtype)[..., layer.inner :]
     weight = conv_head.pack(values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(dtype)
     logits = poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
@@ -95,7 +94,6 @@ def head(layer: Layer, dtype: torch.dtype) -> Example:
 
 
 def with_gate(made: Example) -> Example:
-    """The same with a factor for each image and channel."""
     gate = values(len(made.x), 1, 1, made.x.shape[3], dtype=torch.float32).sigmoid().to(made.x.dtype)
     return replace(made, second=SecondSource(gate))
 

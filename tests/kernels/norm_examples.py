@@ -18,7 +18,6 @@ LEAKY = Activation("leaky_relu", 0.1)
 
 
 def head_of(classes: int, channels: int) -> Head:
-    """A last 1×1 convolution with random weights."""
     return Head(values(classes, channels, dtype=torch.float32), values(classes, dtype=torch.float32))
 
 

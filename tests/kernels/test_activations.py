@@ -16,7 +16,6 @@ def test_every_activation_of_the_table_is_tried_here() -> None:
 def test_a_module_s_operation_is_recognised_and_its_reference_is_torch_s(
     module: nn.Module, wanted: Activation | None
 ) -> None:
-    """As the module is exported, in place or with what it is asked by keyword."""
     y = torch.linspace(-4, 4, 32).reshape(2, 4, 2, 2)
     exported = torch.export.export(module.eval(), (y,))
     (node,) = (node for node in exported.graph.nodes if node.op == "call_function")

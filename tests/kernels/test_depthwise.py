@@ -37,14 +37,12 @@ def windowed(side: int, stride: int, size: tuple[int, int] = (9, 19), channels: 
 
 @pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 2)])
 def test_a_window_is_the_reference_s(side: int, stride: int) -> None:
-    """By strips of which several meet, one block of statistics below the other."""
     made = windowed(side, stride, (9, 19) if stride == 1 else (7, 18), 16, 1)
     made.run(depthwise.Tile(8, 16, 1))
     made.check()
 
 
 def dilated(side: int, apart: int, size: tuple[int, int], channels: int = 24, batch: int = 2) -> Example:
-    """A layer whose taps lie apart, which sums for no norm."""
     made = windowed(side, 1, size, channels, batch)
     epilogue = replace(made.epilogue, statistics=False, dilation=apart)
     return replace(made, op=depthwise.DILATED_OP, epilogue=epilogue, outputs=Outputs(made.outputs.out))
@@ -52,7 +50,6 @@ def dilated(side: int, apart: int, size: tuple[int, int], channels: int = 24, ba
 
 @pytest.mark.parametrize(("side", "apart"), [(3, 2), (3, 5), (5, 3), (3, 12)])
 def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int) -> None:
-    """By strips of every so many rows, also where there are fewer rows than that."""
     made = dilated(side, apart, (10, 18), 16, 1)
     made.poison()
     made.run(depthwise.Tile(2, 16, 1))
@@ -61,7 +58,6 @@ def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int)
 
 @pytest.mark.parametrize(("side", "apart"), [(3, 2), (5, 3)])
 def test_with_taps_apart_it_is_torch_s(side: int, apart: int) -> None:
-    """By the reference and by the library."""
     x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
     wanted = functional.conv2d(x, weight, bias, padding=side // 2 * apart, dilation=apart, groups=8).relu()
     out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
@@ -74,7 +70,6 @@ def test_with_taps_apart_it_is_torch_s(side: int, apart: int) -> None:
 
 @pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 1), (7, 2)])
 def test_the_reference_is_torch_s(side: int, stride: int) -> None:
-    """And so is the library's way."""
     x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
     wanted = functional.silu(functional.conv2d(x, weight, bias, stride=stride, padding=side // 2, groups=8))
     out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()

@@ -26,14 +26,12 @@ PRELU = Activation("prelu")
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
 def test_a_residual_is_added_before_the_activation(op: KernelOp, dtype: torch.dtype, residual: torch.dtype) -> None:
-    """In either type, from a slice of channels, with the slopes of a PReLU after it."""
     made = example(op, dtype, Layer(1, (9, 11), 16, 16, PRELU, residual=residual))
     made.run(TILE if op is conv3x3.OP else None)
     made.check()
 
 
 def test_statistics_are_those_of_the_pixels_inside_the_image() -> None:
-    """For each block of 8 × 16 pixels, in images that none of them divides."""
     made = example(conv3x3.OP, HALF, Layer(2, (13, 18), 16, 24, NONE, statistics=True))
     made.run(replace(TILE, rows=16, depth=16))
     made.check()
@@ -100,7 +98,6 @@ def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> 
 
 
 def test_many_blocks_are_merged_in_bands() -> None:
-    """Of whole rows of blocks; a map of other heights isn't cut."""
     counted = statistics_of(values(2, 48, 40, 12, dtype=torch.float32) * 3 + 100)
     with patch.object(merged_statistics, "MOST_ENTRIES", 4), patch.object(merged_statistics, "MOST_BANDS", 5):
         assert merged_statistics.bands_of(48, 18) == 3
@@ -113,7 +110,6 @@ def test_many_blocks_are_merged_in_bands() -> None:
 
 @pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
 def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
-    """Those of torch's instance norm, to x · factor + shift."""
     y = values(2, 26, 38, 12, dtype=torch.float32) * 3 + 100
     weight, bias = (values(12, dtype=torch.float32) + part if ends else None for part in (1, 2))
     norm = merged_statistics.Norm(weight, bias, 1e-5)
@@ -141,7 +137,6 @@ def test_the_kernel_merges_groups_of_channels(group_width: int, channels: int, p
 
 @pytest.mark.parametrize("group_width", [4, 16])
 def test_groups_are_merged_after_the_bands(group_width: int) -> None:
-    """Once; where groups are wide, and so programs few, bands begin at fewer blocks."""
     counted = statistics_of(values(2, 48, 40, 32, dtype=torch.float32) * 3 + 100 + torch.arange(32, device=DEVICE))
     with patch.object(merged_statistics, "MOST_ENTRIES", 17), patch.object(merged_statistics, "MOST_BANDS", 5):
         assert merged_statistics.bands_of(48, 18, group_width) == 3
@@ -178,7 +173,6 @@ def test_statistics_of_a_kernel_keep_the_variance_far_from_zero() -> None:
 
 
 def test_statistics_of_groups_are_those_of_their_channels_pixels() -> None:
-    """Of neighbouring channels, as a group norm has them."""
     y = torch.randn(2, 9, 20, 8) * 3 + 5
     mean, variance = grouped(*merged(statistics_of(y), 9, 20), 2)
     wanted_variance, wanted_mean = torch.var_mean(y.unflatten(3, (4, 2)), dim=(1, 2, 4), correction=0)

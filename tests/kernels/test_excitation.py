@@ -19,7 +19,6 @@ LARGE = [(256, 256, 1, 32, 8), (16, 16, 1, 1152, 48), (8, 8, 1, 2304, 96)]
 
 
 def layers(channels: int, inner: int, gate: str) -> excitation.Excitation:
-    """Two layers with random weights."""
     weights = [values(inner, channels) / channels**0.5, values(channels, inner).T.contiguous() / inner**0.5]
     biases = [values(length, dtype=torch.float32) for length in (inner, channels)]
     return excitation.Excitation(weights[0], biases[0], weights[1], biases[1], Activation("silu"), gate)
@@ -88,7 +87,6 @@ def check_gated(size: tuple[int, int, int], channels: tuple[int, int], tiles: li
 
 
 def test_each_image_is_multiplied_by_its_own_factors() -> None:
-    """Tiles that don't divide an image end with it."""
     check_gated((3, 5, 7), (24, 40), [conv1x1.Tile(16, 32, 16)])
 
 

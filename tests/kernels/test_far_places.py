@@ -55,7 +55,6 @@ def test_a_row_may_begin_where_32_bits_do_not_reach(name: str, monkeypatch: pyte
 
 
 def without_memory(*shape: int) -> Tensor:
-    """A map of any shape of which only the shape is asked."""
     return torch.empty(*shape, dtype=HALF, device="meta")
 
 

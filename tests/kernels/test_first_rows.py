@@ -21,7 +21,6 @@ LEAKY = Activation("leaky_relu", 0.1)
 
 
 def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operands:
-    """A layer without values."""
     packed = conv_first.pack(torch.empty(outer, inner, window, window, device="meta"))
     out = torch.empty(1, 64 // stride, 64 // stride, outer, device="meta", dtype=HALF)
     image = torch.empty(1, inner, 64, 64, device="meta")

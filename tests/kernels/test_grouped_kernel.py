@@ -22,7 +22,6 @@ SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 4
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
-    """With all that a layer may have after it."""
     layer = Layer(1, (9, 18), channels, channels, residual=dtype, statistics=True)
     made = example(conv3x3_grouped.OP, dtype, layer)
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
@@ -35,7 +34,6 @@ def test_a_tile_reads_its_own_window(channels: int, width: int, dtype: torch.dty
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_a_tile_with_a_stride_reads_its_own_window(channels: int, width: int, dtype: torch.dtype) -> None:
-    """Of every second row and column, with the sums of a norm."""
     made = example(grouped_strided.OP, dtype, Layer(1, (18, 12), channels, channels, statistics=True))
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
     made = replace(made, weight=weight)
@@ -46,7 +44,6 @@ def test_a_tile_with_a_stride_reads_its_own_window(channels: int, width: int, dt
 
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_with_a_stride_it_is_torch_s_convolution(channels: int, width: int) -> None:
-    """By the reference from the packed weight, and by the library."""
     x, weight = values(2, channels, 10, 6, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
     wanted = functional.conv2d(x, weight, stride=2, padding=1, groups=channels // width).relu()
     found = grouped_strided.OP.library(x, LibraryParameters(weight, torch.zeros(channels)), Ends(RELU))
@@ -58,7 +55,6 @@ def test_with_a_stride_it_is_torch_s_convolution(channels: int, width: int) -> N
 
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_it_is_torch_s_convolution(channels: int, width: int) -> None:
-    """By the reference from the packed weight, and by the library."""
     x, weight = values(2, channels, 9, 7, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
     added = values(2, channels, 9, 7, dtype=torch.float32)
     wanted = (functional.conv2d(x, weight, padding=1, groups=channels // width) + added).relu()

@@ -10,12 +10,7 @@ from triton.experimental.gluon import language as gl
 
 from pipeline.kernels.polyphase import polyphase_loads
 from pipeline.kernels.polyphase.polyphase_gluon import pairs_are_rows
-from pipeline.kernels.polyphase.polyphase_operands import (
-    FULL_BLOCKS,
-    FULL_PITCH,
-    SMALL_BLOCKS,
-    SMALL_PITCH,
-)
+from pipeline.kernels.polyphase.polyphase_operands import FULL_BLOCKS, FULL_PITCH, SMALL_BLOCKS, SMALL_PITCH
 
 NO_TAP = {"small": 16, "full": 9}
 SMALL_CHUNKS, FULL_CHUNKS = 3, 2
@@ -24,13 +19,10 @@ HELD = SMALL_BLOCKS * SMALL_CHUNKS + FULL_BLOCKS * FULL_CHUNKS
 
 
 def plain(value: Any) -> Any:
-    """The number in a constant of a kernel."""
     return value.value if isinstance(value, tl.constexpr) else value
 
 
 class OnTheHost:
-    """What the functions of places ask of Gluon, for numbers."""
-
     constexpr = gl.constexpr
 
     @staticmethod
@@ -40,7 +32,6 @@ class OnTheHost:
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> Places:
-    """`small_base` and `plane_base` as functions of numbers."""
     monkeypatch.setattr(polyphase_loads, "gl", OnTheHost)
     return polyphase_loads.small_base.fn, polyphase_loads.plane_base.fn
 

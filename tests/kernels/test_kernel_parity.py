@@ -115,7 +115,6 @@ def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference(
 
 
 def test_head_alone_writes_logits() -> None:
-    """With a head and no output only the logits are written, in NCHW."""
     made = example(conv3x3.OP, HALF, Layer(2, (7, 18), 32, 24, classes=3, stored=False))
     made.run(TILE)
     made.check()
@@ -131,7 +130,6 @@ def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 def test_upsampling_mixes_neighbours_and_clamps_at_the_border(dtype: torch.dtype) -> None:
-    """Unscaled, too."""
     x = values(2, 3, 7, 24, dtype=dtype)
     outputs, wanted = (Outputs(poisoned(2, 6, 14, 24, dtype=dtype)) for _ in range(2))
     upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(), outputs)

@@ -27,7 +27,6 @@ from tests.kernels.examples import HALF, PLAIN, Layer, example, for_kernel
 
 
 def test_references_agree_with_torch() -> None:
-    """Packed weights and NHWC say the same as torch's own layers."""
     x = torch.randn(2, 6, 8, 10, dtype=torch.float64).float()
     weight, bias = torch.randn(12, 6, 3, 3), torch.randn(12)
     out, epilogue = torch.empty(2, 8, 10, 12), Epilogue(bias=bias)
@@ -71,7 +70,6 @@ def test_capability_is_named_where_it_is_missing(
 
 
 def run(**changed: torch.Tensor) -> None:
-    """A convolution on zeros, one of its operands another."""
     given = {
         "x": torch.zeros(1, 8, 8, 16, dtype=torch.float16),
         "weight": torch.zeros(9, 16, 16, dtype=torch.float16),
@@ -96,7 +94,6 @@ def run(**changed: torch.Tensor) -> None:
     ],
 )
 def test_the_operand_at_fault_is_named(name: str, wrong: torch.Tensor) -> None:
-    """A wrong shape, dtype or stride is one line that names the tensor."""
     with pytest.raises(ValueError, match=f"^{name} ") as caught:
         run(**{name: wrong})
     assert "\n" not in str(caught.value)

@@ -15,7 +15,6 @@ OTHERS = [(op, activation) for op in BY_NAME.values() if op not in PLAIN for act
 
 @pytest.mark.parametrize("group", GROUPS, ids=" ".join)
 def test_every_kind_stores_what_the_reference_stores(group: tuple[str, str, str]) -> None:
-    """All parts that a kernel folds, in each combination, by one small tile."""
     for kind in GROUPS[group]:
         made = made_of(kind)
         assert told(made) == kind
@@ -25,7 +24,6 @@ def test_every_kind_stores_what_the_reference_stores(group: tuple[str, str, str]
 
 
 def told(made: Example) -> Kind:
-    """The kind that an example is of, by its operands."""
     second, outputs = made.second or SecondSource(), made.outputs
     stored = {**vars(outputs), "result": outputs.out, "residual": made.epilogue.residual}
     given = {**stored, "slopes": made.epilogue.slopes, "second": second.map, "border": second.border}

@@ -37,14 +37,12 @@ def gpu() -> Iterator[None]:
 
 
 def windowed(side: int, stride: int, inner: int, size: tuple[int, int] = ODD) -> tuple[Tensor, Tensor, Epilogue]:
-    """An image, a weight in torch's own shape and an epilogue."""
     image = values(2, inner, *size, dtype=torch.float32)
     weight = values(32, inner, side, side, dtype=torch.float32) / (inner * side * side) ** 0.5
     return image, weight, Epilogue(bias=torch.linspace(-1, 1, 32, device=DEVICE), activation=RELU, early=True)
 
 
 def half(size: tuple[int, int], stride: int) -> tuple[int, int]:
-    """An image's size after a padded convolution."""
     return -(-size[0] // stride), -(-size[1] // stride)
 
 
@@ -68,7 +66,6 @@ def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int
 
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
 def test_a_first_convolution_s_reference_is_torch_s(side: int, stride: int, inner: int) -> None:
-    """And the library's way."""
     image, weight, epilogue = windowed(side, stride, inner)
     wanted = functional.conv2d(image, weight, epilogue.bias, stride=stride, padding=side // 2).relu()
     out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
@@ -91,7 +88,6 @@ def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
 
 
 def taken(op: KernelOp, layer: LayerDescription) -> bool:
-    """Whether a kernel takes a layer."""
     assert op.accepts is not None
     return bool(op.accepts(layer))
 
@@ -99,7 +95,6 @@ def taken(op: KernelOp, layer: LayerDescription) -> bool:
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("side", "classes", "inner"), [(3, 1, 16), (3, 8, 48), (1, 4, 32)])
 def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, dtype: torch.dtype) -> None:
-    """In fp32 and NCHW, of a slice of channels at an odd size."""
     check_head(side, classes, inner, dtype, conv_head_triton.Tile(64, 32))
 
 
@@ -142,7 +137,6 @@ def test_a_last_convolution_takes_the_layers_that_it_can() -> None:
 def run_head(
     x: Tensor | None = None, weight: Tensor | None = None, epilogue: Epilogue | None = None, out: Tensor | None = None
 ) -> None:
-    """A last convolution on zeros, one of its operands another."""
     conv_head.conv_head(
         torch.zeros(1, 8, 8, 16, dtype=HALF) if x is None else x,
         torch.zeros(9, 2, 16, dtype=HALF) if weight is None else weight,
@@ -152,13 +146,11 @@ def run_head(
 
 
 def run_first(size: tuple[int, int], packed: Tensor) -> None:
-    """A first convolution on zeros."""
     out = Outputs(torch.zeros(1, *size, 16, dtype=HALF))
     conv_first.conv_first(torch.zeros(1, 3, 8, 8), packed, Epilogue(bias=torch.zeros(16)), out)
 
 
 def run_narrow() -> None:
-    """A pool by a tile that folds none."""
     x, weight = torch.zeros(1, 8, 8, 16, dtype=HALF), torch.zeros(9, 16, 16, dtype=HALF)
     outputs = Outputs(torch.zeros_like(x), torch.zeros(1, 4, 4, 16, dtype=HALF))
     conv3x3.conv3x3(x, weight, Epilogue(bias=torch.zeros(16), pool=True), outputs, conv3x3_narrow.Tile(16))
@@ -191,7 +183,6 @@ def test_what_is_refused_is_named_in_a_line(reason: str) -> None:
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("align_corners", [True, False])
 def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype) -> None:
-    """With corners aligned and not, at odd sizes, by tiles of which several meet."""
     x = values(2, 3, 7, 24, dtype=dtype)
     found, wanted = (Outputs(poisoned(2, 6, 14, 24, dtype=dtype)) for _ in range(2))
     op = upsample2x.ALIGNED_OP if align_corners else upsample2x.OP
@@ -218,7 +209,6 @@ def test_strips_are_as_high_as_shares_them_evenly(
 def test_rows_wait_in_shared_memory_where_a_view_may_begin_at_any_pixel(
     monkeypatch: pytest.MonkeyPatch, barred: str | None
 ) -> None:
-    """Elsewhere in registers; a head's as well."""
     for module in (conv3x3_narrow, conv_head_gluon):
         monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
     x = torch.empty(1, 64, 64, 32, dtype=HALF)

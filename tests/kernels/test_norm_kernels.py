@@ -38,7 +38,6 @@ def test_the_pass_norms_groups_of_channels(group_width: int, channels: int, merg
 @pytest.mark.parametrize("merges", [True, False])
 @pytest.mark.parametrize("activation", [NONE, RELU], ids=str)
 def test_the_pass_rounds_groups_to_fp8(activation: Activation, merges: bool) -> None:
-    """With the activations that a scale passes through; the leaky one is above."""
     x, counted, how = normed((1, 10, 34, 24), group_width=8)
     how = replace(how, activation=activation, scale=0.02)
     found, wanted = (stored(how, x, counted, FP8, tile) for tile in (Tile(4096, 2, merges), None))
@@ -49,7 +48,6 @@ def test_the_pass_rounds_groups_to_fp8(activation: Activation, merges: bool) -> 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("activation", [Activation("silu"), Activation("elu", 0.5)], ids=str)
 def test_a_pass_ends_in_any_activation(activation: Activation, dtype: torch.dtype, merges: bool) -> None:
-    """A scale comes after one that it doesn't pass through."""
     x, counted, how = normed((1, 10, 34, 24), group_width=4)
     how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
     found, wanted = (stored(how, x, counted, dtype, tile) for tile in (Tile(4096, 2, merges), None))
@@ -129,7 +127,6 @@ def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("group_width", [1, 4])
 def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int) -> None:
-    """The zeros around the image are zeros of the normed map."""
     operands, counted, how = convolution((1, 9, 20, 16), 8, group_width)
     conv3x3_normed.reference(operands, counted, how)
     x, norm = operands.x.permute(0, 3, 1, 2).float(), how.norm

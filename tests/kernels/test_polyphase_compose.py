@@ -27,7 +27,6 @@ Upsample = Callable[[Tensor], Tensor]
 
 
 def normal(*shape: int) -> Tensor:
-    """The same values each time, in float64."""
     generator = torch.Generator().manual_seed(sum(shape))
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
@@ -42,7 +41,6 @@ def assert_exact(found: Tensor, wanted: Tensor) -> None:
 
 
 def layers(up: Upsample, small: Tensor, skip: Tensor | None, weight: Tensor, bias: Tensor, *, first: bool) -> Tensor:
-    """The layers one after the other, as a net runs them."""
     grown = up(small)
     both = [grown] if skip is None else [grown, skip] if first else [skip, grown]
     return functional.conv2d(torch.cat(both, 1), weight, bias, padding=1)
@@ -55,7 +53,6 @@ def layers(up: Upsample, small: Tensor, skip: Tensor | None, weight: Tensor, bia
 def test_a_composition_is_the_layers_it_stands_for(
     kind: str, skip_channels: int, up_first: bool, size: tuple[int, int]
 ) -> None:
-    """Three images, with and without a skip, in either order of the channels."""
     height, width = size
     inner, middle, outer = 6, 6 if kind == "nearest" else 4, 5
     small = normal(3, inner, height, width)
@@ -142,7 +139,6 @@ def test_a_stride_of_2_is_torch_s(dtype: torch.dtype) -> None:
 
 
 def test_a_composition_keeps_its_parts_apart() -> None:
-    """The skip's taps are the convolution's own."""
     weight = normal(4, 9, 3, 3)
     made: Composition = compose_nearest((weight, None), 6, up_first=False)
     assert made.full is not None

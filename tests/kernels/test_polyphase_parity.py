@@ -46,7 +46,6 @@ def test_the_phases_are_the_reference_s(case: Phases, dtype: torch.dtype, stored
     [("up and skip", (9, 7)), ("up alone", (9, 17)), *((name, (9, 17)) for name in ("stride", "stride, 4×4"))],
 )
 def test_the_statistics_are_those_of_each_phase(name: str, size: tuple[int, int]) -> None:
-    """Of one map with a stride; in images that no block divides."""
     case = replace(CASES[name], batch=1, size=size, outer=32, counts=True)
     check(*operands(case), polyphase_triton.Tile(8, 16, 32, 32, warps=4))
 

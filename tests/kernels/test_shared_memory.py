@@ -25,7 +25,6 @@ def operands_of(made: Example) -> Operands:
 
 @pytest.mark.parametrize(("inner", "outer"), CHANNELS)
 def test_every_candidate_fits_on_hopper(inner: int, outer: int) -> None:
-    """Of every kind; there is always one."""
     for kind in OF_GLUON:
         made = made_of(kind, replace(SMALL, inner=inner, outer=outer))
         stacked = kind.op == "conv3x3x3" and outer <= STACKED and not any("residual" in part for part in kind.parts)

@@ -18,7 +18,6 @@ from tests.kernels.examples import FP8, HALF, Layer, example, values
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("size", [(4, 34), (6, 5)], ids=["a row of more than a tile", "an odd width"])
 def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torch.dtype) -> None:
-    """Of two images, each row in tiles of its own."""
     made = example(conv1x1_strided.OP, dtype, Layer(2, size, 32, 48))
     for tile in made.candidates():
         made.poison()
@@ -46,7 +45,6 @@ def test_no_tile_is_wider_than_a_row_needs(width: int) -> None:
 
 
 def test_rows_that_do_not_follow_each_other_are_refused() -> None:
-    """From one image of an odd height to the next it is a row less."""
     made = example(conv1x1_strided.OP, HALF, Layer(2, (5, 8), 32, 48))
     with pytest.raises(ValueError, match=r"^x's pixels must follow each other at one step"):
         made.run()

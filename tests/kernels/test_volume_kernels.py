@@ -19,7 +19,6 @@ from tests.kernels.polyphase_examples import Phases, check, operands
 
 
 def of_two_slices(made: Example) -> Example:
-    """The same with its weight for two slices at a time."""
     return replace(made, weight=conv3x3x3.stacked(made.weight))
 
 
@@ -52,7 +51,6 @@ def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
 def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtype, stored: torch.dtype) -> None:
-    """Before the first there is nothing but zeros, in every volume."""
     made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=4), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
@@ -212,7 +210,6 @@ def test_what_is_no_volume_is_refused() -> None:
 
 
 def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
-    """Its window of three slices is one of three times the channels."""
     volumes, weight = values(2, 4, 3, 8, 6, dtype=torch.float32), values(16, 4, 3, 3, 3, dtype=torch.float32) / 8
     out = torch.empty(2, 24, 6, 16).half()
     epilogue = Epilogue(bias=torch.zeros(16), slices=3)

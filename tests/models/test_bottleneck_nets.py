@@ -10,14 +10,12 @@ from pipeline.profiling.operators import counted
 
 
 def intensity(net: nn.Module, size: int) -> float:
-    """FLOPs a byte that torch's operators move in fp32."""
     image = torch.randn(1, 3, size, size)
     return sum(part.flops for part in layer_work(net.eval(), image)) / counted(net, image)
 
 
 @pytest.mark.parametrize(("net", "size"), [(ManyTinyLayers(), 33), (WidePointwise(), 33), (LargeChannels(2, 64), 32)])
 def test_each_answers_with_two_classes_a_pixel(net: nn.Module, size: int) -> None:
-    """In the size of the image."""
     with torch.inference_mode():
         assert net(torch.randn(2, 3, size, size)).shape == (2, 2, size, size)
 

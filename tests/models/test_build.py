@@ -26,7 +26,6 @@ class Thing: ...
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A module of the user's own."""
     (tmp_path / "my_factory.py").write_text(MINE)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "my_factory"
@@ -58,7 +57,6 @@ def test_a_function_that_makes_no_net_is_refused(mine: str, name: str, said: str
 
 @pytest.mark.parametrize("target", ["os.system", "Conv2d", "torch.nn.functional.relu", None, 5])
 def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
-    """However deep it lies; another key beside it makes it no class."""
     for value in ({"_class_": target}, {"_class_": "torch.nn.ReLU", "eps": 1}):
         with pytest.raises(ModelError, match="no class of a layer"):
             build_model("models.unet.UNet", {"layers": [{"inner": value}]}, None, 0)

@@ -46,7 +46,6 @@ def net() -> UNet:
     ],
 )
 def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | None, prefix: str) -> None:
-    """Nested under a name, or with the prefix of a wrapper."""
     state: dict[str, Any] = {prefix + name: part for name, part in net().state_dict().items()}
     torch.save({nest: state, "epoch": 3} if nest else state, tmp_path / "net.pt")
     other = UNet(base=4, depth=2)
@@ -57,7 +56,6 @@ def test_a_state_dict_loads_however_it_was_saved(tmp_path: Path, nest: str | Non
 
 @pytest.mark.parametrize(("counted", "fits"), [(0.0, True), (2048.0, True), (0.5, False), (torch.inf, False)])
 def test_counters_that_became_floats_are_taken_where_they_are_whole(counted: float, fits: bool, tmp_path: Path) -> None:
-    """As `{name: part.half() for …}` of a state dict makes those of batch norms."""
     name, halves = "encoder.0.1.num_batches_tracked", net().half().state_dict()
     torch.save({**halves, name: torch.tensor(counted)}, tmp_path / "net.pt")
     other = UNet(base=4, depth=2)
@@ -69,7 +67,6 @@ def test_counters_that_became_floats_are_taken_where_they_are_whole(counted: flo
 def test_what_a_lightning_module_holds_beside_its_net_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And said; with a weight of the net missing it is the whole that doesn't fit."""
     held = {f"model.{name}": part for name, part in net().state_dict().items()}
     torch.save({"state_dict": held | {"loss.weight": torch.ones(2)}}, tmp_path / "net.ckpt")
     other = UNet(base=4, depth=2)
@@ -120,7 +117,6 @@ def test_a_pickle_with_code_is_refused_with_a_recipe(tmp_path: Path, of_lightnin
 
 
 def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
-    """Half the file, the net's own precision again."""
     checkpoint.save(net(), tmp_path / "net.safetensors", {"labels": "none"})
     other = UNet(base=4, depth=2)
     checkpoint.load_into(other, str(tmp_path / "net.safetensors"))
@@ -140,7 +136,6 @@ def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
     ],
 )
 def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, value: torch.Tensor, said: str) -> None:
-    """The first is named; nothing is cut off, and no infinite variance is ranked."""
     torch.save(net().state_dict() | {"head.bias": value}, tmp_path / "net.pt")
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load_into(net(), str(tmp_path / "net.pt"))
@@ -198,7 +193,6 @@ BAD = [
 def test_a_bad_file_is_one_line_that_names_it(
     tmp_path: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no code in it is run."""
     bad_files(tmp_path)
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load_into(net(), str(tmp_path / name))
@@ -225,7 +219,6 @@ def test_a_target_that_is_no_net_is_refused(target: str, options: dict[str, Any]
 
 
 def test_random_weights_follow_the_seed() -> None:
-    """The same seed gives the same net, another seed another."""
     first, again, other = (build_model("models.unet.UNet", {"base": 4}, None, seed) for seed in (0, 0, 1))
     weight = "head.weight"
     assert torch.equal(first.get_parameter(weight), again.get_parameter(weight))
@@ -233,7 +226,6 @@ def test_random_weights_follow_the_seed() -> None:
 
 
 def test_an_archive_that_inflates_is_refused_before_it_does(tmp_path: Path) -> None:
-    """torch.save packs nothing; what somebody packed could take any memory."""
     torch.save({"a": torch.zeros(50_000)}, tmp_path / "plain.pt")
     with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "w", 8) as packed:
         for name in plain.namelist():
@@ -256,7 +248,6 @@ def test_a_file_of_another_kind_than_its_suffix_says_is_told(tmp_path: Path) -> 
 
 
 def test_other_weights_in_the_same_file_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An average of the weights, beside those that are taken."""
     torch.save({"model": net().state_dict(), "ema": net().state_dict(), "epoch": {"n": 3}}, tmp_path / "net.pt")
     checkpoint.load_into(UNet(base=4, depth=2), str(tmp_path / "net.pt"))
     assert "the weights under 'model' are taken, and those under ema are not" in capsys.readouterr().err

@@ -31,7 +31,6 @@ PRESETS = {
 
 
 def net_of(name: str, options: list[str]) -> torch.nn.Module:
-    """The net of a preset, as the first worker makes it."""
     model = asked(composed("preset=smoke", "stage=eager", f"model={name}", *options)).model
     return build_model(model.target, model.options, model.checkpoint, 0, model.output)
 
@@ -88,7 +87,6 @@ def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_a_preset_s_options_are_refused_in_one_line(name: str, options: list[str], said: str) -> None:
-    """With the nearest choice, or what the library's class takes."""
     needs(PRESETS[name][0])
     with pytest.raises(ModelError) as caught:
         net_of(name, options)
@@ -116,10 +114,7 @@ def test_whatever_a_library_raises_is_one_line() -> None:
     def refuses(width: int) -> torch.nn.Module:
         raise ModelError("too large")
 
-    for maker, width, said in (
-        (asserts, 2, "asserts: too wide; it takes width"),
-        (asserts, 0, ": AssertionError;"),
-    ):
+    for maker, width, said in ((asserts, 2, "asserts: too wide; it takes width"), (asserts, 0, ": AssertionError;")):
         with pytest.raises(ModelError) as caught:
             made(maker, {"width": width})
         assert said in str(caught.value)

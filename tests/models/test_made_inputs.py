@@ -80,11 +80,7 @@ def test_a_word_of_another_form_is_refused(word: str, text: str) -> None:
     ],
 )
 def test_a_wrong_request_is_one_line(
-    words: list[str],
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     try:

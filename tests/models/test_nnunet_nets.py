@@ -39,7 +39,6 @@ DATASET: dict[str, Any] = {"channel_names": {"0": "CT", "1": "PET"}, "labels": {
 
 
 def folder_of(path: Path, configurations: dict[str, Any], dataset: dict[str, Any] | None = None) -> Path:
-    """A trained model's folder, without its weights."""
     (path / "plans.json").write_text(json.dumps({"configurations": configurations}))
     (path / "dataset.json").write_text(json.dumps(dataset or DATASET))
     return path
@@ -64,7 +63,6 @@ def test_plans_before_2_4_name_numbers_alone(tmp_path: Path) -> None:
 
 
 def test_a_configuration_without_plans_is_taken_or_refused() -> None:
-    """Of volumes, or of images; another one isn't made a net of images."""
     volumes, images = defaults("ResidualEncoderUNet", "3d_fullres"), defaults("PlainConvUNet", "2d")
     assert (volumes["conv_op"], len(volumes["n_blocks_per_stage"]), volumes["n_stages"]) == (nn.Conv3d, 6, 6)
     assert (images["norm_op"], len(images["strides"]), images["n_conv_per_stage"]) == (nn.InstanceNorm2d, 7, 2)
@@ -107,7 +105,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("configurations", "asked", "said"), BAD)
 def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any], asked: str, said: str) -> None:
-    """And nothing that they name is imported but layers of torch."""
     with pytest.raises(ModelError) as caught:
         planned(folder_of(tmp_path, configurations), asked)
     assert said in str(caught.value)

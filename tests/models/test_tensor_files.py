@@ -33,7 +33,6 @@ WRONG: dict[str, tuple[dict[str, Tensor], str]] = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_what_is_no_input_is_one_line(kind: str, tmp_path: Path) -> None:
-    """Told from the headers, before any tensor is read."""
     tensors, said = WRONG[kind]
     path = saved(tmp_path, **tensors)
     with pytest.raises(TensorError) as caught:
@@ -61,7 +60,6 @@ def test_values_that_are_none_are_named_with_their_sample(tmp_path: Path) -> Non
 
 
 def test_types_become_what_nets_take(tmp_path: Path) -> None:
-    """Floats fp32, whole numbers int64; truths stay."""
     given = {"a": torch.ones(2, dtype=torch.bfloat16), "b": torch.ones(2, dtype=torch.uint8), "c": torch.ones(2) > 0}
     found = read_tensors(saved(tmp_path, **given), ["c", "a", "b"])
     assert [(name, part.dtype) for name, part in found.items()] == [
@@ -112,7 +110,6 @@ MISFITS: dict[str, tuple[nn.Module, list[str], list[str], str]] = {
 
 @pytest.mark.parametrize("kind", MISFITS)
 def test_a_tensor_that_the_net_does_not_take_is_one_line(kind: str) -> None:
-    """With the nearest name."""
     net, given, typed, said = MISFITS[kind]
     with pytest.raises(TensorError) as caught:
         in_order(net, given, typed, "f")

@@ -30,7 +30,6 @@ def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
 
 
 def test_a_checkpoint_of_torchvision_s_own_class_loads(tmp_path: Path) -> None:
-    """The layers keep their names."""
     theirs = segmentation.lraspp_mobilenet_v3_large(num_classes=2, weights_backbone=None)
     torch.save(theirs.state_dict(), tmp_path / "net.pt")
     ours = SegmentationNet(SMALLEST)
@@ -63,7 +62,6 @@ def test_an_auxiliary_head_of_a_checkpoint_is_left_out(tmp_path: Path, capsys: p
     ],
 )
 def test_an_unknown_net_is_one_line(name: str, said: str) -> None:
-    """With the nearest, or all that there are."""
     with pytest.raises(ModelError) as caught:
         build_model(TARGET, {"net": name}, None, seed=0)
     assert str(caught.value) == f"model.options.net={name}: {said}"

@@ -28,7 +28,6 @@ class Pair(nn.Module):
 
 
 def custom(net: type[nn.Module]) -> list[str]:
-    """The words that name a class of this file."""
     return ["model=custom", f"model.target={__name__}.{net.__name__}"]
 
 
@@ -105,9 +104,7 @@ def test_an_error_of_the_disk_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [[*SMALL, "model.options.in_channels=1"], [*custom(Pair), "model.output=1"]],
-    ids=["grey", "output"],
+    "words", [[*SMALL, "model.options.in_channels=1"], [*custom(Pair), "model.output=1"]], ids=["grey", "output"]
 )
 def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_its_logits(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,11 +148,7 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
     ids=["channels", "volumes", "parts", "one class", "no parts"],
 )
 def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each was a traceback, but a `model.output` that isn't there, which was overlooked."""
     monkeypatch.setattr(training, "train", lambda *_: pytest.fail("it was trained"))

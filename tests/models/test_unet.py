@@ -29,14 +29,12 @@ def test_the_copied_form_has_its_channels() -> None:
 @pytest.mark.parametrize("upsampling", ["transposed", "bilinear", "aligned"])
 @pytest.mark.parametrize("size", [(32, 32), (33, 47), (1, 1), (64, 16)])
 def test_logits_have_the_image_s_size(upsampling: Upsampling, size: tuple[int, int]) -> None:
-    """Any height and width, by padding and cropping."""
     net = UNet(base=4, classes=3, upsampling=upsampling).eval()
     with torch.no_grad():
         assert net(torch.rand(2, 3, *size)).shape == (2, 3, *size)
 
 
 def test_an_odd_size_without_padding_is_refused() -> None:
-    """The line names the size, the multiple and the option."""
     with pytest.raises(ValueError, match="33×48 is no multiple of 16; set pad=true"):
         UNet(base=4, pad=False)(torch.rand(1, 3, 33, 48))
 

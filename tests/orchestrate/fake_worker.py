@@ -101,7 +101,6 @@ def stage(name: str) -> StageSpec:
 
 
 def config(*names: str, **changes: Any) -> RunConfig:
-    """A run of these stages on the CPU."""
     own: dict[str, Any] = {
         "stages": [stage(name) for name in names],
         "model": ModelSpec("small", "models.unet.UNet"),
@@ -114,14 +113,11 @@ def config(*names: str, **changes: Any) -> RunConfig:
 
 
 def blank(**changes: Any) -> RunRecord:
-    """What the command line knows of a run before it begins."""
     record = RunRecord("2026-01-01T00:00:00+00:00", "a test", config(), code_sha256="code")
     return replace(record, **changes)
 
 
 class Watcher:
-    """An observer that keeps what it is told."""
-
     def __init__(self) -> None:
         self.said: list[str] = []
 

@@ -51,7 +51,6 @@ def test_it_is_short_and_plain() -> None:
 
 
 def test_autocast_lays_nothing_out_for_a_net_that_doesn_t_take_it() -> None:
-    """As any of its stages has it on record."""
     run = on_a_gpu(fused=2.0)
     of_nchw = replace(run, stages=[replace(stage, net_layout="NCHW") for stage in run.stages])
     assert "torch.channels_last" in check_script.script(run)
@@ -60,7 +59,6 @@ def test_autocast_lays_nothing_out_for_a_net_that_doesn_t_take_it() -> None:
 
 
 def test_it_times_the_winner_beside_the_baseline() -> None:
-    """Autocast with its switches, or eager without them."""
     today, fp32 = check_script.script(on_a_gpu(fused=2.0, half=1.2)), check_script.script(on_a_gpu("eager", half=2.0))
     assert '["fused"])[0]' in today
     assert 'torch.autocast("cuda", torch.float16)' in today
@@ -94,7 +92,6 @@ LINE = (
 
 @pytest.mark.long
 def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
-    """Of any stage that is named."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(kept(tmp_path)), "eager", "0.02"]
     with torch_alone():
@@ -110,7 +107,6 @@ def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
 
 
 def volumes(folder: Path) -> dict[str, Any]:
-    """A folder of volumes and a net for them."""
     scans = folder / "scans"
     scans.mkdir()
     np.save(scans / "a.npy", np.arange(8**3, dtype=np.float32).reshape(8, 8, 8))
@@ -121,7 +117,6 @@ def volumes(folder: Path) -> dict[str, Any]:
 
 
 def tensors(folder: Path) -> dict[str, Any]:
-    """A file of three inputs and a net for them."""
     path, states = folder / "inputs.safetensors", torch.zeros(4, 5, 6)
     save_file({"timestep": torch.arange(4), "encoder_hidden_states": states, "sample": torch.zeros(4, 4, 8, 8)}, path)
     model = ModelSpec("mine", "tests.input_nets.Conditioned")

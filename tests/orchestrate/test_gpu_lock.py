@@ -15,7 +15,6 @@ GPU = "GPU-1234"
 
 
 def test_a_gpu_that_nobody_holds_is_held_without_a_word(tmp_path: Path) -> None:
-    """And free again afterwards; the lock's folder is the user's own."""
     said: list[str] = []
     for _ in range(2):
         with held(GPU, Path("outputs/a"), "refuse", said.append, tmp_path / "locks") as note:
@@ -25,7 +24,6 @@ def test_a_gpu_that_nobody_holds_is_held_without_a_word(tmp_path: Path) -> None:
 
 
 def test_a_second_run_is_refused_with_the_holder_s_name(tmp_path: Path) -> None:
-    """The line names process and folder, and what to type; another GPU is free."""
     with held(GPU, Path("outputs/a"), "refuse", print, tmp_path):
         with (
             pytest.raises(RequestError, match=rf"process {os.getpid()}, outputs/a; gpu_busy=wait"),
@@ -37,7 +35,6 @@ def test_a_second_run_is_refused_with_the_holder_s_name(tmp_path: Path) -> None:
 
 
 def test_a_run_that_shares_the_gpu_says_so(tmp_path: Path) -> None:
-    """The holder's name stays that of the first."""
     with held(GPU, Path("outputs/a"), "wait", print, tmp_path):
         for _ in range(2):
             with held(GPU, Path("outputs/b"), "share", print, tmp_path) as note:
@@ -45,7 +42,6 @@ def test_a_run_that_shares_the_gpu_says_so(tmp_path: Path) -> None:
 
 
 def test_a_run_that_waits_has_the_gpu_when_it_is_free(tmp_path: Path) -> None:
-    """It says whom it waits for."""
     said: list[str] = []
     free = threading.Event()
 
@@ -70,7 +66,6 @@ def test_a_run_that_waits_has_the_gpu_when_it_is_free(tmp_path: Path) -> None:
 
 
 def test_where_no_lock_can_be_had_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
-    """A link in the folder's place, as another user might lay it."""
     (tmp_path / "link").symlink_to(tmp_path)
     with held(GPU, Path("outputs/a"), "refuse", print, tmp_path / "link") as note:
         assert "could not be locked" in note
@@ -85,7 +80,6 @@ def test_the_lock_is_per_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_process_that_is_started_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that outlives its run holds no GPU's lock."""
     descriptors: list[int] = []
 
     def open_lock(path: Path) -> int:

@@ -83,7 +83,6 @@ def test_a_variable_whose_value_ended_the_run_is_named(
 
 
 def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(tmp_path: Path) -> None:
-    """Of dropout that stays on, the line gave distances alone."""
     context = RunContext(config("one"), tmp_path, blank(), Watcher())
     context.warn(
         "net in doubt", "Net answers differently at a second call; aten.bernoulli_ draws at random", "turn it off"

@@ -58,13 +58,11 @@ OK = StageRecord(EAGER, status="ok", profile=PROFILE, diagnostics=Diagnostics())
 
 
 def lines(number: int, name: str, read: str, written: str, cache: str) -> list[str]:
-    """A kernel's lines, as ncu writes them."""
     values = ((READ, read), (WRITTEN, written), (CACHE, cache))
     return [f'"{number}","502","{name}","{metric}","byte","{value}"' for metric, value in values]
 
 
 def log(*kernels: list[str]) -> str:
-    """The whole log."""
     return "\n".join([*NOISE, *(line for kernel in kernels for line in kernel), "==PROF== Disconnected"])
 
 
@@ -72,14 +70,12 @@ TWO = log(lines(1, CLAMP, "200", "1,000", "50"), lines(0, CONV, "268,604,928", "
 
 
 def test_every_kernel_is_read_in_the_order_in_which_it_ran() -> None:
-    """By its number, with thousands separated as ncu does."""
     first, second = launches(TWO)
     assert (first.name, first.moved) == (CONV, 268_604_938)
     assert second.counted == {READ: 200, WRITTEN: 1000, CACHE: 50}
 
 
 def test_the_sums_are_given_to_the_profiles_kernels() -> None:
-    """Although ncu writes templates and namespaces otherwise."""
     found = totals(launches(TWO), [CONV, CLAMP_IN_TRACE], "ncu 1")
     assert (found.read_bytes, found.written_bytes, found.cache_bytes, found.kernels) == (268_605_128, 1010, 57, 2)
     assert found.by_kernel == {CONV: 268_604_938, CLAMP_IN_TRACE: 1200}
@@ -107,14 +103,12 @@ def test_a_kernel_gets_bytes_where_the_profile_has_it_at_the_same_places(profile
 
 
 def test_kernels_of_one_function_are_told_apart_by_their_templates() -> None:
-    """A library's kernels may differ in nothing else."""
     tiles = [f"void cutlass::Kernel<cutlass_tensorop_f16_{size}_nhwc>(T::Params)" for size in ("64x128", "128x128")]
     found = launches(log(lines(0, tiles[0], "1", "2", "9"), lines(1, tiles[0], "3", "4", "9")))
     assert totals(found, tiles, "ncu 1").by_kernel == {tiles[0]: 3}
 
 
 def test_what_is_kept_of_the_log() -> None:
-    """Kernels and bytes, nothing of the machine."""
     assert table(launches(TWO)).splitlines()[:2] == [f"kernel,{READ},{WRITTEN},{CACHE}", f"{CONV},268604928,10,7"]
 
 
@@ -127,7 +121,6 @@ def test_what_is_kept_of_the_log() -> None:
     ],
 )
 def test_a_log_without_figures_says_why(text: str, words: str) -> None:
-    """Ncu's own reason where it gives one."""
     with pytest.raises(CountersError, match=words):
         launches(text)
 
@@ -144,12 +137,10 @@ def test_a_log_without_figures_says_why(text: str, words: str) -> None:
     ],
 )
 def test_a_kernels_function(name: str, function: str) -> None:
-    """What both writings have in common."""
     assert plain(name) == function
 
 
 def test_one_call_of_a_trace(tmp_path: Path) -> None:
-    """Its kernels in order, without copies; none where the calls differ."""
     copy = written("gpu_memcpy", "Memcpy DtoD", 35, 5)
     call = [written("kernel", "a", 10, 5), written("kernel", "b", 20, 5), copy]
     later = [event | {"ts": event["ts"] + 100} for event in call]
@@ -163,7 +154,6 @@ def test_one_call_of_a_trace(tmp_path: Path) -> None:
 
 
 def test_the_tools_version() -> None:
-    """As `ncu --version` says it."""
     assert version("NVIDIA (R) Nsight Compute\nVersion 2025.3.1.0 (build 1)") == "ncu 2025.3.1.0"
 
 
@@ -225,7 +215,6 @@ def test_the_child_builds_from_what_the_first_process_left(fake: Path, session: 
 
 
 def test_a_failure_is_a_note(fake: Path, session: RunContext) -> None:
-    """With the child's last word; the stage is as right and as fast as before."""
     (fake / "code").write_text("3")
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
@@ -235,7 +224,6 @@ def test_a_failure_is_a_note(fake: Path, session: RunContext) -> None:
 
 
 def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> None:
-    """The driver's refusal holds for every stage."""
     (fake / "answer").write_text("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access")
     (fake / "code").write_text("1")
     notes = [with_counted_bytes(session, EAGER, OK).diagnostics.notes for _ in range(2)]  # type: ignore[union-attr]
@@ -253,7 +241,6 @@ def test_who_may_not_count_is_asked_once(fake: Path, session: RunContext) -> Non
     ],
 )
 def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: RunContext, answer: str, words: str) -> None:
-    """Whatever ncu writes, the run goes on."""
     (fake / "answer").write_text(answer)
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
@@ -261,7 +248,6 @@ def test_an_answer_that_cant_be_read_is_a_note(fake: Path, session: RunContext, 
 
 
 def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: RunContext) -> None:
-    """A stage's trace may be cut off."""
     trace = session.folder / "eager" / "trace.json.gz"
     trace.write_bytes(trace.read_bytes()[:-8])
     found = with_counted_bytes(session, EAGER, OK)
@@ -270,7 +256,6 @@ def test_a_trace_that_cant_be_read_is_a_note(fake: Path, session: RunContext) ->
 
 
 def test_a_count_that_hangs_is_ended(fake: Path, session: RunContext) -> None:
-    """After its limit."""
     (fake / "sleeps").touch()
     found = with_counted_bytes(session, EAGER, OK)
     assert found.diagnostics is not None
@@ -283,13 +268,11 @@ def test_a_count_that_hangs_is_ended(fake: Path, session: RunContext) -> None:
     ids=["wrong answer", "no profile", "not explained"],
 )
 def test_what_isnt_explained_isnt_counted(fake: Path, session: RunContext, record: StageRecord) -> None:
-    """Nothing is asked."""
     assert with_counted_bytes(session, EAGER, record) is record
     assert not (fake / "asked").exists()
 
 
 def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: RunContext) -> None:
-    """The knob, and the device."""
     config = session.config
     for other in (replace(config, device="cpu"), replace(config, plan=replace(config.plan, counters=False))):
         session.config = other
@@ -298,7 +281,6 @@ def test_no_counting_on_a_cpu_or_where_it_isnt_wanted(fake: Path, session: RunCo
 
 
 def test_a_toolkits_ncu_is_found_off_the_path(tmp_path: Path) -> None:
-    """Where CUDA_HOME says, if it can be run."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "ncu").touch()
     assert find_ncu({"CUDA_HOME": str(tmp_path), "PATH": ""}) != str(tmp_path / "bin" / "ncu")

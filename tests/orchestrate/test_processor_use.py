@@ -42,7 +42,6 @@ def test_what_a_side_and_others_use_is_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the counts are Linux's")
 def test_the_system_s_own_counts_are_read() -> None:
-    """Of a child that works all the time."""
     with subprocess.Popen([sys.executable, "-SEc", "while True: pass"]) as child:
         before = now(child.pid)
         while between(before, now(child.pid)).wall < 0.3:
@@ -67,12 +66,10 @@ def test_the_system_s_own_counts_are_read() -> None:
     ],
 )
 def test_what_others_leave_too_little_of_is_taken(used: Use, threads: int, share: float | None) -> None:
-    """Of two processors."""
     assert taken_share(used, threads) == share
 
 
 def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
-    """By a child or threads of its own; without a number it may take what there is."""
     greedy = Use(2.0, 3.8, 0.2)
     found = more_threads("mine", greedy, 1)
     assert found is not None
@@ -87,7 +84,6 @@ def test_a_side_that_takes_more_processors_than_it_is_given_is_told() -> None:
 def test_a_pair_keeps_what_others_took_while_it_was_sampled(
     device: str, share: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a CPU; a GPU's samples don't wait for processors."""
     monkeypatch.setattr(interleave, "counted_samples", lambda *_: ([Sample(1, 0.01, None)], Use(2.0, 2.0, 2.0)))
     record = blank(environment=replace(ENVIRONMENT, device=device, cpu_threads=2))
     asked = config("one", device=device)

@@ -62,8 +62,6 @@ def test_a_disk_that_takes_nothing_ends_no_run(code: int, tmp_path: Path, monkey
 
 
 def test_a_process_that_cannot_start_is_a_stage_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the system has no process left to give; the others are measured."""
-
     class Unstartable(FakeWorker):
         def __init__(self, job: Any, *rest: Any) -> None:
             if (job.role, job.stage.name) == ("stage", "two"):
@@ -186,7 +184,6 @@ def test_another_question_is_not_resumed_unless_told(
 
 @pytest.mark.parametrize("text", [None, "{", json.dumps({"schema_version": 99})])
 def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None:
-    """One line that names it."""
     if text is not None:
         (tmp_path / "results.json").write_text(text)
     with pytest.raises(RequestError, match=r"resume=.*results\.json"):
@@ -213,7 +210,6 @@ def test_a_stage_that_lost_its_samples_is_measured_again(
 def test_a_variable_whose_value_no_record_keeps_is_compared_as_records_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It differed from itself, and the line that said so told the value."""
     name, value = "TORCH_CACHE_KEY", "hush-hush-hush"
     monkeypatch.setenv(name, value)
     monkeypatch.setattr(FakeWorker, "environment", replace(ENVIRONMENT, variables={name: value}))
@@ -225,7 +221,6 @@ def test_a_variable_whose_value_no_record_keeps_is_compared_as_records_have_it(
 
 
 def test_a_run_that_is_under_way_is_not_resumed(tmp_path: Path) -> None:
-    """In its second stage; once it has ended it is."""
     earlier, later = tmp_path / "earlier", tmp_path / "later"
     earlier.mkdir()
     (earlier / CLAIM).touch()

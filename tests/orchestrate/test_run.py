@@ -28,7 +28,6 @@ SMOKE = replace(PLAN, interim_analyses=(2,), sampling_seconds=2.0, aa_pairs=0, a
 
 
 def ask(folder: Path, stages: list[StageSpec], **changes: Any) -> RunRecord:
-    """Run a small ladder to its end."""
     own: dict[str, Any] = {
         "stages": stages,
         "model": ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors"),
@@ -49,7 +48,6 @@ def fault(kind: str) -> StageSpec:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
-    """A ladder of one good stage among all that can go wrong."""
     folder = tmp_path_factory.mktemp("mixed")
     (folder / "eager" / SCRATCH / "inductor").mkdir(parents=True)
     (folder / "mine" / SCRATCH).mkdir(parents=True)
@@ -81,7 +79,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunRecord, Path]:
 def test_whatever_a_stage_does_ends_as_a_record(
     mixed: tuple[RunRecord, Path], name: str, status: str, failure: str | None, said: str
 ) -> None:
-    """Status, kind and one-line reason; the stages after it still run."""
     record = next(stage for stage in mixed[0].stages if stage.name == name)
     assert (record.status, record.failure) == (status, failure), record.reason
     assert said in record.reason
@@ -89,7 +86,6 @@ def test_whatever_a_stage_does_ends_as_a_record(
 
 
 def test_the_record_on_disk_is_the_record(mixed: tuple[RunRecord, Path]) -> None:
-    """What the session returns is what results.json holds."""
     record, folder = mixed
     assert codec.load(folder) == record
     assert record.finished
@@ -103,7 +99,6 @@ def test_what_only_workers_need_is_gone_at_the_end(mixed: tuple[RunRecord, Path]
 
 
 def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:
-    """The traceback's end is in the record."""
     record = next(stage for stage in mixed[0].stages if stage.name == "raises")
     assert "the compiler gave up" in record.log_tail
     assert record.log
@@ -111,7 +106,6 @@ def test_a_failed_stage_keeps_its_log(mixed: tuple[RunRecord, Path]) -> None:
 
 
 def test_a_wrong_answer_cannot_win(mixed: tuple[RunRecord, Path]) -> None:
-    """The faulty stage returns at once, and is neither timed nor ranked."""
     record = mixed[0]
     wrong = next(stage for stage in record.stages if stage.name == "zeros")
     assert not wrong.pairs
@@ -140,7 +134,6 @@ def test_a_b_pairs_of_equal_stages_are_recorded(mixed: tuple[RunRecord, Path]) -
 
 
 def test_eager_takes_the_place_of_a_baseline_that_cannot_run(tmp_path: Path) -> None:
-    """One warning that says why; the stages are measured against eager."""
     record = ask(tmp_path, [EAGER], baseline=replace(fault("raises"), name="amp"))
     (warning,) = [part for part in record.warnings if part.code == "baseline replaced"]
     assert "amp can't run here: RuntimeError: the compiler gave up; eager is the baseline" in warning.text
@@ -171,7 +164,6 @@ def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRe
 def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, of the stage, and after: the pair has the share of all three together."""
     here, counted = float(os.cpu_count() or 1), interleave.counted_samples
     uses = [Use(1.0, 1.0, here - 0.1), Use(1.0, 1.0, here - 0.3), Use(2.0, 2.0, 2 * here - 0.2)]
     left = iter(uses)
@@ -184,6 +176,5 @@ def test_what_others_took_is_counted_beside_all_samples_of_an_alternated_pair(
 
 
 def test_what_fits_in_no_memory_fails_with_its_reason(crowded: RunRecord) -> None:
-    """Also alone."""
     assert [stage.status for stage in crowded.stages] == ["ok", "failed", "ok"]
     assert crowded.stages[1].failure == "out of memory"

@@ -19,8 +19,6 @@ FOUND = RunWarning("files left out", "a pipe", "name another folder")
 
 
 class DescribingWorker(FakeWorker):
-    """A worker whose reference draws a picture."""
-
     def _messages(self) -> Any:
         for message in super()._messages():
             if self.job.role == "reference":
@@ -61,7 +59,6 @@ def job(number: int, asked: RunConfig) -> RunRecord:
 
 
 def described(name: str, asked: RunConfig) -> RunRecord:
-    """What a job knows before its first stage."""
     job_of = RunContext(asked, Path(asked.sweep or "none", name), blank(), Watcher())
     describe_run(job_of)
     return job_of.record
@@ -89,7 +86,6 @@ def test_a_later_job_takes_over_what_the_first_has_found(place: Path) -> None:
 
 
 def first_goal(place: Path) -> Any:
-    """Another objective, which no reference depends on."""
     return replace(run_config(place).goal, objective="latency")
 
 
@@ -141,7 +137,6 @@ CHANGES: list[Change] = [
 def test_another_question_has_a_reference_of_its_own(
     change: Change, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever differs of what the reference depends on."""
     asked = run_config(place)
     described("0", asked)
     assert described(str(place / "1"), change(place, asked, monkeypatch)).described_by is None
@@ -157,8 +152,6 @@ def test_a_removed_answer_is_found_out_anew(place: Path) -> None:
 
 
 def test_a_disk_that_is_full_shares_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each job then finds out for itself, and nothing half written is left."""
-
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -168,6 +161,5 @@ def test_a_disk_that_is_full_shares_nothing(place: Path, monkeypatch: pytest.Mon
 
 
 def test_who_uses_the_gpu_is_asked_anew() -> None:
-    """Others come and go between jobs."""
     environment = replace(ENVIRONMENT, device="cuda", others_on_device=["trainer (7): 900 MiB"])
     assert as_now(environment).others_on_device == []

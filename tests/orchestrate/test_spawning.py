@@ -54,14 +54,12 @@ def worker() -> Iterator[tuple[ForkedProcess, int]]:
 
 
 def told(process: ForkedProcess, messages: int, line: str) -> list[str]:
-    """What a worker answers to a line."""
     process.stdin.write(line.encode())
     process.stdin.flush()
     return os.read(messages, 1000).decode().split()
 
 
 def test_a_forked_worker_is_a_process_of_its_own() -> None:
-    """It leads a session, and has pipes and an end of its own; another one lives on."""
     with worker() as (first, of_first), worker() as (second, of_second):
         assert told(first, of_first, "one") == [str(first.pid), str(first.pid), "one"]
         assert told(second, of_second, "two") == [str(second.pid), str(second.pid), "two"]
@@ -88,8 +86,6 @@ def test_a_server_that_ends_is_no_server(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_run_goes_on_without_its_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so once, and starts interpreters."""
-
     class Unforkable(FakeWorker):
         def __init__(self, *asked: object) -> None:
             if asked[3:] == (True,):

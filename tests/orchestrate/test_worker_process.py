@@ -36,7 +36,6 @@ KEYS = ("failure", "reason", "status")
 
 
 def gone(worker: WorkerProcess) -> WorkerGone:
-    """How the worker ended."""
     with pytest.raises(WorkerGone) as caught:
         list(worker.messages())
     assert "\n" not in caught.value.reason
@@ -70,7 +69,6 @@ def test_however_a_worker_ends_there_is_a_kind_and_a_reason(
     ("calls", "seconds"), [(3, 0.0), (3, -1.0), (3, float("nan")), (3, float("inf")), (3, 1e-300), (0, 1.0), (-3, 1.0)]
 )
 def test_a_sample_that_no_clock_gives_is_no_sample(calls: int, seconds: float, start: Start) -> None:
-    """Rates are divided by its calls and its seconds."""
     taken = encoded(SampleTaken(Sample(calls, seconds, None)))
     worker = start(f"say({READY!r}); heard(); say({taken!r}); time.sleep(60)")
     assert next(iter(worker.messages())) == ReadyToSample()
@@ -79,7 +77,6 @@ def test_a_sample_that_no_clock_gives_is_no_sample(calls: int, seconds: float, s
 
 
 def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> None:
-    """The phase is named, with its own limit."""
     worker = start(f"say({READY!r}); heard(); time.sleep(60)", limits={**LIMITS, Phase.SAMPLING: 0.2})
     next(iter(worker.messages()))
     with pytest.raises(WorkerGone, match=r"sampling took longer than 0\.2 s"):
@@ -87,7 +84,6 @@ def test_a_worker_that_dies_at_a_sample_is_gone_in_sampling(start: Start) -> Non
 
 
 def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
-    """Only before its build is the request the one that is wrong."""
     build, refused = encoded(Entered(Phase.BUILD)), encoded(Refused("no such image"))
     worker = start(f"say({build + refused + DONE!r}); heard()")
     list(worker.messages())
@@ -99,7 +95,6 @@ def test_a_stage_refuses_itself_and_no_run(start: Start) -> None:
 
 
 def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: Start) -> None:
-    """It says that it is past them, and is asked for one all the same."""
     script = f"say({READY + encoded(Entered(Phase.CHECK))!r}); heard(); say('odd'); time.sleep(60)"
     worker = start(script, limits={**dict.fromkeys(LIMITS, 1.0), Phase.START: 20.0})
     messages = worker.messages()
@@ -109,7 +104,6 @@ def test_a_worker_that_runs_ahead_of_its_samples_is_no_error_of_the_run(start: S
 
 
 def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
-    """Memory that runs out while it is timed is that, and no process that died."""
     said = {"status": "failed", "failure": "out of memory", "reason": "out of memory: 20 GiB"}
     worker = start(f"say({READY!r}); heard(); say({encoded(StageReport(dict(said))) + DONE!r}); heard()")
     next(iter(worker.messages()))
@@ -119,7 +113,6 @@ def test_a_stage_that_fails_at_a_sample_fails_as_it_says(start: Start) -> None:
 
 
 def test_the_system_s_lack_of_memory_is_told_from_any_other_kill(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the kernel's own count of such kills."""
     monkeypatch.setattr(worker_process, "oom_kills", lambda: 3)
     monkeypatch.setattr(spawning, "oom_kills", lambda: 4)
     end = gone(start("os.kill(os.getpid(), signal.SIGKILL)"))
@@ -149,7 +142,6 @@ def test_a_log_that_cannot_be_written_holds_nobody_up(start: Start, tmp_path: Pa
 
 @pytest.fixture
 def adopting() -> Iterator[None]:
-    """What `processes.adopt` does, undone afterwards."""
     processes.adopt()
     yield
     ctypes.CDLL(None).prctl(processes.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
@@ -215,7 +207,6 @@ def at_once() -> None:
 
 
 def signalled(number: int, after: float) -> None:
-    """Send this process a signal a little later."""
     threading.Timer(after, os.kill, (os.getpid(), number)).start()
 
 
@@ -236,7 +227,6 @@ def test_one_signal_ends_the_call_that_is_on_its_way_and_nothing_else(number: in
 
 
 def test_a_signal_between_two_waits_takes_effect_at_the_next(start: Start) -> None:
-    """Nothing that the parent does by itself is cut in two."""
     worker = start(f"say({READY!r}); time.sleep(60)")
     with interruption.heeded(at_once), interruption.run():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -250,13 +240,11 @@ def test_a_signal_between_two_waits_takes_effect_at_the_next(start: Start) -> No
 
 @pytest.mark.usefixtures("at_a_terminal")
 def test_outside_a_run_a_signal_takes_effect_at_once() -> None:
-    """There is nothing to be kept whole."""
     with interruption.heeded(at_once), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGHUP)
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
-    """A run in the background is not to end with its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruption.heeded(at_once):

@@ -20,7 +20,6 @@ def process_state() -> Iterator[None]:
 
 @pytest.fixture
 def scans(tmp_path: Path) -> Path:
-    """A folder for volumes."""
     folder = tmp_path / "scans"
     folder.mkdir()
     return folder

@@ -28,7 +28,6 @@ OPTIONS: dict[str, Any] = {"in_channels": 3, "classes": 3, "base": 4, "depth": 2
 
 
 def write_image(path: Path, height: int, width: int, channels: int = 3, seed: int = 0) -> Path:
-    """A picture of noise."""
     values = np.random.default_rng(seed).integers(0, 256, (height, width, channels), np.uint8)
     Image.fromarray(values[..., 0] if channels == 1 else values).save(path)
     return path
@@ -55,7 +54,6 @@ def stages() -> list[StageRecord]:
 
 
 def write_run(folder: Path, contract: InputContract | None = None) -> Path:
-    """The folder of a run of the tiny net on four images."""
     images, checkpoint = folder / "measured", weights(folder)
     images.mkdir()
     contract = contract or InputContract()
@@ -79,15 +77,9 @@ def write_volumes_run(folder: Path, channels: int = 1) -> Path:
 
 
 def write_record(folder: Path, config: RunConfig) -> Path:
-    """The folder of a run of this request."""
     checkpoint = str(config.model.checkpoint)
     run = run_record(stages(), environment=replace(made_up.environment(), device="cpu"))
     reference = replace(made_up.run().reference, weights_sha256=digest(checkpoint))  # type: ignore[type-var]
-    record: RunRecord = replace(
-        run,
-        config=config,
-        reference=reference,
-        code_sha256=code_digest(),
-    )
+    record: RunRecord = replace(run, config=config, reference=reference, code_sha256=code_digest())
     codec.save(record, folder / "run")
     return folder / "run"

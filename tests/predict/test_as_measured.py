@@ -56,7 +56,6 @@ def predict(tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> Ca
 
 
 def net_of(run: Path) -> nn.Module:
-    """The net of a run's record."""
     config = codec.load(run).config
     return net_of_spec(config.model, config.seed)
 
@@ -79,7 +78,6 @@ def half(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> None:
-    """The network answers the run's first image as it did."""
     assert predict() == (0, "")
 
 
@@ -159,7 +157,6 @@ def test_a_net_of_one_class_as_it_was_is_taken(
 
 
 def test_the_newer_switches_of_a_net_s_module_are_put_back() -> None:
-    """Once they are set torch refuses to read the older ones."""
     matmul: Any = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     matmul.fp32_precision = "tf32"
@@ -185,7 +182,6 @@ def test_values_lie_apart_by_another_net_s_answer_and_not_by_another_device_s(li
 
 @pytest.mark.parametrize("answer", [torch.tensor([[3.0]]), torch.full((1, 2, 4), 7.0), torch.zeros(1, 5)])
 def test_a_few_values_without_a_spread_are_held_to_their_size(answer: Tensor) -> None:
-    """Of a net that answers with one number, too."""
     kept = some_values(answer[0])
     assert distance(kept, answer * 1.0005) < 0.01
     assert distance(kept, answer * 1.01 + 0.01) > 0.01
@@ -198,7 +194,6 @@ def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its weights fit as before, and no digest of a user's own code is kept."""
     forward = UNet.forward
     monkeypatch.setattr(UNet, "forward", lambda self, image: Tensor.neg(forward(self, image)))
     code, line = predict()
@@ -219,6 +214,5 @@ def test_a_batch_larger_than_the_memory_is_refused_before_it_is_taken(predict: C
 def test_a_run_whose_only_stage_failed_names_none_in_its_place(
     run: Path, predict: Callable[..., tuple[int, str]]
 ) -> None:
-    """A list of nothing is no choice."""
     edit(run, lambda record: record.update(stages=[{"spec": half(record), "status": "failed", "reason": ""}]))
     assert predict() == (2, "error: --stage half: failed in this run: no reason")

@@ -76,8 +76,6 @@ def test_a_net_without_surroundings_answers_as_whole(classes: int, scans: Path) 
 
 
 def test_a_volume_of_one_window_has_the_net_s_own_bits(scans: Path) -> None:
-    """Nothing is weighted: logits that differ by a rounding keep their order."""
-
     def run(batch: Tensor) -> Tensor:
         one = torch.ones_like(batch[:, :1])
         return torch.cat([one, one + torch.finfo(torch.float32).eps], 1)
@@ -171,7 +169,6 @@ def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:
     [((10, 13, 9), (6, 6, 6)), ((4, 13, 6), (6, 6, 6)), ((6, 6, 6), (6, 6, 6)), ((5, 6, 4), (6, 6, 6))],
 )
 def test_values_are_means_of_the_windows(sides: tuple[int, ...], window: tuple[int, ...], scans: Path) -> None:
-    """Of a net that gives no classes; several values of a voxel come last."""
     predictor, volume = a_predictor(a_net(), window, batch=2, gives="values"), a_volume(*sides)
     np.save(scans / "a.npy", volume)
     outcome = predicted(predictor, scans)
@@ -200,7 +197,6 @@ def test_values_of_another_size_are_refused(scans: Path) -> None:
 def test_the_answers_of_a_regression_are_written(
     scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a run's stage, in the scan's kind of file with its affine."""
     run, out = write_volumes_run(tmp_path), tmp_path / "answers"
     record = codec.load(run)
     codec.save(replace(record, config=replace(record.config, task=Task("regression"))), run)

@@ -37,7 +37,6 @@ def test_windows_of_a_volume_leave_no_gap(length: int, size: int, share: float) 
 
 
 def test_windows_of_a_volume_lie_where_nnunet_puts_them() -> None:
-    """Evenly, from the first voxel to the last, a half rounded to even."""
     starts = {length: [span.start for span in strides(length, 64, 0.5)] for length in (64, 65, 96, 97, 110, 127, 160)}
     assert starts == {
         64: [0], 65: [0, 1], 96: [0, 32], 97: [0, 16, 33], 110: [0, 23, 46], 127: [0, 32, 63], 160: [0, 32, 64, 96],
@@ -55,7 +54,6 @@ def test_what_is_taken_of_windows_is_the_image_again() -> None:
 
 
 def test_a_small_image_goes_on_in_its_mirror_image() -> None:
-    """More than once, where it is much smaller."""
     image = np.arange(3, dtype=np.uint8).reshape(1, 3, 1)
     [row], [column] = spans(1, 2, 1), spans(3, 8, 2)
     assert cut_out(image, (row, column), (2, 8))[..., 0].tolist() == [[0, 1, 2, 2, 1, 0, 0, 1]] * 2

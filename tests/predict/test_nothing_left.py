@@ -76,7 +76,6 @@ def test_no_stage_is_built_for_masks_that_are_there(predict: Predict, images: Pa
 
 
 def test_a_stage_is_built_where_anything_is_left(predict: Predict, images: Path, tmp_path: Path) -> None:
-    """A mask that is missing, an image that changed, another stage, other windows."""
     run, out = write_run(tmp_path), tmp_path / "masks"
     asked = (run, images, "--out", out, "--stage", "eager")
     predict(*asked)
@@ -91,7 +90,6 @@ def test_a_stage_is_built_where_anything_is_left(predict: Predict, images: Path,
 
 
 def test_images_of_their_own_size_need_the_network(predict: Predict, images: Path, tmp_path: Path) -> None:
-    """Only the built one tells how large its windows are."""
     run, out = write_run(tmp_path), tmp_path / "masks"
     record = codec.load(run)
     codec.save(replace(record, config=replace(record.config, data=replace(record.config.data, size=None))), run)
@@ -111,7 +109,6 @@ def test_whole_images_need_no_window_to_be_known(predict: Predict, images: Path,
 
 
 def test_no_bundle_is_loaded_either(predict: Predict, images: Path, tmp_path: Path) -> None:
-    """Its contract says of what size its windows are."""
     bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
     asked = (bundle, images, "--out", out)
     assert predict(*asked)[:2] == (0, True)
@@ -123,7 +120,6 @@ def test_no_bundle_is_loaded_either(predict: Predict, images: Path, tmp_path: Pa
 
 
 def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_path: Path) -> None:
-    """Nor is one imported, in a process of its own."""
     run, scans, out = write_volumes_run(tmp_path), tmp_path / "scans", tmp_path / "masks"
     scans.mkdir()
     np.save(scans / "a.npy", np.random.default_rng(1).normal(size=(8, 12, 8)))
@@ -139,7 +135,6 @@ def test_masks_of_volumes_that_are_there_need_no_compiler(predict: Predict, tmp_
 
 
 def test_a_bundle_needs_nothing_of_the_measuring_worker(images: Path, tmp_path: Path) -> None:
-    """In a process of its own, from the words to the masks."""
     bundle, out = write_bundle(tmp_path / "bundle", write_run(tmp_path)), tmp_path / "masks"
     code = (
         "import sys; from pipeline.predict.command import main; code = main(sys.argv[1:]); "

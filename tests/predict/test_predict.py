@@ -32,7 +32,6 @@ from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_imag
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run's folder."""
     return write_run(tmp_path)
 
 
@@ -130,7 +129,6 @@ def test_nnunet_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each in one line, before anything is built or written."""
     out = tmp_path / "masks"
 
     def refused(*words: str, source: Path = images, to: Path = out) -> str:
@@ -180,7 +178,6 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_equal_logits_give_the_class_that_is_judged(channels: int) -> None:
-    """The first of them, as everywhere else."""
     torch.manual_seed(0)
     logits = torch.randint(-1, 2, (2, channels, 9, 7)).float()
     assert np.array_equal(masks.class_indices(logits, axes=4), classes(logits).numpy())
@@ -206,14 +203,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         write_image(folder / f"{name}.png", 4, 4)
     mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
-    predictor = Predictor(
-        "a test's",
-        lambda _: logits,
-        (2, 3, 4, 4),
-        torch.device("cpu"),
-        InputContract(),
-        None,
-    )
+    predictor = Predictor("a test's", lambda _: logits, (2, 3, 4, 4), torch.device("cpu"), InputContract(), None)
     cases, _ = cases_in(folder, nnunet=False, volumes=False)
     seconds = iter([0.0, 6.0, 6.0, 7.0])
     found = Prediction(predictor, out, "made by a test", Cut()).make(cases, said.append, lambda: next(seconds))
@@ -278,7 +268,6 @@ def test_no_loader_runs_that_is_not_the_one_that_was_exported(
 def test_a_bundle_predicts_by_its_own_loader(
     run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same masks as the run's stage; what it wasn't exported for is refused."""
     (images / "broken.png").unlink()
     bundle, by_run, by_bundle = write_bundle(tmp_path / "bundle", run), tmp_path / "by_run", tmp_path / "by_bundle"
     assert main([str(run), str(images), "--out", str(by_run), "--stage", "eager"]) == 0

@@ -33,7 +33,6 @@ STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
 
 def with_affine(order: str) -> bytes:
-    """A NIfTI-1 file with an affine and a spacing."""
     content = bytearray(nifti(STORED, big=order == ">", slope=2.0, shift=-5.0))
     struct.pack_into(f"{order}h", content, 254, 1)  # the affine's code: a scanner's axes
     struct.pack_into(f"{order}4f", content, 76, 1.0, 1.5, 2.5, 3.5)
@@ -70,7 +69,6 @@ def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("suffix", [".nii", ".nii.gz", ".npy", ".tif"])
 @pytest.mark.parametrize("channels", [(), (2,)])
 def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, ...], tmp_path: Path) -> None:
-    """What a regression answers, fp32; several values of a voxel last."""
     values = np.random.default_rng(0).normal(size=(2, 3, 4, *channels)).astype(np.float32)
     source, answer = tmp_path / f"a{suffix}", tmp_path / f"answer{suffix}"
     source.write_bytes(gzip.compress(with_affine(">")) if suffix.endswith("gz") else with_affine(">"))
@@ -79,7 +77,6 @@ def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, .
 
 
 def test_what_is_no_mask_of_ours_is_never_written_over(tmp_path: Path) -> None:
-    """The user's own labels, and what is no file of labels at all."""
     np.save(tmp_path / "a.npy", labels_of(2, 2, 2))
     tifffile.imwrite(tmp_path / "a.tif", labels_of(2, 2, 2), photometric="minisblack")
     (tmp_path / "a.nii").write_bytes(nifti(STORED))
@@ -128,8 +125,6 @@ def test_a_folder_of_volumes_is_predicted_and_resumed(
 
 
 def a_predictor(size: tuple[int, ...], channels: int = 2, **fields: object) -> Predictor:
-    """Class 1 where the first channel is larger than the second."""
-
     def run(batch: torch.Tensor) -> torch.Tensor:
         return torch.stack([batch[:, 1], batch[:, 0]], 1)
 
@@ -152,7 +147,6 @@ def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
 
 
 def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Path) -> None:
-    """Both are told."""
     (scans / "a.nii").write_bytes(nifti(STORED))
     case = cases_in(scans, nnunet=False, volumes=True)[0][0]
     prediction = Prediction(a_predictor((2, 3, 4), 1), tmp_path, "made by a test", Cut())
@@ -168,7 +162,6 @@ def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Pa
 
 
 def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
-    """Its mask is an array of numpy's."""
     (scans / "a.zarr").mkdir()
     (scans / "a.zarr" / "0").write_text("values")
     (scans / "a.nii").mkdir()
@@ -206,7 +199,6 @@ def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pyte
 
 
 def test_classes_of_volumes_are_no_logits_of_images() -> None:
-    """Four axes are logits of images, and classes of volumes."""
     four = torch.zeros(1, 2, 3, 4, dtype=torch.uint8)
     assert masks.class_indices(four, axes=5).shape == (1, 2, 3, 4)
     assert masks.class_indices(four, axes=4).shape == (1, 3, 4)

@@ -11,7 +11,6 @@ from tests.predict.made_up_runs import SIZE, write_image, write_run
 
 @pytest.fixture
 def asked(tmp_path: Path) -> list[str]:
-    """The words for a run and a folder of one image."""
     (tmp_path / "images").mkdir()
     write_image(tmp_path / "images" / "a.png", SIZE, SIZE)
     return [str(write_run(tmp_path)), str(tmp_path / "images"), "--out", str(tmp_path / "masks")]
@@ -27,7 +26,6 @@ def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_pa
 
 
 def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
-    """Also where its folder is still empty."""
     with alone_in(tmp_path / "masks"):
         with pytest.raises(Exception, match="another process"), alone_in(tmp_path / "masks"):
             pass

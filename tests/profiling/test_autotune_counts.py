@@ -20,17 +20,14 @@ IMAGE = torch.randn(2, 8, 16, 16)
 
 @pytest.fixture(autouse=True)
 def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inductor's counters as they are in a new process."""
     monkeypatch.setitem(counters, "inductor", Counter())
 
 
 def conv(stride: int = 1, groups: int = 1, padding: int = 1, kind: type[nn.Module] = nn.Conv2d) -> nn.Module:
-    """A 3×3 convolution of 8 channels to 8."""
     return kind(8, 8, 3, stride=stride, groups=groups, padding=padding)
 
 
 def problems(*layers: nn.Module, image: Tensor = IMAGE) -> int:
-    """Of the layers one after the other."""
     return convolution_problems(nn.Sequential(*layers).eval(), image)
 
 
@@ -55,24 +52,20 @@ def test_convolutions_that_are_alike_are_one_problem(other: nn.Module, expected:
 
 
 def test_a_type_of_its_own_is_a_problem_of_its_own() -> None:
-    """Fp32 and then bf16."""
     first, second = conv().eval(), conv().eval().to(torch.bfloat16)
     assert convolution_problems(lambda image: second(first(image).bfloat16()), IMAGE) == 2
 
 
 def test_what_is_no_convolution_is_none() -> None:
-    """A matrix product, or a runtime that torch doesn't see."""
     assert problems(nn.Linear(16, 16), nn.ReLU()) == 0
 
 
 def test_volumes_and_signals_are_counted_too() -> None:
-    """In one dimension and in three."""
     assert problems(nn.Conv1d(8, 8, 3), image=torch.randn(2, 8, 16)) == 1
     assert problems(nn.Conv3d(8, 8, 3), image=torch.randn(2, 8, 4, 8, 8)) == 1
 
 
 def test_a_compiled_net_is_counted_and_not_compiled_again() -> None:
-    """Its convolutions are those of the eager net; Dynamo's count of graphs stays."""
     net = nn.Sequential(conv(), nn.ReLU(), conv(stride=2)).eval()
     compiled = torch.compile(net, backend="eager")
     with torch.inference_mode():
@@ -100,7 +93,6 @@ def test_names_of_another_torch_are_no_timings() -> None:
 
 
 def test_a_runtimes_own_searches_are_added() -> None:
-    """Those that torch doesn't see."""
     own = SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")
     assert searches(Runner(torch.relu, "", searched=(own,)), IMAGE) == [own]
     assert searches(Runner(torch.relu, ""), IMAGE) == []
@@ -125,22 +117,18 @@ def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_uncaptured_net_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replay shows torch nothing of what it does."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     net = nn.Sequential(conv(), conv(stride=2)).eval()
     assert searches(Runner(torch.relu, "", uncaptured=net), OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 2)]
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamo's counters are read where they are, and its stance is left alone."""
     monkeypatch.setattr(counting, "DYNAMO", str(Path("no", "such", "module")))
     assert searches(Runner(conv().eval(), ""), IMAGE) == []
     assert problems(conv()) == 1
 
 
 class OnGpu(Tensor):
-    """A tensor of the CPU that says it is on a GPU."""
-
     @staticmethod
     def __new__(cls: type["OnGpu"], data: Tensor) -> "OnGpu":  # noqa: PYI034 - torch makes the subclass
         made: OnGpu = Tensor._make_subclass(cls, data)
@@ -154,7 +142,6 @@ class OnGpu(Tensor):
 
 
 def test_who_is_asked_is_the_stages_word_and_torchs_switch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN is asked on a GPU alone."""
     runner = Runner(torch.relu, "", searches_asked=(SearchAsked("Inductor"),))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     assert asked(runner, "cuda") == [SearchAsked("cuDNN"), SearchAsked("Inductor")]

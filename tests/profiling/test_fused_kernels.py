@@ -18,19 +18,16 @@ from tests.profiling.traced import event
 
 
 def node(name: str, operator: str, *needed: str) -> str:
-    """A line of a graph's fragment, as Inductor writes it."""
     values = ", ".join(f"%{value}" for value in needed)
     call = f"call_function[target=torch.ops.aten.{operator}.default](args = ({values}), kwargs = {{}})"
     return f'#   %{name} : Tensor "f16[8]cuda:0"[num_users=1] = {call}'
 
 
 def given(name: str) -> str:
-    """A line that names what the kernel reads."""
     return f'#   %{name} : Tensor "f16[8]cuda:0" = PlaceHolder[target={name}]'
 
 
 def program(name: str, *comments: str, body: str = "size_hints={'x': 64}") -> str:
-    """A program with one kernel that is called twice."""
     lines, calls = "\n".join(comments), f"    {name}.run(a)\n    {name}.run(b)\n"
     return f"{lines}\n{name} = async_compile.triton('{name}', '''\n{body}\n''', device_str='cuda')\n\n{calls}"
 
@@ -48,7 +45,6 @@ def test_what_a_library_did_before_is_not_the_kernels() -> None:
 
 
 def test_a_kernel_that_only_lays_out_a_convolutions_input_says_so() -> None:
-    """It reads the input and no bias, in one order, and writes it in the other."""
     comments = (given("cat"), node("convolution", "convolution", "cat", "weight", "bias"))
     (kernel,) = kernels_of(program("triton_poi_1", *comments, body="size_hints={'y': 8, 'x': 64}"), "a.py")
     assert kernel.operators == ["convolution (its input made ready)"]
@@ -56,7 +52,6 @@ def test_a_kernel_that_only_lays_out_a_convolutions_input_says_so() -> None:
 
 
 def test_a_template_does_the_convolution_and_what_follows() -> None:
-    """What came before lies in memory under another name."""
     comments = (
         given("buf1"), given("weight"), node("relu", "relu", "before"),
         node("convolution", "convolution", "relu", "weight"), node("relu_1", "relu", "convolution"),
@@ -86,7 +81,6 @@ def test_c_kernels_name_their_operators() -> None:
     ],
 )
 def test_chains_are_told_from_siblings(own: dict[str, list[str]], said: str) -> None:
-    """By who feeds whom."""
     assert direction(own) == said
 
 
@@ -127,8 +121,6 @@ def test_bytes_are_counted_at_the_dispatcher() -> None:
 
 
 def test_what_cannot_be_counted_is_unknown_with_its_reason() -> None:
-    """A runtime past the dispatcher, and one that the dispatcher breaks."""
-
     def breaks(_: Tensor) -> Tensor:
         raise RuntimeError("no such dispatch\nmore")
 
@@ -154,7 +146,6 @@ def test_no_pipe_among_generated_files_is_read(tmp_path: Path) -> None:
 
 
 def test_innermost_operators_are_those_that_call_no_other() -> None:
-    """Of a convolution that calls two, the two."""
     spans = (("conv", 0, 9), ("a", 1, 3), ("b", 5, 3), ("relu", 10, 2))
     operators = [event("cpu_op", name, start, length) for name, start, length in spans]
     assert [operator.name for operator in innermost(operators)] == ["a", "b", "relu"]

@@ -26,7 +26,6 @@ CALL = [
 
 
 def replayed(names: list[str]) -> list[TraceEvent]:
-    """Kernels of 6 µs, one after the other, of no layer."""
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 
 
@@ -51,13 +50,11 @@ class Shortcut(nn.Module):
         self.head = nn.Conv2d(4, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """A sum of two ways."""
         start = self.stem(image)
         return self.head(self.second(self.first(start)) + self.beside(start))  # type: ignore[no-any-return]
 
 
 def test_what_could_run_in_another_order_is_not_certain() -> None:
-    """Only what all others wait for, or what waits for all others, has one place."""
     found = {part.layer: part.certain for part in compute_layers(Shortcut().eval(), torch.randn(1, 3, 8, 8))}
     assert found == {"stem": True, "first": False, "second": False, "beside": False, "head": True}
 
@@ -75,7 +72,6 @@ def test_a_kernel_is_that_of_the_matrix_layer_before_it() -> None:
 
 
 def test_a_place_is_told_by_layers_that_have_one() -> None:
-    """Not by one that could run elsewhere; nothing is said where none has."""
     order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
     spots = [part.spot for part in placed(replayed(CALL), 1, order)]
     assert (spots[0], spots[3], spots[4], spots[-1]) == (
@@ -89,13 +85,11 @@ def test_a_place_is_told_by_layers_that_have_one() -> None:
 
 
 def test_a_pool_among_two_is_neithers() -> None:
-    """Nobody knows which of them it is."""
     order = [ComputeLayer("a", True, pools=["pool", "other"]), *ORDER[1:]]
     assert placed(replayed(CALL), 1, order)[3].owner == ""
 
 
 def test_what_is_uncertain_is_no_layers() -> None:
-    """Its kernels are counted, and left without an owner."""
     order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
     assert "b" not in {part.owner for part in placed(replayed(CALL), 1, order)}
     assert len(placed(replayed(CALL), 1, order)) == len(CALL)
@@ -119,7 +113,6 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
 
 
 def test_a_change_of_layout_that_no_layer_launched_says_where_it_is() -> None:
-    """By the layers around it."""
     events = replayed(CALL)
     spots = {part.event.index: part.spot for part in placed(events, 1, ORDER)}
     (change,) = trace_changes(events, 1, spots)

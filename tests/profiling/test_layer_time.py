@@ -18,7 +18,6 @@ from tests.profiling.traced import launched, layer
 
 @pytest.fixture
 def net() -> nn.Module:
-    """A small U-Net."""
     torch.manual_seed(0)
     return UNet(base=4, depth=2).eval()
 
@@ -45,8 +44,6 @@ def test_skip_connections_are_a_level_of_their_own(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("join", [torch.cat, torch.concat, torch.concatenate])
 def test_a_concatenation_by_any_name_is_one(join: Any) -> None:
-    """Torch has several for the same operator."""
-
     class Joined(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -60,8 +57,6 @@ def test_a_concatenation_by_any_name_is_one(join: Any) -> None:
 
 
 def test_a_concatenation_within_a_layer_is_that_layers() -> None:
-    """It is no skip connection of the net."""
-
     class Doubled(nn.Module):
         def forward(self, image: torch.Tensor) -> torch.Tensor:
             return torch.cat([image, image])
@@ -71,7 +66,6 @@ def test_a_concatenation_within_a_layer_is_that_layers() -> None:
 
 
 def test_a_layer_that_runs_twice_has_twice_the_work() -> None:
-    """Work is summed over the calls of a shared module."""
     shared = nn.Conv2d(3, 3, 1, bias=False)
     once, twice = nn.Sequential(shared), nn.Sequential(shared, nn.ReLU(), shared)
     image = torch.randn(1, 3, 8, 8)
@@ -81,7 +75,6 @@ def test_a_layer_that_runs_twice_has_twice_the_work() -> None:
 
 
 def test_levels_are_named_after_the_nets_parts() -> None:
-    """A level is the part, with its number where it has layers of its own."""
     assert [level(name) for name in ("encoder.0.3", "bottleneck.0", "head", "upsample.1")] == [
         "encoder 0", "bottleneck", "head", "upsample",
     ]  # fmt: skip
@@ -109,18 +102,15 @@ def eager() -> list[TraceEvent]:
 
 
 def test_a_kernel_belongs_to_the_layer_that_launched_it() -> None:
-    """Although it runs long after the layer's annotation has ended."""
     times = {part.name: part.seconds_per_call for part in own_times(eager(), 1)}
     assert times == pytest.approx({"a": 30e-6, "b": 5e-6, "": 4e-6, SKIP: 2e-6})
 
 
 def replayed(*names: str) -> list[TraceEvent]:
-    """Kernels of a graph: one launch for all of them."""
     return [launched(9, name, 0, 10 * at, 6)[1] for at, name in enumerate(names)]
 
 
 def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
-    """Two calls of the same four kernels."""
     found = replayed_times(replayed(*["conv", "relu", "pad", "CatArrayBatched"] * 2), eager(), 2)
     assert found is not None
     times = {part.name: part.seconds_per_call for part in found}
@@ -131,7 +121,6 @@ def test_replayed_kernels_have_the_layers_of_the_uncaptured_call() -> None:
     "names", [["conv", "relu"], ["conv", "pad", "relu", "CatArrayBatched"], ["conv", "relu", "pad", "other"]]
 )
 def test_other_kernels_than_the_uncaptured_call_s_have_no_layer(names: list[str]) -> None:
-    """Fewer, in another order, or others: then nothing is known."""
     assert replayed_times(replayed(*names), eager(), 1) is None
 
 

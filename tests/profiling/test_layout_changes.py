@@ -19,7 +19,6 @@ def test_a_copy_that_turns_an_image_is_found_with_its_kernel() -> None:
 
 
 def test_a_copy_that_turns_a_volume_is_found_likewise() -> None:
-    """In its own letters, by the same rule; one that keeps the order is none."""
     events = [copy(2, 10, NDHWC, NCDHW), *launched(1, "elementwise_kernel", 4, 30, 7), copy(40, 10, NCDHW, NDHWC)]
     there, back = trace_changes(events, 1)
     assert (there.name, there.where, there.times_per_call) == ("copy, NCDHW → NDHWC", "between layers", 1)
@@ -29,12 +28,10 @@ def test_a_copy_that_turns_a_volume_is_found_likewise() -> None:
 
 
 def test_a_copy_that_keeps_the_layout_is_none() -> None:
-    """Strides in the same order."""
     assert trace_changes([copy(2, 10, NHWC, NHWC), *launched(1, "direct_copy", 4, 30, 7)], 1) == []
 
 
 def test_a_kernel_that_a_library_adds_is_found_by_its_name() -> None:
-    """CuDNN's own conversions around a convolution, in the layer that called it."""
     events = [layer("head", 0, 20), *launched(1, "cudnn::ops::nchwToNhwcKernel", 4, 30, 6)]
     (found,) = trace_changes(events * 2, 2)
     assert (found.where, found.source, found.times_per_call) == ("head", "trace", 1)
@@ -42,7 +39,6 @@ def test_a_kernel_that_a_library_adds_is_found_by_its_name() -> None:
 
 
 def test_on_a_cpu_the_operator_is_what_it_costs() -> None:
-    """No kernels in the trace."""
     (found,) = trace_changes([copy(2, 10, NCHW, NHWC)], 1)
     assert found.seconds_per_call == pytest.approx(10e-6)
     assert found.where == "between layers"
@@ -53,12 +49,10 @@ def test_on_a_cpu_the_operator_is_what_it_costs() -> None:
     [([2, 1, 4, 4], [16, 1, 4, 1]), ([2, 8, 1, 1], [8, 1, 1, 1]), ([2, 8, 1, 1, 1], [8, 1, 1, 1, 1]), ([8, 4], [4, 1])],
 )
 def test_what_is_both_or_no_image_has_no_order(shape: list[int], strides: list[int]) -> None:
-    """One channel, one pixel, a matrix."""
     assert order(shape, strides) is None
 
 
 def test_transposes_of_an_exported_graph_are_listed(tmp_path: Path) -> None:
-    """Those that move channels; another permutation is none of them."""
     nodes = [
         helper.make_node("Transpose", ["x"], ["y"], name="to_nhwc", perm=[0, 2, 3, 1]),
         helper.make_node("Transpose", ["y"], ["z"], name="turned", perm=[0, 2, 1, 3]),

@@ -33,13 +33,10 @@ CHANGES = [(0.0, 400), (5e-6, -100), (2e-5, 600), (3e-5, -400)]
 
 
 class Ledger:
-    """AllocatorStatistics that a test writes."""
-
     def __init__(self) -> None:
         self.now = self.most = 50
 
     def add(self, amount: int) -> None:
-        """Allocate, or free with a negative amount."""
         self.now += amount
         self.most = max(self.most, self.now)
 
@@ -61,7 +58,6 @@ class Layer(nn.Module):
         self.ledger, self.workspace = ledger, workspace
 
     def forward(self, image: Tensor) -> Tensor:
-        """The image, allocated anew."""
         output = image.clone()
         self.ledger.add(4 * image.numel() + self.workspace)
         self.ledger.add(-self.workspace)
@@ -72,18 +68,15 @@ NO_WAY = Note("memory timeline", "failed", "RuntimeError: CUDA says no")
 
 
 def unwanted(_: Any) -> Any:
-    """A call, or a history, that is not to be had."""
     raise RuntimeError("CUDA says no\nand more of it")
 
 
 def recorded(call: Callable[[], object]) -> list[Change]:
-    """A history that makes the call and holds CHANGES."""
     call()
     return CHANGES
 
 
 def empty(call: Callable[[], object]) -> list[Change]:
-    """A history that makes the call and holds nothing."""
     call()
     return []
 
@@ -115,7 +108,6 @@ def test_every_block_is_kept_with_all_layers_that_wrote_it() -> None:
 
 
 def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
-    """Its workspace and weights are unknown."""
     ledger = Ledger()
     hidden = Layer(ledger, WORKSPACE)
     found = memory_timeline(Runner(hidden, ""), IMAGE, ledger, None)
@@ -179,7 +171,6 @@ def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
 
 
 def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
-    """As a graph's replay or another runtime's: no timeline is made up."""
     ledger = Ledger()
     found = memory_timeline(Runner(lambda image: image, ""), IMAGE, ledger, None, empty)
     assert (found.allocated_bytes, found.activations_bytes) == ([50, 50, 50], 0)
@@ -202,8 +193,6 @@ def test_of_a_history_what_changes_the_statistics_counts() -> None:
 
 
 class Recorder:
-    """Torch's private functions for the history, for two GPUs."""
-
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self.entries, self.states = entries, list[object]()
 
@@ -216,7 +205,6 @@ class Recorder:
 
 
 def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> Recorder:
-    """A recorder in torch's place."""
     recorder = Recorder(entries)
     monkeypatch.setattr(torch.cuda, "memory", recorder)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
@@ -224,7 +212,6 @@ def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> 
 
 
 def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without stack traces, read before it is switched off: that drops it."""
     recorder = on_torch(monkeypatch, ENTRIES)
     found = timeline.cuda_history(lambda: recorder.states.append("call"))
     assert len(found) == len(CHANGES)
@@ -233,7 +220,6 @@ def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest
 
 
 def test_the_history_is_off_after_a_call_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes later is not slowed."""
     recorder = on_torch(monkeypatch, ENTRIES)
     with pytest.raises(RuntimeError):
         timeline.cuda_history(lambda: unwanted(IMAGE))
@@ -241,7 +227,6 @@ def test_the_history_is_off_after_a_call_that_fails(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_history_that_overflows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its oldest entries are gone."""
     on_torch(monkeypatch, ENTRIES[1:2] * timeline.MOST_ENTRIES)
     with pytest.raises(HistoryError, match="10000 entries"):
         timeline.cuda_history(lambda: None)
@@ -256,7 +241,6 @@ def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, h
 
 
 def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no public part of torch, and may go."""
     ledger = Ledger()
     stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), ""), ledger, unwanted)
     found = stage.memory(None)
@@ -279,7 +263,6 @@ def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypa
 
 
 def test_where_every_way_fails_the_statistics_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Around the stage's own call, and each way that failed is told."""
     ledger = Ledger()
     runner = Runner(Layer(ledger, WORKSPACE), "", uncaptured=unwanted)
     stage = explained(monkeypatch, runner, ledger, unwanted)
@@ -290,7 +273,6 @@ def test_where_every_way_fails_the_statistics_alone_are_read(monkeypatch: pytest
 
 
 def test_a_stage_whose_layers_are_known_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first way that works is the only one taken."""
     ledger = Ledger()
     net = Layer(ledger, WORKSPACE)
     stage = explained(monkeypatch, Runner(net, "", module=net), ledger, unwanted)

@@ -35,7 +35,6 @@ COPY = event("gpu_memcpy", "Memcpy DtoH", 0.0, 900.0)
     ids=["nothing", "copies alone", "a fiftieth of a call's kernels", "a net of tiny layers", "an unseen driver"],
 )
 def test_a_stage_that_leaves_the_gpu_idle_is_told(events: list[TraceEvent], idle: bool) -> None:
-    """Two calls of 1 ms, of which kernels must take a fiftieth; copies don't count."""
     assert (idle_reason(events, 2, 1e-3) != "") is idle
 
 

@@ -11,8 +11,6 @@ from pipeline.stages import Runner
 
 
 class Watch:
-    """Stands still but for what a call adds."""
-
     time = 0.0
 
     def now(self) -> float:
@@ -38,7 +36,6 @@ class Timed(nn.Module):
 
 
 def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: object) -> ImageGrowth | None:
-    """Of a net with such times."""
     watch = Watch()
     net = Timed(watch, fixed, per_pixel)
     stage = Runner(net, "", **{"module": net, **fields})  # type: ignore[arg-type]
@@ -63,7 +60,6 @@ def test_short_calls_are_many() -> None:
 
 
 def test_images_that_cannot_be_halved_and_stages_of_one_shape_have_none() -> None:
-    """An odd side, a replayed graph, a program that hides its layers."""
     even = torch.zeros(1, 3, 4, 4)
     assert grown(torch.zeros(1, 3, 5, 4)) is None
     assert grown(torch.zeros(1, 3, 4, 5)) is None
@@ -72,7 +68,6 @@ def test_images_that_cannot_be_halved_and_stages_of_one_shape_have_none() -> Non
 
 
 def test_a_net_that_takes_no_smaller_image_says_so() -> None:
-    """Its error is the reason; nothing is made up."""
     net = nn.Conv2d(3, 3, 3)
     with pytest.raises(RuntimeError, match="size"):
         image_growth(Runner(net, "", module=net).of_batches, batched(torch.zeros(1, 3, 4, 4)), Watch())  # type: ignore[arg-type]

@@ -26,12 +26,10 @@ def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
 
 
 def test_without_annotated_calls_nothing_is_claimed() -> None:
-    """A trace of something else."""
     assert split(launched(1, "conv", 0, 5, 5), 1) is None
 
 
 def test_a_cpus_split_has_no_device() -> None:
-    """No kernels: no device time."""
     found = split([event("user_annotation", "call", 0, 10), event("cpu_op", "aten::relu", 1, 6)], 1)
     assert found is not None
     assert found.device_seconds is None

@@ -10,7 +10,6 @@ PLACES = count()
 
 
 def written(category: str, name: str, start: float, length: float, **arguments: Any) -> dict[str, Any]:
-    """One complete event as it stands in a trace's JSON."""
     thread = arguments.pop("thread", 1)
     return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": length, "tid": thread, "args": arguments}
 
@@ -22,12 +21,10 @@ def event(category: str, name: str, start: float, length: float, **arguments: An
 
 
 def layer(name: str, start: float, length: float) -> TraceEvent:
-    """The annotation of a layer."""
     return event("user_annotation", f"layer:{name}", start, length)
 
 
 def launched(number: int, name: str, at: float, start: float, length: float) -> list[TraceEvent]:
-    """A launch at `at` that takes 2 µs, and its kernel."""
     return [
         event("cuda_runtime", "cudaLaunchKernel", at, 2, correlation=number),
         event("kernel", name, start, length, correlation=number, thread=7),

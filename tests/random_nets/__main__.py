@@ -30,14 +30,12 @@ def plainest(failed: Trial) -> Trial:
 
 
 def line(trial: Trial, seconds: float) -> str:
-    """What came of a net, and what it is where it failed."""
     figures = "  ".join(f"{name} {amount:.1e}" for name, amount in trial.figures.items())
     said = f"{trial.draw.seed} {trial.layers} layers  {figures}  {seconds:.0f} s"
     return "\n    ".join([said, *trial.failures, *([str(trial.draw.chosen)] if trial.failures else [])])
 
 
 def main() -> int:
-    """A line for each net."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)

@@ -44,7 +44,6 @@ class Residual(nn.Module):
         self.gamma = nn.Parameter(torch.rand(outer, *[1] * dims) + 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         y, short = self.norm(self.second(self.first(x))), self.short(x)
         if self.added == "+=":
             y += short
@@ -73,7 +72,6 @@ class Dense(nn.Module):
         self.mix = made("Conv", dims, inner + 2 * self.grown, outer, 1, bias=draw.pick("bias", True, False))
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         one = torch.cat([x, self.first(x)], 1)
         answer: Tensor = self.mix(torch.cat([one, self.second(one)], 1))
         return answer
@@ -92,7 +90,6 @@ class Excited(nn.Module):
         self.mix = draw.pick("mixed", None, made("Conv", dims, outer, outer, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         x = self.block(x)
         axes = list(range(2, x.dim()))
         pooled = x.mean(axes, keepdim=True)
@@ -118,7 +115,6 @@ class Inverted(nn.Module):
         self.adds = inner == outer
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         y: Tensor = self.project(self.act(self.norm(self.depthwise(self.expand(x)))))
         return x + y if self.adds else y
 
@@ -134,7 +130,6 @@ class Attention(nn.Module):
         self.short = nn.Identity() if inner == outer else made("Conv", dims, inner, outer, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         q, k, v = self.into(self.norm(x)).flatten(2).chunk(3, dim=1)
         if x[0, 0].numel() <= MOST_PIXELS:
             q, k, v = (part.transpose(1, 2) for part in (q, k, v))
@@ -161,7 +156,6 @@ class Branches(nn.Module):
         self.shared = plain(draw.at("shared"), dims, outer, outer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         a, b = self.one(x), self.two(x)
         if self.joined == "shared twice":
             summed: Tensor = self.mix(self.shared(a) + self.shared(self.shared(b)))
@@ -190,7 +184,6 @@ class Halves(nn.Module):
         self.mix = made("Conv", dims, 2 * outer, outer, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         x = self.first(x)
         half = x.shape[1] // 2
         if self.by == "split":
@@ -230,7 +223,6 @@ class Odd(nn.Module):
         self.mix = made("Conv", dims, outer + 8, outer, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         x = self.block(x)
         rows = torch.linspace(-1, 1, x.shape[-1], device=x.device, dtype=x.dtype)
         if self.kind in ("cat with a buffer", "table"):
@@ -267,7 +259,6 @@ class Twice(nn.Module):
         self.one, self.two = plain(draw.at("one"), dims, inner, outer), plain(draw.at("two"), dims, outer, outer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         answer: Tensor = self.two(self.one(x))
         return answer
 
@@ -279,6 +270,5 @@ BLOCKS: dict[str, type[nn.Module]] = {
 
 
 def block(draw: Draw, dims: int, inner: int, outer: int) -> nn.Module:
-    """Any block."""
     kind = draw.pick("block", "plain", "plain", "plain", *BLOCKS, "residual", "branches")
     return BLOCKS[kind](draw.at(kind), dims, inner, outer)

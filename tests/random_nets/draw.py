@@ -23,13 +23,11 @@ class Draw:
         self.path = ""
 
     def at(self, part: str) -> "Draw":
-        """The same for a part of the net, whose choices are its own."""
         inner = Draw(self.seed, self.plain)
         inner.chosen, inner.path = self.chosen, f"{self.path}{part}."
         return inner
 
     def pick(self, name: str, *options: Option) -> Option:
-        """One of the options; the first is the plainest."""
         path = f"{self.path}{name}"
         drawn = random.Random(f"{self.seed} {path}")
         calm = drawn.random() > self.oddness or path in self.plain
@@ -39,5 +37,4 @@ class Draw:
         return options[place]
 
     def one_in(self, times: int, name: str) -> bool:
-        """True once in so many times."""
         return self.pick(name, *[False] * (times - 1), True)

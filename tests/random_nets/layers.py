@@ -48,7 +48,6 @@ class Conv(nn.Module):
         self.weighed = weighed
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, ...]."""
         if self.pads:
             fits = all(max(pair) < length for pair, length in zip(self.sides, x.shape[2:], strict=True))
             mode = {"zeros": "constant"}.get(self.mode, self.mode) if fits else "replicate"
@@ -81,7 +80,6 @@ class LayerNorm(nn.Module):
         self.permutes = permutes
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, ...], normalised."""
         if self.permutes:
             last = functional.layer_norm(x.movedim(1, -1), self.weight.shape, self.weight, self.bias, 1e-6)
             return last.movedim(-1, 1)
@@ -92,14 +90,11 @@ class LayerNorm(nn.Module):
 
 
 class RootMeanSquare(nn.Module):
-    """RMS norm over the channels, times a weight."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(channels) + 0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, ...], normalised."""
         weight = self.weight.view(-1, *[1] * (x.dim() - 2))
         answer: Tensor = functional.normalize(x, dim=1) * weight * float(len(self.weight)) ** 0.5
         return answer
@@ -115,7 +110,6 @@ class ComputedNorm(nn.Module):
         self.kind = kind
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, ...], normalised."""
         weight, bias = 1 + self.gamma, self.beta * 2
         if self.kind == "batch":
             return functional.batch_norm(x, self.mean, self.variance, weight, bias)
@@ -125,7 +119,6 @@ class ComputedNorm(nn.Module):
 
 
 def groups_of(channels: int) -> int:
-    """A number of groups for a group norm."""
     return next(groups for groups in (4, 3, 5, 2, 1) if channels % groups == 0)
 
 
@@ -167,7 +160,6 @@ class Gated(nn.Module):
         self.twofold = made("Conv", dims, channels, 2 * channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, ...] to the same shape."""
         return functional.glu(self.twofold(x), dim=1)
 
 
@@ -179,7 +171,6 @@ class Written(nn.Module):
         self.form = form
 
     def forward(self, x: Tensor) -> Tensor:
-        """X of any shape to the same shape."""
         return self.form(x)
 
 
@@ -217,7 +208,6 @@ ACTIVATIONS: dict[str, Callable[[int, int], nn.Module]] = {
 
 
 def activation(draw: Draw, dims: int, channels: int) -> nn.Module:
-    """Any activation, ReLU the likeliest."""
     layer = ACTIVATIONS[draw.pick("activation", *["relu"] * 6, *ACTIVATIONS)](dims, channels)
     if isinstance(layer, nn.PReLU):
         nn.init.uniform_(layer.weight, -0.5, 1.2)

@@ -43,7 +43,6 @@ class RandomNet(nn.Module):
         self.leave(draw.at("head"), dims, widths)
 
     def stem_of(self, draw: Draw, dims: int, width: int) -> nn.Module:
-        """What reads the image."""
         form = draw.pick("form", "3x3", "3x3", "any", "7x7 step 2", "3x3 step 2", "4x4 patches", "clamped", "rounded")
         self.first = form
         stems: dict[str, Callable[[], nn.Module]] = {
@@ -55,7 +54,6 @@ class RandomNet(nn.Module):
         return stems.get(form, lambda: made("Conv", dims, self.image, width, 3, padding=1))()
 
     def leave(self, draw: Draw, dims: int, widths: list[int]) -> None:
-        """The layers after the last level."""
         classes = draw.pick("classes", 2, 1, 3, 5, 16, 21)
         side = draw.pick("window", 1, 1, 3)
         self.head = made("Conv", dims, widths[0], classes, side, padding=side // 2, bias=draw.pick("bias", True, False))
@@ -91,7 +89,6 @@ class RandomNet(nn.Module):
         return self.packed(self.ended(self.head(x), low, image), low)
 
     def read(self, image: Tensor, other: Tensor | None) -> Tensor:
-        """The first map [batch, channels, ...] of all inputs."""
         if self.first == "clamped":
             image = image.clamp(-1, 1) * 2 - 0.1
         elif self.first == "rounded":
@@ -111,7 +108,6 @@ class RandomNet(nn.Module):
         return x
 
     def ended(self, logits: Tensor, low: Tensor, image: Tensor) -> Tensor:
-        """What a user gets of logits [batch, classes, ...]."""
         linear = ("bilinear", "trilinear")[image.dim() - 4]
         size = list(logits.shape[2:])
         ends: dict[str, Callable[[], Tensor]] = {
@@ -130,7 +126,6 @@ class RandomNet(nn.Module):
         return ends[self.end]()
 
     def packed(self, logits: Tensor, low: Tensor) -> object:
-        """The answer in the form that the net gives it."""
         forms = {"tuple": (logits, low), "dict": {"out": logits, "low": low}, "list": [low.mean(), logits]}
         return forms.get(self.answer, logits)
 
@@ -156,7 +151,6 @@ def lively(net: nn.Module) -> None:
 
 
 def inputs(net: RandomNet, shape: list[int]) -> Batch:
-    """A batch of the net's inputs."""
     image = torch.randn(shape)
     others = {
         "image": torch.randn(shape),

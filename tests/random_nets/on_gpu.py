@@ -114,7 +114,6 @@ class Running:
 
 
 def main() -> int:
-    """Every net of the seeds asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)

@@ -12,8 +12,6 @@ from tests.random_nets.layers import Conv, made, norm
 
 
 class Down(nn.Module):
-    """A map of about half the height and width."""
-
     def __init__(self, draw: Draw, dims: int, channels: int) -> None:
         super().__init__()
         forms = [form for form in FORMS if dims == 2 or form != "unshuffled"]
@@ -119,7 +117,6 @@ class Up(nn.Module):
         self.fits_by = draw.pick("fits by", "pad", "crop", "interpolate", "replicate")
 
     def forward(self, x: Tensor, size: list[int]) -> Tensor:
-        """X [batch, inner, ...] to [batch, outer, *size]."""
         if self.how.startswith("transposed"):
             y = self.conv(x)
         elif self.how == "shuffled":
@@ -130,7 +127,6 @@ class Up(nn.Module):
 
 
 def grown(x: Tensor, how: str, size: list[int]) -> Tensor:
-    """X [batch, channels, ...] interpolated."""
     linear = ("bilinear", "trilinear")[x.dim() - 4]
     if how in ("to size", "nearest size"):
         mode = linear if how == "to size" else "nearest"
@@ -142,14 +138,12 @@ def grown(x: Tensor, how: str, size: list[int]) -> Tensor:
 
 
 def cropped(x: Tensor, size: Sequence[int]) -> Tensor:
-    """The first `size` of X [batch, channels, ...]."""
     for axis, length in enumerate(size, start=2):
         x = x.narrow(axis, 0, length)
     return x
 
 
 def fitted(x: Tensor, size: list[int], by: str) -> Tensor:
-    """X [batch, channels, ...] padded or cropped to a size."""
     if list(x.shape[2:]) == list(size):
         return x
     if by == "interpolate":

@@ -85,7 +85,6 @@ def rounded(net: nn.Module, inputs: Batch, wanted: Tensor) -> float:
 
 
 def rewritten(net: nn.Module, inputs: Batch, dtype: torch.dtype) -> ExportedNet:
-    """A net after all passes."""
     with torch.enable_grad():
         exported = export(net, inputs, dtype)
     rewrite_all(exported)
@@ -133,7 +132,6 @@ def with_own_norms(graph: fx.GraphModule) -> bool:
 
 
 def in_fp8(exported: ExportedNet, batches: list[Batch]) -> dict[str, float]:
-    """The scales of all values that may be in fp8."""
     return scales(exported, [], largest(exported, batches))
 
 

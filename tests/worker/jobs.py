@@ -84,7 +84,6 @@ def job(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
 
 
 def small(stage: StageSpec, folder: Path, role: str = "stage") -> Job:
-    """Of images of 16×16, and without a profile."""
     asked = job(stage, folder, role)
     return replace(asked, data=replace(asked.data, size=16), plan=replace(asked.plan, profile_calls=0))
 

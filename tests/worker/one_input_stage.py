@@ -6,8 +6,6 @@ from pipeline.stages.api import Runner, Workload
 
 
 def build(workload: Workload) -> Runner:
-    """The net, called with an image."""
-
     def run(image: Tensor) -> Tensor:
         answer: Tensor = workload.model(image)
         return answer

@@ -20,22 +20,16 @@ class Own(Tensor):
 
 
 class Through(Head):
-    """Answers with a part of its input."""
-
     def forward(self, image: Tensor) -> Any:
         return image[:, :2]
 
 
 class Asking(Head):
-    """Wants to know what a pixel does to its answer."""
-
     def forward(self, image: Tensor) -> Any:
         return super().forward(image.requires_grad_()).detach()
 
 
 class Buffered(Head):
-    """Writes each answer over the last."""
-
     kept: Tensor | None = None
 
     def forward(self, image: Tensor) -> Any:
@@ -91,7 +85,6 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_an_answer_that_cannot_be_compared_is_one_line(kind: str) -> None:
-    """The line names the net and what is wrong with its answer."""
     make, said = REFUSED[kind]
     with pytest.raises(ModelError) as caught:
         check(work(make()))
@@ -100,7 +93,6 @@ def test_an_answer_that_cannot_be_compared_is_one_line(kind: str) -> None:
 
 
 def test_a_batch_of_one_has_no_others() -> None:
-    """A norm without running statistics is measured with data.batch_size=1."""
     net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2, track_running_stats=False)).eval()
     alone = work(net)
     alone.batches[:] = [part[:1] for part in alone.batches]
@@ -110,7 +102,6 @@ def test_a_batch_of_one_has_no_others() -> None:
 
 
 def test_a_net_that_forgets_to_return_itself_is_made() -> None:
-    """As `eval` and `float` change it in place."""
     net = build_model(f"{__name__}.Forgetful", {}, None, 0)
     assert not net.training
     assert net(IMAGES).shape == (2, 2, 8, 8)
@@ -119,14 +110,11 @@ def test_a_net_that_forgets_to_return_itself_is_made() -> None:
 
 
 class Kept(Head):
-    """A state dict that holds more than tensors."""
-
     def get_extra_state(self) -> dict[str, int]:
         return {"version": 1}
 
 
 def test_a_state_beside_the_weights_is_no_weight() -> None:
-    """Whoever looked at a net's tensors met a dict among them."""
     assert check(work(Kept())) == []
 
 

@@ -28,7 +28,6 @@ def test_no_image_is_among_those_that_are_checked(tmp_path: Path) -> None:
 
 
 def test_where_there_are_no_others_it_is_said(tmp_path: Path) -> None:
-    """A folder of one image that is one window."""
     (folder := tmp_path / "images").mkdir()
     Image.fromarray(np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3)).save(folder / "one.png")
     data = DataSpec("folder", str(folder), None, size=64, batch_size=2, batches=1)

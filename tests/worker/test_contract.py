@@ -36,7 +36,6 @@ BATCH = torch.zeros(1, 3, 4, 4)
     ],
 )
 def test_what_is_no_runner_is_refused(built: object, said: str) -> None:
-    """One line, which names the field and what it takes."""
     with pytest.raises(StageError) as refused:
         checked_runner(built, "mine")
     assert str(refused.value).startswith(said)
@@ -51,7 +50,6 @@ def test_a_runner_that_keeps_to_it_is_taken_as_it_is() -> None:
 
 
 def test_numbers_that_are_none_become_null_and_are_named() -> None:
-    """JSON has no NaN."""
     details = {"loss": math.nan, "tries": [1.0, (math.inf,)]}
     runner, lost = checked_runner(replace(RUNNER, details=details), "mine")
     assert runner.details == {"loss": None, "tries": [1.0, [None]]}
@@ -94,7 +92,6 @@ def test_only_what_was_given_to_calibrate_on_is_no_evaluation_image(tmp_path: Pa
 
 
 def test_what_a_stage_saves_are_files_of_the_run(tmp_path: Path) -> None:
-    """A file elsewhere can't be packed."""
     stage = tmp_path / "run" / "mine"
     stage.mkdir(parents=True)
     (stage / "net.pt").write_bytes(b"a net")

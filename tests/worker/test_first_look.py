@@ -38,8 +38,6 @@ def asked(folder: Path, size: int | None = 96) -> Job:
 
 
 def only(side: int) -> Head:
-    """A net for images of one size."""
-
     def check(logits: Tensor) -> Tensor:
         if logits.shape[-1] != side:
             raise ValueError(f"made for {side} pixels")
@@ -49,7 +47,6 @@ def only(side: int) -> Head:
 
 
 def test_a_net_is_refused_before_its_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder isn't there."""
     monkeypatch.setattr(workload, "net_of", lambda _: Head(lambda y: y[..., ::2, ::2]))
     with pytest.raises(ModelError, match=r"Head answers \[2, 2, 48, 48\] to images \[2, 3, 96, 96\]"):
         run_stage.run_stage(asked(tmp_path), Recorder())

@@ -52,7 +52,6 @@ class Net(nn.Module):
 
 @pytest.fixture(scope="module")
 def overflowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run of that net whose reference is known."""
     folder = tmp_path_factory.mktemp("overflowing")
     with run_of(Net, folder):
         yield folder
@@ -79,7 +78,6 @@ def test_a_layer_that_overflows_is_named_kept_in_fp32_and_measured(overflowing: 
 
 @pytest.mark.parametrize("says", ["fp16", "fp8"])
 def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) -> None:
-    """It is looked for in the same net in half precision."""
     line = Recorder(1)
     spec = replace(HALF, target="tests.worker.whole_stage", options={"says": says, "keep_fp32": "auto"})
     run_stage(small(spec, overflowing), line)
@@ -94,7 +92,6 @@ def test_so_is_one_of_a_stage_that_is_one_piece(says: str, overflowing: Path) ->
 def test_a_stage_that_keeps_no_modules_is_not_built_again(
     module: str | None, overflowing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its options are called: nothing is on record as kept that isn't."""
     fault = PrecisionFault(module, "encoder 1", "overflow", "fp16", 1e6, 1.0, None, 1e-3) if module else None
     if fault:
         monkeypatch.setattr(retries, "first_fault", lambda _: fault)
@@ -106,8 +103,6 @@ def test_a_stage_that_keeps_no_modules_is_not_built_again(
 
 
 class Cancelling(nn.Module):
-    """A branch whose error jumps, and that hardly counts."""
-
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -132,7 +127,6 @@ def test_half_precision_is_not_blamed_for_what_is_wrong_without_it(tmp_path: Pat
 
 
 def test_a_stage_that_keeps_none_says_where_it_overflows(overflowing: Path) -> None:
-    """It stays inaccurate, and isn't timed."""
     line = Recorder(1)
     run_stage(small(replace(HALF, options={**HALF.options, "keep_fp32": "none"}), overflowing), line)
     assert (line.fields["status"], line.samples) == ("inaccurate", [])

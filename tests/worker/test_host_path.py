@@ -59,8 +59,6 @@ class CarelessLanes(LateLanes):
 
 
 class FakeClock(TorchClock):
-    """A millisecond passes at every look."""
-
     def __init__(self) -> None:
         super().__init__(CPU)
         self.seconds = 0.0
@@ -106,7 +104,6 @@ def test_every_layout_answers_as_the_net_does(seed: int) -> None:
 
 
 def test_a_ring_whose_lanes_do_not_wait_is_caught() -> None:
-    """Before anything of it is timed; one that heeds the marks passes."""
     work = work_of()
     for lanes, wrong in ((LateLanes, False), (CarelessLanes, True)):
         plain, ring = (
@@ -122,7 +119,6 @@ def test_a_ring_whose_lanes_do_not_wait_is_caught() -> None:
 
 
 def test_what_a_ring_holds_at_once() -> None:
-    """Three batches on their way; a fourth waits for the first one's answer."""
     lanes, ring = LateLanes(0), layouts(work_of(), one_buffer(), False, False)[-1]
     path = Path(ring, lanes, CPU, pinned=False)
     with torch.inference_mode():
@@ -150,7 +146,6 @@ def test_a_path_is_measured_move_by_move() -> None:
 
 
 def test_what_has_neither_bytes_nor_classes_has_a_ring_alone() -> None:
-    """Values of other types, several inputs, a regression net."""
     floats = work_of(IMAGES.astype(np.float32) / 255)
     several = replace(work_of(), others={"timestep": [torch.zeros(2)] * 4})
     for work in (floats, several):

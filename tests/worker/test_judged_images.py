@@ -65,7 +65,6 @@ def test_masks_are_no_truth_of_a_net_that_gives_values(tmp_path: Path) -> None:
 
 @pytest.fixture
 def wrong_from_the_seventh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stage answers rightly for the verified batches alone."""
     honest = eager.build
 
     def build(work: Workload) -> Runner:

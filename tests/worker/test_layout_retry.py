@@ -59,7 +59,6 @@ def stage(name: str, **options: object) -> StageSpec:
 
 @pytest.fixture(scope="module")
 def of_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run of that net whose reference is known."""
     folder = tmp_path_factory.mktemp("rows")
     with run_of(Rows, folder):
         yield folder
@@ -161,8 +160,6 @@ def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: 
 
 
 def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> None:
-    """Both attempts are of one stage: after the layout, the layer that overflows."""
-
     class Overflowing(Rows):
         def __init__(self) -> None:
             super().__init__()

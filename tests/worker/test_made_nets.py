@@ -111,10 +111,7 @@ def test_a_net_that_cannot_be_made_is_named(name: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [
-        ("Doubles", r"default dtype was torch\.float32, is torch\.float64"),
-        ("Threads", r"threads was \d+, is \d+"),
-    ],
+    [("Doubles", r"default dtype was torch\.float32, is torch\.float64"), ("Threads", r"threads was \d+, is \d+")],
 )
 def test_a_net_that_changes_the_process_as_it_is_made_is_named(name: str, said: str) -> None:
     """Doubles beside fp32 would make the baseline slow, and every ratio large; the others change what was asked."""
@@ -199,6 +196,5 @@ def test_a_net_with_torchs_older_weight_norm_can_be_copied() -> None:
 
 
 def test_answers_that_no_disk_takes_are_told_with_their_file(tmp_path: Path) -> None:
-    """The writer of tensors tells the system's words alone."""
     with pytest.raises(OSError, match=f"^{tmp_path}: can't be written .*Is a directory"):
         save_logits({"judged": [torch.zeros(1)]}, tmp_path)

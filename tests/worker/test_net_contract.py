@@ -23,8 +23,6 @@ IMAGES = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
 
 
 class Head(nn.Module):
-    """A convolution, and what is made of its logits."""
-
     def __init__(
         self, then: Callable[[Tensor], object] = lambda logits: logits, channels: int = 3, classes: int = 2
     ) -> None:
@@ -65,8 +63,6 @@ class InPlace(Head):
 
 
 class Second(Head):
-    """Fails when it is called again."""
-
     calls = 0
 
     def forward(self, image: Tensor) -> Any:
@@ -88,15 +84,9 @@ def with_infinite_variance() -> nn.Module:
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "arguments": (
-        Denoiser,
-        "Denoiser takes 3 tensors (sample, timestep, encoder_hidden_states); only sample is given",
-    ),
+    "arguments": (Denoiser, "Denoiser takes 3 tensors (sample, timestep, encoder_hidden_states); only sample is given"),
     "no argument": (Nothing, "Nothing.forward takes no tensor"),
-    "channels": (
-        lambda: Head(channels=1),
-        "fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: Given groups=1, ",
-    ),
+    "channels": (lambda: Head(channels=1), "fails on a batch [2, 3, 8, 8] in fp32: RuntimeError: Given groups=1, "),
     "channels' knob": (lambda: Head(channels=1), "its first convolution takes 1 channels, data.channels=3 gives 3"),
     "rank": (Volumes, "Volumes has Conv3d alone; images have two dimensions"),
     "weights": (with_infinite_variance, "1 weights of Head hold NaN or infinite values, first norm.running_var"),
@@ -125,7 +115,6 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_a_net_lacks_is_one_line(kind: str) -> None:
-    """The line names the net and, where one mends it, the knob."""
     make, said = REFUSED[kind]
     with pytest.raises(ModelError) as caught:
         check(work(make()))
@@ -200,8 +189,6 @@ def test_a_net_whose_layers_have_two_names_keeps_its_weights() -> None:
 
 
 def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stays what it is, for whoever records failures."""
-
     def starved(_: Tensor) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -210,14 +197,12 @@ def test_running_out_of_memory_is_no_fault_of_the_request(monkeypatch: pytest.Mo
 
 
 def test_a_net_that_answers_the_same_to_everything_is_in_doubt() -> None:
-    """Not for answering otherwise at a second call: nothing is no part of nothing."""
     net = Head().eval()
     nn.init.zeros_(net.norm.weight)
     assert [warning.text.partition(",")[0] for warning in check(work(net))] == ["Head answers the same to every image"]
 
 
 def test_a_variance_below_zero_is_named() -> None:
-    """Where the answer is NaN for it."""
     net = Head().eval()
     net.norm.running_var = -torch.ones(2)
     with pytest.raises(ModelError, match=r"100 % of what Head answers .*: norm\.running_var holds a variance below 0"):
@@ -225,8 +210,6 @@ def test_a_variance_below_zero_is_named() -> None:
 
 
 class Counting(Head):
-    """Counts its calls, as a norm that is kept in training does."""
-
     seen: Tensor
 
     def __init__(self) -> None:

@@ -25,7 +25,6 @@ MEMORY = 2**40
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The net of three inputs, for a batch of two."""
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("exported") / "net.pt2"
     torch.export.save(torch.export.export(Conditioned().eval(), INPUTS), path)
@@ -84,7 +83,6 @@ def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Pat
 
 
 def test_a_file_that_is_none_is_refused_by_name(file: Path, tmp_path: Path) -> None:
-    """Torn, of half precision, more than there is memory for."""
     torn = tmp_path / "torn.pt2"
     torn.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(ModelError, match=r"model\.file=.*torn\.pt2: .*; torch\.export\.save"):

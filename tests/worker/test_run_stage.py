@@ -14,14 +14,12 @@ from tests.worker.jobs import EAGER, Recorder, job
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose baseline has left its reference."""
     folder = tmp_path_factory.mktemp("run")
     run_stage(job(EAGER, folder, role="reference"), Recorder(0))
     return folder
 
 
 def with_fault(kind: str, folder: Path) -> Recorder:
-    """What came of a stage that misbehaves."""
     stage = replace(EAGER, name=kind, target="tests.fault_stages", options={"fault": kind})
     line = Recorder()
     run_stage(job(stage, folder), line)
@@ -29,7 +27,6 @@ def with_fault(kind: str, folder: Path) -> Recorder:
 
 
 def test_the_baseline_describes_the_run(run_folder: Path) -> None:
-    """Its worker leaves the machine, the reference and its logits."""
     line = Recorder(0)
     run_stage(job(EAGER, run_folder, role="reference"), line)
     reference = line.run_fields["reference"]
@@ -86,7 +83,6 @@ def test_a_wrong_answer_is_named_and_never_timed(fault: str, said: str, run_fold
 
 
 def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) -> None:
-    """The verified answers are compared once more after the samples."""
     line = with_fault("wrong_later", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
@@ -94,7 +90,6 @@ def test_a_stage_that_turns_wrong_while_it_is_timed_is_caught(run_folder: Path) 
 
 
 def test_a_stage_that_remembers_its_answers_by_address_is_caught(run_folder: Path) -> None:
-    """Its kept answers are those of pictures that lie elsewhere by now."""
     line = with_fault("remembers_by_address", run_folder)
     assert line.samples
     assert line.fields["status"] == "inaccurate"
@@ -108,7 +103,6 @@ def test_a_silent_fallback_is_a_failure(run_folder: Path) -> None:
 
 
 def test_a_stage_with_no_form_here_says_so(run_folder: Path) -> None:
-    """It is skipped, not failed."""
     with pytest.raises(Skip, match="lacks"):
         with_fault("has_no_form_here", run_folder)
 
@@ -121,15 +115,12 @@ def test_a_stage_without_a_build_function_is_named(run_folder: Path) -> None:
 
 
 def test_a_long_error_becomes_one_line() -> None:
-    """The rest is in the log."""
     error = RuntimeError("the compiler gave up\nand said so at length")
     assert failure_of(error) == ("error", "RuntimeError: the compiler gave up")
     assert failure_of(EOFError()) == ("error", "EOFError")
 
 
 class CompilationError(Exception):
-    """As Inductor wraps what stopped it."""
-
     def __init__(self, inner: Exception) -> None:
         super().__init__("backend failed")
         self.inner_exception = inner
@@ -165,7 +156,6 @@ def test_a_warning_that_became_an_error_names_the_variable(monkeypatch: pytest.M
     ],
 )
 def test_the_kind_of_a_failure_is_told_by_the_error_and_not_by_words_in_a_path(error: Exception, kind: str) -> None:
-    """What decides whether a stage gets another try with the memory to itself."""
     assert failure_of(error)[0] == kind
 
 

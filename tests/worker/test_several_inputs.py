@@ -50,7 +50,6 @@ def stage(name: str, **options: object) -> StageSpec:
 
 
 def test_how_many_samples_are_their_own_is_known(folder: Path) -> None:
-    """Six in the file; what is more comes again."""
     assert workload.load(asked(folder), None).distinct == 6
     assert workload.load(replace(asked(folder), data=replace(asked(folder).data, batches=4)), None).distinct == 6
 
@@ -106,7 +105,6 @@ def test_each_way_takes_all_inputs(name: str, folder: Path, tmp_path: Path) -> N
 
 
 def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
-    """By what it says of itself, or by its own signature."""
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match="takes networks of one input; this one takes 3: sample, timestep, encoder"):
         int8.build(work)

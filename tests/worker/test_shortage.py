@@ -40,7 +40,6 @@ def test_out_of_memory_is_one_kind_whoever_says_so(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("a size mismatch")])
 def test_another_error_is_none_of_it(error: Exception, tmp_path: Path) -> None:
-    """A full disk has its own word, and no figure of memory."""
     kind, reason, found = failures.told(error, job(EAGER, tmp_path))
     assert (kind, found) == ("error", None)
     assert str(error).rpartition("] ")[2] in reason
@@ -86,7 +85,6 @@ def test_a_shortage_on_a_cpu_gives_its_figures(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_limit_is_the_machine_s_or_its_container_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever is less; a container without a limit says "max"."""
     machine = failures.host_limit()
     (tmp_path / "v2").write_text("max\n")
     (tmp_path / "v1").write_text("1048576\n")
@@ -98,7 +96,6 @@ def test_the_limit_is_the_machine_s_or_its_container_s(tmp_path: Path, monkeypat
 
 
 def test_the_kernel_s_own_kills_are_counted(tmp_path: Path) -> None:
-    """Where it says how many they are."""
     (tmp_path / "vmstat").write_text("pgfault 3\noom_kill 7\n")
     assert oom_kills(tmp_path / "vmstat") == 7
     (tmp_path / "vmstat").write_text("odd")

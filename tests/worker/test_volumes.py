@@ -24,7 +24,6 @@ RULES = InputContract(1, "zscore", (), (), 1.0)
 
 
 def nifti(values: np.ndarray) -> bytes:
-    """Values [z, y, x] of int16 as NIfTI-1."""
     header = bytearray(352)
     struct.pack_into("<i", header, 0, 348)
     struct.pack_into("<8h", header, 40, 3, *values.shape[::-1], 1, 1, 1, 1)
@@ -36,7 +35,6 @@ def nifti(values: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three scans of 8×12×16, packed, with labels in .npy."""
     place, draw = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
     for name in ("scans", "masks"):
         (place / name).mkdir()
@@ -87,7 +85,6 @@ def test_a_stage_goes_the_whole_way(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["amp", "half", "torchscript", "onnxruntime"])
 def test_each_way_takes_volumes(name: str, folder: Path, tmp_path: Path) -> None:
-    """And answers as the net does, its batch norm folded where that is the way's."""
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with own_switches(), torch.inference_mode():
         runner = import_module(f"pipeline.stages.{name}").build(work)

@@ -72,14 +72,12 @@ def test_the_innermost_line_of_the_nets_own_code_is_named(net: nn.Module, place:
 
 
 def test_the_place_is_told_whatever_the_net_calls_itself() -> None:
-    """An assertion has no text of its own."""
     assert re.search(
         r"\(in Terse.forward, test_where_raised\.py:\d+\)$", failure_of(raised(lambda: Terse()(torch.ones(1))))[1]
     )
 
 
 def test_the_place_is_told_of_a_stages_own_error_too() -> None:
-    """A stage says what it couldn't do, and its cause where."""
     error = StageError("torch.export can't take the network")
     error.__cause__ = raised(lambda: Outer()(torch.zeros(1, 3, 4, 4)))
     assert "in Inner.forward" in failure_of(error)[1]
@@ -107,7 +105,6 @@ def test_code_that_torchscript_writes_is_no_place_in_the_net() -> None:
 
 
 def test_a_heading_gives_way_to_the_cause() -> None:
-    """torch.onnx begins with a heading in colours, and a list of what it tried."""
     program = torch.export.export
     error = RuntimeError("Failed to export. \x1b[96mThis is step 1/3\x1b[0m of exporting. Next steps:\n- Modify it")
     error.__cause__ = raised(lambda: program(ByItsData(), (torch.ones(1, 3, 4, 4),)))

@@ -18,8 +18,6 @@ class CancelledError(BaseException):
 
 
 class SecretiveError(Exception):
-    """One whose fields raise, and whose class is another."""
-
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """One that would end the process."""
@@ -27,20 +25,15 @@ class SecretiveError(Exception):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """Never there."""
         raise RuntimeError("no fields")
 
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Phase, BaseException], dict[str, Any]]:
-    """What a worker says whose stage raises that, in that phase."""
-
     def end(phase: Phase, error: BaseException) -> dict[str, Any]:
         line = Recorder()
 
         class Line:
-            """To a parent that wants this job."""
-
             def __init__(self, _: int) -> None:
                 self.phase, self.report, self.done = phase, line.report, lambda: None
 
@@ -81,7 +74,6 @@ def test_whatever_is_raised_is_told(error: BaseException, kind: str, reason: str
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt()])
 def test_who_ends_the_process_ends_it(error: BaseException, ended: Ended) -> None:
-    """The parent then tells the code or the signal."""
     with pytest.raises(type(error)):
         ended(Phase.BUILD, error)
 
