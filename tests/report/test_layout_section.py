@@ -49,7 +49,7 @@ def run() -> RunRecord:
 
 def rows(shown: Table) -> dict[str, list[str]]:
     """A table's texts by the first column."""
-    return {row[0].value: [cell.text for cell in row[1:]] for row in shown.rows}
+    return {str(row[0].value): [cell.text for cell in row[1:]] for row in shown.rows}
 
 
 def test_every_stage_has_its_changes_and_their_price() -> None:

@@ -151,7 +151,7 @@ def test_a_choice_that_is_not_resolved_has_no_ratio_beside_the_others() -> None:
     busy = changed(run.stages[1], name="quick", pairs=[replace(run.stages[1].pairs[0], taken_share=0.5)])
     accurate = [replace(stage, build_seconds=cost) for stage, cost in zip([*run.stages, busy], (1, 9, 2), strict=True)]
     table = answer.choice_table(summarize(replace(run, stages=accurate)))
-    shown = {row[0].value.split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}
+    shown = {str(row[0].value).split()[-1]: row[table.titles.index("× eager")].text for row in table.rows}
     assert shown == {"half": "2.99 ×", "quick": "not resolved", "eager": "1 ×"}
 
 
