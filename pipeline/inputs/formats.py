@@ -1,6 +1,7 @@
 """The file formats of images and volumes: a table of each, with every format's readers and writer.
 
-A new format is its functions here and a line in `IMAGES` or `VOLUMES`. docs/inputs.md states what is refused and why.
+A new format is its functions here and its entry in `IMAGES` or `VOLUMES`; Pillow opens what the entries name.
+docs/inputs.md states what is refused and why.
 """
 
 import gzip
@@ -28,8 +29,6 @@ from pipeline.inputs.weights_file import GIT_LFS
 # How an image's values are meant: colours as they are seen, channels as they are stored, or indices of classes.
 Meaning = Literal["colours", "raw", "classes"]
 
-# Pillow's names: it goes by a file's contents, and gives some other formats away, as PostScript to Ghostscript.
-PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 IN_COLOUR = {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}  # Pillow's modes, of 8 bits a channel
 IN_GREY = {"1", "L", "LA"}
 ONE_CHANNEL = {"I;16", "I;16B", "I;16L", "I", "F"}  # Pillow's modes of more than 8 bits
@@ -54,6 +53,24 @@ BITS = {1, 2, 4, 8, 16, 32, 64}  # of a TIFF's channel: of others the largest va
 MOST_PIXELS = 178_956_970  # of an image by tifffile; Pillow has the same limit
 AXES = 3  # of a volume without its channels
 MOST_OF_A_REASON = 160  # characters
+COMPRESSION = tifffile.COMPRESSION
+# Of a TIFF: compressions that change values, or may: the header doesn't say which of both.
+LOSSY = {
+    COMPRESSION.OJPEG,
+    COMPRESSION.JPEG,
+    COMPRESSION.ALT_JPEG,
+    COMPRESSION.JPEG_LOSSY,
+    COMPRESSION.APERIO_JP2000_YCBC,
+    COMPRESSION.APERIO_JP2000_RGB,
+    COMPRESSION.JPEG_2000_LOSSY,
+    COMPRESSION.JPEG2000,
+    COMPRESSION.JPEGXR_NDPI,
+    COMPRESSION.JPEGXR,
+    COMPRESSION.JPEGXL,
+    COMPRESSION.WEBP,
+    COMPRESSION.WEBP_DEPRECATED,
+    COMPRESSION.LERC,
+}
 
 logging.getLogger("tifffile").setLevel(logging.CRITICAL + 1)  # the error that it raises says the same
 
@@ -69,6 +86,8 @@ class Format:
         write: the bytes of a file with a mask of a volume: class indices [depth, height, width] or values, several of
             a voxel last. The path is the volume's own. None: masks are written as .npy.
         folder: the format is a folder of files.
+        pillow: its name in Pillow, if Pillow opens it by its contents whatever the suffix.
+        lossy: of a file: its compression changes values, or may, so that it can't hold labels. None: it never does.
     """
 
     suffixes: tuple[str, ...]
@@ -76,6 +95,8 @@ class Format:
     shape: Callable[[Path], Sequence[int]]
     write: Callable[[np.ndarray, Path], bytes] | None = None
     folder: bool = False
+    pillow: str = ""
+    lossy: Callable[[Path], bool] | None = None
 
 
 def suffix_in(formats: Sequence[Format], path: Path) -> str:
@@ -149,8 +170,38 @@ def needed(package: str, path: Path) -> ModuleType:
 
 
 def opened(path: Path) -> Image.Image:
-    """Open the file with Pillow, as a TIFF by its suffix alone."""
-    return Image.open(path, formats=("TIFF",) if suffix_in(TIFF, path) else PILLOW_FORMATS)
+    """Open the file with Pillow, as a TIFF by its suffix alone, of other formats those that `IMAGES` names.
+
+    Pillow gives some formats to other programs, such as PostScript to Ghostscript.
+    """
+    named = [each.pillow for each in IMAGES if each.pillow]
+    return Image.open(path, formats=("TIFF",) if suffix_in(TIFF, path) else named)
+
+
+def is_lossy(path: Path) -> bool:
+    """Return whether a file's compression changes values, or may; its contents count, not its suffix."""
+    found = format_in(IMAGES, path)
+    if found.pillow:
+        with opened(path) as image:
+            name = "JPEG" if image.format == "MPO" else image.format
+        found = next(each for each in IMAGES if each.pillow == name)
+    return found.lossy is not None and found.lossy(path)
+
+
+def webp_is_lossy(path: Path) -> bool:
+    """Return whether a WebP has no chunk of lossless values, which Pillow does not tell.
+
+    The chunks follow the 12 bytes of the header: a tag and a length in 4 bytes each, then an even number of bytes
+    (https://developers.google.com/speed/webp/docs/riff_container).
+    """
+    with path.open("rb") as file:
+        file.seek(12)
+        while len(head := file.read(8)) == 8:
+            if head[:4] == b"VP8L":
+                return False
+            length = int.from_bytes(head[4:], "little")
+            file.seek(length + length % 2, io.SEEK_CUR)
+    return True
 
 
 def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
@@ -271,6 +322,12 @@ def black_is_zero(path: Path, page: Any, values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "u":
         raise ImageError(f"{path}: its header says that 0 is white, which {values.dtype} has no black for")
     return np.asarray(np.iinfo(values.dtype).max - values)
+
+
+def tiff_is_lossy(path: Path) -> bool:
+    """Return whether the first page's compression changes values, or may."""
+    with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:
+        return file.pages.first.compression in LOSSY
 
 
 def tiff_shape(path: Path) -> tuple[int, ...]:
@@ -411,9 +468,12 @@ def zarr_shape(path: Path) -> tuple[int, ...]:
 
 
 NIFTI = Format((".nii", ".nii.gz"), read_nifti, nifti_shape, write_nifti)
-TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape),)
+TIFF = (Format((".tif", ".tiff"), read_tiff, tiff_shape, lossy=tiff_is_lossy),)
 IMAGES = (
-    Format((".png", ".jpg", ".jpeg", ".bmp", ".webp"), read_picture, picture_shape),
+    Format((".png",), read_picture, picture_shape, pillow="PNG"),
+    Format((".jpg", ".jpeg"), read_picture, picture_shape, pillow="JPEG", lossy=lambda _: True),
+    Format((".bmp",), read_picture, picture_shape, pillow="BMP"),
+    Format((".webp",), read_picture, picture_shape, pillow="WEBP", lossy=webp_is_lossy),
     *TIFF,
     Format((".npy",), read_array, array_shape),
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import opened
+from pipeline.inputs.formats import is_lossy, opened
 from pipeline.inputs.image_files import read_values
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.stain import UNLABELLED
@@ -17,7 +17,6 @@ SHOWN_VALUES = 5
 MOST_COLOURS = 16  # of a file that shows classes by colours; a photograph has more
 NNUNET = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 LARGEST = np.iinfo(np.int64).max
-JPEG = {"JPEG", "MPO"}
 IN_COLOUR = (3, 4)  # channels
 
 
@@ -73,7 +72,7 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
     Indices of a palette and grey of few bits are kept. With `rules.colors`, a colour becomes its index in that list.
 
     Raises:
-        ImageError: it can't be read, is a JPEG, or has channels that differ, colours that aren't listed, or varying
+        ImageError: it can't be read, is lossy, or has channels that differ, colours that aren't listed, or varying
             transparency.
     """
     check_exact(path)
@@ -95,14 +94,15 @@ def read_label(path: Path, rules: LabelRules) -> np.ndarray:
 
 
 def check_exact(path: Path) -> None:
-    """Raise if values of labels were lost: drawn in the transparency, which is dropped, or changed by JPEG.
+    """Raise if values of labels were lost: drawn in the transparency, which is dropped, or changed by compression.
 
     Raises:
-        ImageError: the transparency varies, or the file is compressed as JPEG.
+        ImageError: the transparency varies, or the compression is lossy.
     """
     lossy = varies = False
-    with suppress(Exception), opened(path) as image:  # a file that can't be opened is refused by its reader
-        lossy = image.format in JPEG or image.info.get("compression") == "jpeg"
+    with suppress(Exception):  # a file that can't be opened is refused by its reader
+        lossy = is_lossy(path)
+    with suppress(Exception), opened(path) as image:
         if "A" in image.getbands():
             least, most = image.getchannel("A").getextrema()
             varies = least != most
@@ -110,7 +110,7 @@ def check_exact(path: Path) -> None:
         raise ImageError(f"{path}: its transparency varies, and labels are read of the colours; save them without it")
     if lossy:
         raise ImageError(
-            f"{path}: labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
+            f"{path}: labels under lossy compression, which changes values; save PNGs, of black and white as mask > 127"
         )
 
 

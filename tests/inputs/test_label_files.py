@@ -15,6 +15,7 @@ from tests.inputs.png_bytes import png_of_few_bits
 
 INDICES = LabelRules()
 FILES = [Path("masks/a.png"), Path("masks/b.png")]
+BLACK_AND_WHITE = np.repeat(np.random.default_rng(0).integers(0, 2, (16, 16, 1), np.uint8) * 255, 3, axis=2)
 
 
 def labels(*rows: list[int]) -> list[np.ndarray]:
@@ -91,15 +92,29 @@ def test_grey_of_few_bits_is_indices(tmp_path: Path, bits: int) -> None:
     assert read_label(tmp_path / "a.png", INDICES).tolist() == values.tolist()
 
 
-@pytest.mark.parametrize("name", ["a.jpg", "a.tif"])
-def test_labels_in_a_jpeg_are_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.jpg", {}),
+        ("a.png", {"format": "JPEG"}),
+        ("a.jpg", {"format": "MPO"}),
+        ("a.tif", {"compression": "jpeg"}),
+        ("a.webp", {}),
+        ("a.webp", {"exif": b"Exif\0\0"}),
+    ],
+)
+def test_lossy_labels_are_refused(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     """Of a mask in black and white half of the white would be no 255 any more."""
-    mask = np.random.default_rng(0).integers(0, 2, (16, 16), np.uint8) * 255
-    Image.fromarray(mask).save(tmp_path / name, **({"compression": "jpeg"} if name == "a.tif" else {}))
-    with pytest.raises(
-        ImageError, match=r"labels in a JPEG, which changes their values; save PNGs, of black and white as mask > 127"
-    ):
+    Image.fromarray(BLACK_AND_WHITE).save(tmp_path / name, **options)
+    with pytest.raises(ImageError, match=r"labels under lossy compression, which changes values; save PNGs, of black"):
         read_label(tmp_path / name, LabelRules(positive=255))
+
+
+@pytest.mark.parametrize("options", [{}, {"exif": b"Exif\0\0"}])
+def test_labels_in_a_lossless_webp_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
+    """With and without further chunks before the values."""
+    Image.fromarray(BLACK_AND_WHITE).save(tmp_path / "a.webp", lossless=True, **options)
+    assert np.array_equal(read_label(tmp_path / "a.webp", LabelRules(positive=255)), BLACK_AND_WHITE[..., 0])
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 5), (4, 5, 2)])
