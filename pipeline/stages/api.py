@@ -26,6 +26,7 @@ from pipeline.records.request import SCRATCH
 from pipeline.records.run_record import CompileFacts, Execution, FailureKind, Order
 from pipeline.records.samples import Calibration, ImageSet
 
+INSTALLED = __name__.startswith("unet_ladder")  # from a wheel: a checkout's package is `pipeline`
 IMAGE_RANK = 4  # of [batch, channels, height, width]
 VOLUME_RANK = 5  # with a depth before the height
 Traffic = tuple[int, BytesSource]  # bytes that a call moves through device memory, and who counted them
@@ -281,7 +282,8 @@ def library(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        remedy = f"python -m pip install --editable '.[{extra}]'"
+        named = f"'unet-ladder[{extra}]'" if INSTALLED else f"--editable '.[{extra}]'"
+        remedy = f"python -m pip install {named}"
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             raise Skip(f"{name} isn't installed; {remedy} installs it", "missing library") from error
         raise StageError(

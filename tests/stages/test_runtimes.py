@@ -36,6 +36,13 @@ def test_without_its_library_a_stage_is_skipped_and_names_the_extra(
     assert failure_of(raised.value)[0] == "missing library"
 
 
+def test_the_remedy_of_a_wheel_needs_no_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip finds the extra by the wheel's name."""
+    monkeypatch.setattr(api, "INSTALLED", True)
+    with pytest.raises(Skip, match=r"pip install 'unet-ladder\[xla\]' installs it"):
+        api.library("no_such_library", "xla")
+
+
 def test_every_extra_that_a_refusal_names_is_one() -> None:
     """pyproject.toml has it."""
     import tomllib
