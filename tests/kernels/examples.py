@@ -28,10 +28,7 @@ FAR = {HALF: 1e-3, FP8: 2e-2}
 # Those of one map in and one out; the others have examples of their own: polyphase_examples, test_narrow_kernels.
 PLAIN = [op for op in KERNELS if not op.takes_second and not op.writes_logits]
 GROUPED = (conv3x3_grouped.OP, grouped_strided.OP)
-ACTIVE = [
-    Activation(name, 0.5 if kind.gains else 0.0 if kind.default_slope is None else 0.1)
-    for name, kind in ACTIVATIONS.items()
-]
+ACTIVE = [Activation(name, 0.5 if kind.gains else 0.1 if kind.sloped else 0.0) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.kernels.common.activation import ACTIVATIONS, Activation, recognised
 from tests.kernels.activation_modules import MODULES
 
@@ -41,6 +42,11 @@ def test_a_form_that_no_kernel_has_is_not_taken_for_another(
     target: str, arguments: tuple[object, ...], keywords: dict[str, object]
 ) -> None:
     assert recognised(target, arguments, keywords) is None
+
+
+def test_every_entry_s_operation_is_looked_for_in_a_graph() -> None:
+    """So that an entry alone makes an activation foldable."""
+    assert {kind.aten for kind in ACTIVATIONS.values()} == RECOGNISABLE | {""}
 
 
 def test_arguments_by_keyword_are_those_by_position() -> None:

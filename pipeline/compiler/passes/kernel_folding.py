@@ -24,13 +24,13 @@ from pipeline.compiler.graph.fx_graph import (
 from pipeline.compiler.graph.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
 from pipeline.compiler.passes.kernel_matching import CONV2D, describe
 from pipeline.kernels import conv3x3, conv_head
-from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation, recognised
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 
 PRELU = "aten.prelu.default"
-RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten} | {"aten.elu.default", PRELU}
+RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten}
 POOLING = "aten.max_pool2d.default"
 TO = "aten.to.dtype"
 CAST = "aten._to_copy.default"
@@ -93,9 +93,7 @@ def fold_activation(net: ExportedNet) -> list[str]:
     matched = []
     for node in calls(net.module.graph, *RECOGNISABLE):
         made = producer(net.module, node.args[0])
-        activation = recognised(str(node.target), [] if is_call(node, PRELU) else node.args[1:], node.kwargs)
-        if is_call(node, PRELU):
-            activation = Activation("prelu")
+        activation = recognised(str(node.target), node.args[1:], node.kwargs)
         if made is None or activation is None or made[1].weight is None or made[1].activation != NONE:
             continue
         out, layer = node.all_input_nodes[0], made[1]

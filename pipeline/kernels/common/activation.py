@@ -1,13 +1,15 @@
-"""The activations that a kernel can end in: the operation of a net, the reference and the kernels' expression of each.
+"""The activations that a kernel can end in: a network's operation, the reference and the kernels' expression of each.
 
-To add one, write its expression below and its line in `ACTIVATIONS`. Triton and Gluon compile the same expression.
-The scale of an output in fp8 passes through a homogeneous activation, and is applied before it for nothing; one like
-SiLU has a gain in the place of a slope, which its value is multiplied by.
+To add one, write its expression and its entry in `ACTIVATIONS`; all that finds activations in a graph follows from the
+entry. An operation with arguments also needs a form: a function of them that returns the slope. Triton and Gluon
+compile the same expression. The scale of an output in fp8 can be applied before a homogeneous activation at no cost.
+Others, such as SiLU, take a gain instead of a slope: a factor of the activation's value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 
 import triton
 import triton.language as tl
@@ -76,16 +78,41 @@ def _mish(y, slope):
     return y * (product / (product + 2.0)) * slope
 
 
+def _no_arguments() -> float:
+    return 0.0
+
+
+def _leaky_relu_form(negative_slope: float = 0.01) -> float:
+    return negative_slope
+
+
+def _gelu_form(*, approximate: str = "none") -> float | None:
+    return 0.0 if approximate == "none" else None
+
+
+def _gelu_tanh_form(*, approximate: str = "none") -> float | None:
+    return 0.0 if approximate == "tanh" else None
+
+
+def _elu_form(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> float | None:
+    return alpha if scale == input_scale == 1 else None
+
+
+def _prelu_form(weight: object, /) -> float:
+    return 0.0  # the epilogue holds the slopes
+
+
 @dataclass(frozen=True)
 class ActivationKind:
-    """One line of the table.
+    """An entry of the table.
 
     Attributes:
-        aten: the operation of a net that it stands for, with no argument but a slope; "" for none. The forms that
-            other arguments choose are told apart by `recognised`.
+        aten: a network's operation; several activations may have the same one. "" for none.
+        form: of the operation's arguments after the tensor it acts on: the slope, or None if these arguments mean
+            another activation. Arguments that it doesn't accept do so, too.
         reference: of a tensor of any shape and the slope, in plain PyTorch; the slope may be a tensor that broadcasts.
         expression: the same as a function of Triton.
-        default_slope: the operation's slope where the net names none; None for an activation without a slope.
+        sloped: whether it has a slope, one for all channels.
         by_channel: whether its slope is a vector, the epilogue's `slopes`.
         homogeneous: whether f(s · y) = s · f(y) for every s > 0.
         gains: whether its slope is a gain instead, which its value is multiplied by.
@@ -94,7 +121,8 @@ class ActivationKind:
     aten: str
     reference: Callable[[Tensor, float], Tensor]
     expression: object
-    default_slope: float | None = None
+    form: Callable[..., float | None] = _no_arguments
+    sloped: bool = False
     by_channel: bool = False
     homogeneous: bool = False
     gains: bool = False
@@ -116,16 +144,23 @@ ACTIVATIONS: dict[str, ActivationKind] = {
         "aten.leaky_relu.default",
         functional.leaky_relu,
         _leaky_relu,
-        default_slope=0.01,
+        _leaky_relu_form,
+        sloped=True,
         homogeneous=True,
     ),
     "silu": ActivationKind("aten.silu.default", _gained(functional.silu), _silu, gains=True),
-    "gelu": ActivationKind("aten.gelu.default", _gained(functional.gelu), _gelu, gains=True),
-    "gelu_tanh": ActivationKind("", _gained(partial(functional.gelu, approximate="tanh")), _gelu_tanh, gains=True),
-    "elu": ActivationKind("", functional.elu, _elu, default_slope=1.0),
+    "gelu": ActivationKind("aten.gelu.default", _gained(functional.gelu), _gelu, _gelu_form, gains=True),
+    "gelu_tanh": ActivationKind(
+        "aten.gelu.default",
+        _gained(partial(functional.gelu, approximate="tanh")),
+        _gelu_tanh,
+        _gelu_tanh_form,
+        gains=True,
+    ),
+    "elu": ActivationKind("aten.elu.default", functional.elu, _elu, _elu_form, sloped=True),
     "hardswish": ActivationKind("aten.hardswish.default", _gained(functional.hardswish), _hardswish, gains=True),
     "mish": ActivationKind("aten.mish.default", _gained(functional.mish), _mish, gains=True),
-    "prelu": ActivationKind("", _prelu, _leaky_relu, by_channel=True, homogeneous=True),
+    "prelu": ActivationKind("aten.prelu.default", _prelu, _leaky_relu, _prelu_form, by_channel=True, homogeneous=True),
 }
 
 
@@ -188,13 +223,11 @@ class Activation:
 
     def __str__(self) -> str:
         """As a tuner's key and a benchmark name it."""
-        return self.name if ACTIVATIONS[self.name].default_slope is None else f"{self.name} {self.slope:g}"
+        return f"{self.name} {self.slope:g}" if ACTIVATIONS[self.name].sloped else self.name
 
 
 NONE = Activation()
 RELU = Activation("relu")
-_BY_ATEN = {kind.aten: name for name, kind in ACTIVATIONS.items() if kind.aten}
-_GELU_FORMS = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> Activation | None:
@@ -206,18 +239,13 @@ def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, 
             the weight, which the caller expands to the epilogue's `slopes` [out].
         keywords: what it is called with by name.
     """
-    target, given = target.replace("_.default", ".default"), dict(keywords)
-    if target == "aten.prelu.default":
-        return Activation("prelu") if len(arguments) == 1 and not given else None
-    if target == "aten.gelu.default" and not arguments:
-        form = _GELU_FORMS.get(str(given.pop("approximate", "none")))
-        return Activation(form) if form and not given else None
-    if target == "aten.elu.default":
-        names = ("alpha", "scale", "input_scale")
-        alpha, *scales = (arguments[at] if at < len(arguments) else given.pop(name, 1) for at, name in enumerate(names))
-        return Activation("elu", float(str(alpha))) if scales == [1, 1] and not given else None
-    name = _BY_ATEN.get(target)
-    default = ACTIVATIONS[name].default_slope if name else None
-    if name is None or given.keys() - {"negative_slope"} or len(arguments) + len(given) > (default is not None):
-        return None
-    return Activation(name, 0.0 if default is None else float(str([*arguments, *given.values(), default][0])))
+    target = target.replace("_.default", ".default")
+    for name, kind in ACTIVATIONS.items():
+        if kind.aten == target:
+            try:
+                asked = signature(kind.form).bind(*arguments, **keywords)
+            except TypeError:  # arguments that the form doesn't accept
+                continue
+            if (slope := kind.form(*asked.args, **asked.kwargs)) is not None:
+                return Activation(name, float(slope))
+    return None
