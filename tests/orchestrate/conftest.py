@@ -1,10 +1,9 @@
-"""Fixtures of this folder: the worker of a script, and workers that answer at once."""
+"""Workers that answer at once."""
 
 import pytest
 
 from pipeline.orchestrate import context
 from tests.orchestrate.fake_worker import FakeWorker
-from tests.orchestrate.script_worker import start  # noqa: F401 - as a fixture
 
 
 @pytest.fixture

@@ -192,18 +192,15 @@ def test_what_is_no_run_is_not_resumed(text: str | None, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["without its samples", "without its pair"])
-def test_a_stage_that_lost_its_samples_is_measured_again(
-    empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was taken over as right, and then had no time."""
+def test_a_stage_that_lost_its_samples_is_measured_again(empty: bool, tmp_path: Path) -> None:
     earlier = tmp_path / "earlier"
-    record = run_ladder(config("one", "two"), earlier, blank(), Watcher())
+    record, _ = run(earlier, config("one", "two"))
     one, two = record.stages
     pairs = [replace(pair, blocks=[]) for pair in one.pairs] if empty else []
     codec.save(replace(record, stages=[replace(one, pairs=pairs), two]), earlier)
     FakeWorker.started.clear()
-    resumed = run_ladder(config("one", "two", resume=str(earlier)), tmp_path / "later", blank(), Watcher())
-    assert [name for role, name in FakeWorker.started if role == "stage"] == ["one"]
+    resumed, _ = run(tmp_path / "later", config("one", "two", resume=str(earlier)))
+    assert measured() == ["one"]
     assert all(pair.blocks for stage in resumed.stages for pair in stage.pairs)
 
 

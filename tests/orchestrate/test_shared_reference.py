@@ -29,17 +29,14 @@ class DescribingWorker(FakeWorker):
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_workers: None) -> Path:
     """Where a user keeps a net, its arguments, weights and images; workers are fake ones."""
     for name in ("plans", "weights.pt", "labels.png"):
         (tmp_path / name).write_text(name)
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "one.png").write_text("one")
     monkeypatch.setattr(context, "WorkerProcess", DescribingWorker)
-    monkeypatch.setattr("pipeline.orchestrate.processes.adopt", lambda: None)
     monkeypatch.setattr("pipeline.orchestrate.run.cuda_gpus", list)
-    monkeypatch.setattr(FakeWorker, "started", [])
-    monkeypatch.setattr(FakeWorker, "deeds", {})
     return tmp_path
 
 

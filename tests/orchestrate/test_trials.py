@@ -1,15 +1,19 @@
-"""Trials of a stage, and what becomes of one that fails."""
+"""What becomes of a stage that fails, early or late, and of a run that can't go on."""
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipeline.config.request_error import RequestError
 from pipeline.orchestrate import run
-from pipeline.orchestrate.run import run_ladder
-from pipeline.orchestrate.trials import tail
+from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
+from pipeline.orchestrate.run import last_words, run_ladder
+from pipeline.orchestrate.trials import _gone, tail
 from pipeline.orchestrate.worker_process import WorkerGone
+from pipeline.records.plan import Phase
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
@@ -52,3 +56,92 @@ def test_the_end_of_a_log_is_kept(tmp_path: Path) -> None:
     assert tail(tmp_path / "log").splitlines()[-2:] == ["first", "last"]
     assert len(tail(tmp_path / "log").splitlines()) == 30
     assert tail(tmp_path / "none") == ""
+
+
+REFUSED = {"status": "inaccurate", "failure": "wrong device", "reason": "did no work on the GPU"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "ending"),
+    [
+        (REFUSED, REFUSED),
+        ({"status": "ok", "failure": None, "reason": ""}, {"status": "ok", "reason": "died in export: exit code 1"}),
+    ],
+    ids=["refused", "right"],
+)
+def test_a_worker_that_dies_after_the_check_keeps_its_outcome(fields: dict[str, Any], ending: dict[str, Any]) -> None:
+    worker: Any = SimpleNamespace(phase=Phase.EXPORT, fields=fields)
+    context: Any = SimpleNamespace(baseline=None)
+    assert _gone(WorkerGone("died", "died in export: exit code 1"), worker, context) == ending
+
+
+def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
+    """Whether the net's class, or its file, fails in the reference or in the baseline."""
+    asked = config("one")
+    context = RunContext(asked, tmp_path, blank(), Watcher())
+    net = f"model.target={asked.model.target}"
+    with pytest.raises(RequestError, match=f"^the reference of {net} can't be computed: killed; the logs are in "):
+        refuse_reference(context, "killed")
+    with pytest.raises(RequestError, match=f"^the baseline, {context.spec.name} of {net}, can't run: killed"):
+        refuse_baseline(context, "killed")
+    (tmp_path / "net.pt2").touch()
+    filed = replace(asked, model=replace(asked.model, file=str(tmp_path / "net.pt2")))
+    assert RunContext(filed, tmp_path, blank(), Watcher()).net == f"model.file={tmp_path / 'net.pt2'}"
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("ValueError: Invalid log settings: junk, must be", "; TORCH_LOGS=junk is set"),
+        ("ValueError: invalid literal for int() with base 10: 'abc'", "; TORCHINDUCTOR_COMPILE_THREADS=abc is set"),
+        (
+            "NotADirectoryError: [Errno 20] Not a directory: '/dev/null/x'",
+            "; TORCHINDUCTOR_CACHE_DIR=/dev/null/x is set",
+        ),
+        ("/dev/null/x: junk", "; TORCHINDUCTOR_CACHE_DIR=/dev/null/x, TORCH_LOGS=junk are set"),
+        ("/mnt/dev/null/x and /dev/null/xy, junky, abcd", ""),
+        ("1 of 8, plain", ""),
+        ("16 channels for 24, 1.5 times", ""),
+        ("TORCH_LOGS: junk is no setting", ""),
+    ],
+)
+def test_a_variable_whose_value_ended_the_run_is_named(
+    said: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries tell of the value alone; one that may stand in any text, or in another's word, names nothing."""
+    for name, value in {
+        "TORCH_LOGS": "junk",
+        "TORCHINDUCTOR_COMPILE_THREADS": "abc",
+        "TORCHINDUCTOR_CACHE_DIR": "/dev/null/x",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "16",
+        "KMP_BLOCKTIME": "1.5",
+        "SOME_OTHER": "plain",
+    }.items():
+        monkeypatch.setenv(name, value)
+    context = RunContext(config("one"), tmp_path, blank(), Watcher())
+    with pytest.raises(RequestError) as refused:
+        refuse_reference(context, said)
+    assert str(refused.value).endswith(f"{said}{named}; the logs are in {tmp_path}")
+
+
+def test_a_baseline_that_cannot_be_right_is_told_with_what_was_seen_of_its_net(tmp_path: Path) -> None:
+    context = RunContext(config("one"), tmp_path, blank(), Watcher())
+    context.warn(
+        "net in doubt", "Net answers differently at a second call; aten.bernoulli_ draws at random", "turn it off"
+    )
+    said = "can't run: logits differ; net in doubt: .*aten.bernoulli_ draws at random; the logs are in "
+    with pytest.raises(RequestError, match=said):
+        refuse_baseline(context, "logits differ")
+
+
+def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """Such as what torch says of a variable of the environment; a log that is empty, or gone, says nothing."""
+    log = tmp_path / "log.txt"
+    assert last_words(log) == ""
+    log.write_text("\n")
+    assert last_words(log) == ""
+    log.write_text("Traceback (most recent call last):\n  ...\nValueError: \nInvalid log settings: bogus, not\n  all\n")
+    assert last_words(log) == ", and its log ends in ValueError: Invalid log settings: bogus, not all"
+    log.write_text("one\ntwo\n")
+    assert last_words(log) == ", and its log ends in two"

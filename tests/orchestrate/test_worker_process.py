@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,13 +26,43 @@ from pipeline.protocol import (
 )
 from pipeline.records.plan import Phase
 from pipeline.records.samples import Sample
-from tests.orchestrate.script_worker import LIMITS, Start
+from tests.worker.jobs import EAGER, PLAN, job
 
 pytestmark = pytest.mark.fresh_process
 
+LIMITS = {**PLAN.phase_limits, Phase.START: 20.0, Phase.SAMPLING: 20.0}
+PRELUDE = """
+import os, signal, subprocess, sys, time
+def say(line):
+    os.write(int(sys.argv[4]), line.encode())
+def heard():
+    return sys.stdin.readline()
+heard()
+"""
+Start = Callable[..., WorkerProcess]
 READY, DONE = encoded(ReadyToSample()), encoded(Done())
 SAMPLE = encoded(SampleTaken(Sample(1, 0.5, None)))
 KEYS = ("failure", "reason", "status")
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a worker that does as its script says, in an interpreter without anything."""
+    monkeypatch.setattr(worker_process, "GRACE_SECONDS", 0.3)
+    workers: list[WorkerProcess] = []
+    python = sys.executable
+
+    def started(script: str, log: Path | None = None, limits: dict[Phase, float] = LIMITS) -> WorkerProcess:
+        program = tmp_path / f"python{len(workers)}"
+        program.write_text(f"#!{python} -SE\n{PRELUDE}{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(program))
+        workers.append(WorkerProcess(job(EAGER, tmp_path), log or tmp_path / "log.txt", limits))
+        return workers[-1]
+
+    yield started
+    for worker in workers:
+        worker.stop()
 
 
 def gone(worker: WorkerProcess) -> WorkerGone:
