@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipeline.records.goals import Tolerance
-from pipeline.records.request import DataSpec, Job, ModelSpec, StageSpec
+from pipeline.records.request import Job, StageSpec
 from pipeline.stages import Runner, StageError, eager
 from pipeline.stages.api import Workload
 from pipeline.worker import workload
@@ -26,10 +26,9 @@ LOOSE = Tolerance(0.03, 1.0, "a test's own")
 
 def small(stage: StageSpec, folder: Path, role: str = "stage", device: str = "cpu") -> Job:
     """Return the job on images of 32×32, whose answers take a few milliseconds."""
-    data = DataSpec("samples", None, None, size=32, batch_size=2, batches=3)
-    model = ModelSpec("small", "models.unet.UNet", {"base": 16}, "models/weights/unet_small.safetensors")
     made = job(stage, folder, role)
-    return replace(made, data=data, model=model, device=device, plan=replace(made.plan, profile_calls=0))
+    data, plan = replace(made.data, size=32), replace(made.plan, profile_calls=0)
+    return replace(made, data=data, device=device, plan=plan)
 
 
 @pytest.fixture(scope="module")

@@ -125,27 +125,37 @@ def test_channels_last_says_that_the_net_doesn_t_take_it(of_rows: Path) -> None:
         run_stage(small(stage("channels_last"), of_rows), Recorder(1))
 
 
-def test_what_fails_in_nchw_too_fails_as_it_does_there(of_rows: Path) -> None:
+class Plain(nn.Conv2d):
+    def __init__(self) -> None:
+        super().__init__(3, 2, 1)
+
+
+UNKNOWN = stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"])
+FALLS_BACK = replace(stage("busy", fault="falls_back"), target="tests.fault_stages")
+
+
+@pytest.mark.parametrize(
+    ("net", "spec", "said", "again"),
+    [
+        (Rows, UNKNOWN, "no module 'hed'", True),
+        (Plain, UNKNOWN, "no module 'hed'", False),
+        (Rows, FALLS_BACK, "the session landed on CPU", False),
+    ],
+    ids=["fails in NCHW too", "a net that takes channels_last", "a stage that asked for no layout"],
+)
+def test_what_the_layout_is_not_to_blame_for_fails_as_before(
+    net: type[nn.Module],
+    spec: StageSpec,
+    said: str,
+    again: bool,
+    of_rows: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workload, "net_of", lambda _: net().eval())
     line = Recorder(1)
-    with pytest.raises(StageError, match="no module 'hed'"):
-        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"]), of_rows), line)
-    assert AGAIN in line.said
-
-
-def test_a_net_that_takes_channels_last_is_not_tried_again(of_rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload, "net_of", lambda _: nn.Conv2d(3, 2, 1).eval())
-    line = Recorder(1)
-    with pytest.raises(StageError, match="no module 'hed'"):
-        run_stage(small(stage("half", dtype="bf16", cudnn_benchmark=False, keep_fp32=["hed"]), of_rows), line)
-    assert AGAIN not in line.said
-
-
-def test_a_stage_that_asked_for_no_layout_is_not_tried_again(of_rows: Path) -> None:
-    busy = replace(stage("busy"), target="tests.worker.busy_stage")
-    line = Recorder(1)
-    with pytest.raises(StageError, match="a server is busy"):
-        run_stage(small(busy, of_rows), line)
-    assert AGAIN not in line.said
+    with pytest.raises(StageError, match=said):
+        run_stage(small(spec, of_rows), line)
+    assert (AGAIN in line.said) is again
 
 
 def test_a_net_that_can_t_be_copied_fails_as_before(of_rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:

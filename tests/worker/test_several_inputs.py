@@ -108,6 +108,6 @@ def test_a_stage_for_one_input_is_refused(folder: Path, tmp_path: Path) -> None:
     work = replace(workload.load(asked(folder), None), folder=tmp_path)
     with pytest.raises(Skip, match="takes networks of one input; this one takes 3: sample, timestep, encoder"):
         int8.build(work)
-    one = replace(EAGER, name="mine", target="tests.worker.one_input_stage")
+    one = replace(EAGER, name="mine", target="tests.fault_stages", options={"fault": "zeros"})
     with pytest.raises(StageError, match=r"the network takes 3 inputs \(sample, timestep, encoder_hidden_states\)"):
         run_stage(asked(folder, one), Recorder())
