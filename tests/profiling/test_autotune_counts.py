@@ -51,18 +51,13 @@ def test_convolutions_that_are_alike_are_one_problem(other: nn.Module, expected:
     assert problems(conv(), other) == expected
 
 
-def test_a_type_of_its_own_is_a_problem_of_its_own() -> None:
+def test_what_else_is_a_problem_of_its_own() -> None:
+    """Another type, signals and volumes; a matrix product is none."""
     first, second = conv().eval(), conv().eval().to(torch.bfloat16)
     assert convolution_problems(lambda image: second(first(image).bfloat16()), IMAGE) == 2
-
-
-def test_what_is_no_convolution_is_none() -> None:
-    assert problems(nn.Linear(16, 16), nn.ReLU()) == 0
-
-
-def test_volumes_and_signals_are_counted_too() -> None:
     assert problems(nn.Conv1d(8, 8, 3), image=torch.randn(2, 8, 16)) == 1
     assert problems(nn.Conv3d(8, 8, 3), image=torch.randn(2, 8, 4, 8, 8)) == 1
+    assert problems(nn.Linear(16, 16), nn.ReLU()) == 0
 
 
 def test_a_compiled_net_is_counted_and_not_compiled_again() -> None:
@@ -92,12 +87,6 @@ def test_names_of_another_torch_are_no_timings() -> None:
     assert timed_candidates({}) == 0
 
 
-def test_a_runtimes_own_searches_are_added() -> None:
-    own = SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")
-    assert searches(Runner(torch.relu, "", searched=(own,)), IMAGE) == [own]
-    assert searches(Runner(torch.relu, ""), IMAGE) == []
-
-
 def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With their counts, and none who found nothing to search; cuDNN only on a GPU and where it may time."""
     timed = {"select_algorithm_autotune": 3, "benchmarking.InductorBenchmarker.benchmark_gpu": 1204}
@@ -112,14 +101,15 @@ def test_all_who_searched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     assert searches(runner, IMAGE) == found
     assert searches(runner, OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 1), *found]
+    net = nn.Sequential(conv(), conv(stride=2)).eval()  # seen in place of the graph that is replayed
+    assert searches(Runner(torch.relu, "", uncaptured=net), OnGpu(IMAGE)) == [
+        SearchCount("cuDNN", "problems", 2),
+        *found[:2],
+    ]
+    own = SearchCount("cuDNN for ONNX Runtime", "nodes", 25, "exhaustive")
+    assert own in searches(Runner(torch.relu, "", searched=(own,)), IMAGE)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     assert searches(runner, OnGpu(IMAGE)) == found
-
-
-def test_the_uncaptured_net_is_counted_where_a_graph_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    net = nn.Sequential(conv(), conv(stride=2)).eval()
-    assert searches(Runner(torch.relu, "", uncaptured=net), OnGpu(IMAGE)) == [SearchCount("cuDNN", "problems", 2)]
 
 
 def test_a_process_without_a_compiler_imports_none(monkeypatch: pytest.MonkeyPatch) -> None:

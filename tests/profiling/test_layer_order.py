@@ -73,7 +73,10 @@ def test_a_kernel_is_that_of_the_matrix_layer_before_it() -> None:
 
 def test_a_place_is_told_by_layers_that_have_one() -> None:
     order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
-    spots = [part.spot for part in placed(replayed(CALL), 1, order)]
+    found = placed(replayed(CALL), 1, order)
+    assert "b" not in {part.owner for part in found}
+    assert len(found) == len(CALL)
+    spots = [part.spot for part in found]
     assert (spots[0], spots[3], spots[4], spots[-1]) == (
         "before a",
         "between a and up",
@@ -82,17 +85,12 @@ def test_a_place_is_told_by_layers_that_have_one() -> None:
     )
     loose = [ComputeLayer(part.layer, False, part.transposed) for part in ORDER]
     assert {part.spot for part in placed(replayed(CALL), 1, loose)} == {""}
-
-
-def test_a_pool_among_two_is_neithers() -> None:
-    order = [ComputeLayer("a", True, pools=["pool", "other"]), *ORDER[1:]]
-    assert placed(replayed(CALL), 1, order)[3].owner == ""
-
-
-def test_what_is_uncertain_is_no_layers() -> None:
-    order = [ORDER[0], ComputeLayer("b", False), *ORDER[2:]]
-    assert "b" not in {part.owner for part in placed(replayed(CALL), 1, order)}
-    assert len(placed(replayed(CALL), 1, order)) == len(CALL)
+    events = replayed(CALL)
+    places = {part.event.index: part.spot for part in placed(events, 1, ORDER)}
+    (change,) = trace_changes(events, 1, places)
+    assert (change.name, change.where) == (CALL[-1], "after head")
+    two_pools = [ComputeLayer("a", True, pools=["pool", "other"]), *ORDER[1:]]
+    assert placed(events, 1, two_pools)[3].owner == ""
 
 
 @pytest.mark.parametrize(
@@ -110,10 +108,3 @@ def test_what_doesnt_fit_is_refused(names: list[str], calls: int, words: str) ->
     """More kernels than layers, calls that differ, and a kernel whose name says that it is for something else."""
     with pytest.raises(OrderError, match=words):
         placed(replayed(names), calls, ORDER)
-
-
-def test_a_change_of_layout_that_no_layer_launched_says_where_it_is() -> None:
-    events = replayed(CALL)
-    spots = {part.event.index: part.spot for part in placed(events, 1, ORDER)}
-    (change,) = trace_changes(events, 1, spots)
-    assert (change.name, change.where) == (CALL[-1], "after head")

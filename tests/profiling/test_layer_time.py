@@ -1,4 +1,4 @@
-"""Whose time it is: layers by annotation, by the uncaptured call, and what all of them have to do."""
+"""Where the time of a call went: layers by annotation and by the uncaptured call, and the host's own part."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from models.unet import UNet
 from pipeline.profiling import profiler
 from pipeline.profiling.layers import announced, layer_work, level, own_times, replayed_times
+from pipeline.profiling.profiler import split
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.diagnostics import SKIP
-from tests.profiling.traced import launched, layer
+from tests.profiling.traced import event, launched, layer
 
 
 @pytest.fixture
@@ -134,3 +135,33 @@ def test_layers_with_channels_say_them() -> None:
     assert [(part.in_channels, part.out_channels, part.groups) for part in work] == [
         (3, 12, 1), (0, 0, 1), (12, 24, 4), (24, 6, 1), (0, 0, 1), (64, 10, 1), (0, 0, 1),
     ]  # fmt: skip
+
+
+def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
+    """20 µs in a call: 10 in an operator, 2 of them launching; one launch outside operators; the rest is Python's."""
+    events = [
+        event("user_annotation", "call", 0, 20),
+        event("cpu_op", "aten::conv2d", 2, 10),
+        *launched(1, "conv", 4, 16, 30),
+        *launched(2, "triton", 15, 46, 10),
+        event("cuda_runtime", "cudaDeviceSynchronize", 20, 36),
+    ]
+    found = split(events, 1)
+    assert found is not None
+    assert found.wall_seconds == pytest.approx(56e-6)
+    assert found.device_seconds == pytest.approx(40e-6)
+    assert found.launch_seconds == pytest.approx(4e-6)
+    assert found.framework_seconds == pytest.approx(8e-6)
+    assert found.interpreter_seconds == pytest.approx(8e-6)
+    assert found.waiting_seconds == pytest.approx(36e-6)
+
+
+def test_without_annotated_calls_nothing_is_claimed() -> None:
+    assert split(launched(1, "conv", 0, 5, 5), 1) is None
+
+
+def test_a_cpus_split_has_no_device() -> None:
+    found = split([event("user_annotation", "call", 0, 10), event("cpu_op", "aten::relu", 1, 6)], 1)
+    assert found is not None
+    assert found.device_seconds is None
+    assert found.framework_seconds == pytest.approx(6e-6)

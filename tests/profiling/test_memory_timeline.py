@@ -71,21 +71,25 @@ def unwanted(_: Any) -> Any:
     raise RuntimeError("CUDA says no\nand more of it")
 
 
-def recorded(call: Callable[[], object]) -> list[Change]:
-    call()
-    return CHANGES
+def history_of(changes: list[Change]) -> Callable[[Callable[[], object]], list[Change]]:
+    def history(call: Callable[[], object]) -> list[Change]:
+        call()
+        return changes
+
+    return history
 
 
-def empty(call: Callable[[], object]) -> list[Change]:
-    call()
-    return []
+recorded, empty = history_of(CHANGES), history_of([])
 
 
-def test_the_peak_is_split_into_activations_and_workspace() -> None:
-    """Two layers of 400 bytes each, the second working in 1000: the peak is 50 + 800 + 1000."""
+def test_the_peak_is_split_into_activations_and_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers of 400 bytes each, the second working in 1000: the peak is 50 + 800 + 1000; no other way is tried."""
     ledger = Ledger()
     net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE))
-    found = memory_timeline(Runner(net, "", module=net), IMAGE, ledger, 7, unwanted)
+    stage = explained(monkeypatch, Runner(net, "", module=net), ledger, unwanted)
+    found = stage.memory(7)
+    assert found is not None
+    assert stage.notes == []
     assert max(found.allocated_bytes) == 50 + 800 + WORKSPACE
     assert (found.held_bytes, found.activations_bytes, found.workspace_bytes) == (50, 800, WORKSPACE)
     assert found.context_bytes == 7
@@ -170,16 +174,12 @@ def test_the_history_is_drawn_as_steps_from_what_is_held() -> None:
     assert (found.call, found.watched) == ("own", "allocations")
 
 
-def test_a_call_that_the_history_sees_nothing_of_says_so() -> None:
+def test_a_history_that_holds_nothing_is_right_where_the_call_allocates_nothing() -> None:
+    """As a graph's replay or another runtime's: no timeline is made up; of another call it is a broken one."""
     ledger = Ledger()
     found = memory_timeline(Runner(lambda image: image, ""), IMAGE, ledger, None, empty)
     assert (found.allocated_bytes, found.activations_bytes) == ([50, 50, 50], 0)
     assert found.watched == "nothing allocated"
-
-
-def test_a_history_that_contradicts_the_statistics_is_refused() -> None:
-    """The call allocates, so that an empty history is a broken one."""
-    ledger = Ledger()
     with pytest.raises(HistoryError, match="empty, though the call allocates 1400 bytes"):
         memory_timeline(Runner(Layer(ledger, WORKSPACE), ""), IMAGE, ledger, None, empty)
 
@@ -212,15 +212,12 @@ def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> 
 
 
 def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without stack traces, read before it is switched off: that drops it; off also after a call that fails."""
     recorder = on_torch(monkeypatch, ENTRIES)
     found = timeline.cuda_history(lambda: recorder.states.append("call"))
     assert len(found) == len(CHANGES)
     on = ("all", ("context", None), ("max_entries", timeline.MOST_ENTRIES))
     assert recorder.states == [on, "call", "snapshot", (None,)]
-
-
-def test_the_history_is_off_after_a_call_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = on_torch(monkeypatch, ENTRIES)
     with pytest.raises(RuntimeError):
         timeline.cuda_history(lambda: unwanted(IMAGE))
     assert recorder.states[-1] == (None,)
@@ -240,14 +237,18 @@ def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, h
     return Explained(runner, nn.Identity(), [on_gpu], Path())
 
 
-def test_without_a_history_the_peak_is_known_and_a_note_says_why_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("uncaptured", "notes"), [(None, [NO_WAY]), (unwanted, [NO_WAY, NO_WAY])])
+def test_where_every_way_fails_the_statistics_alone_are_read(
+    uncaptured: Callable[[Any], Any] | None, notes: list[Note], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Around the stage's own call; the history is no public part of torch. Each way that failed is told."""
     ledger = Ledger()
-    stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), ""), ledger, unwanted)
+    stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), "", uncaptured=uncaptured), ledger, unwanted)
     found = stage.memory(None)
     assert found is not None
+    assert (found.call, found.watched) == ("own", "ends")
     assert (found.activations_bytes, len(found.seconds)) == (400 + WORKSPACE, 3)
-    assert found.watched == "ends"
-    assert stage.notes == [NO_WAY]
+    assert stage.notes == notes
 
 
 def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,22 +261,3 @@ def test_where_the_uncaptured_form_fails_the_stages_own_call_is_watched(monkeypa
     assert (found.call, found.weights_bytes, found.activations_bytes) == ("own", None, 0)
     assert found.watched == "nothing allocated"
     assert stage.notes == [NO_WAY]
-
-
-def test_where_every_way_fails_the_statistics_alone_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger()
-    runner = Runner(Layer(ledger, WORKSPACE), "", uncaptured=unwanted)
-    stage = explained(monkeypatch, runner, ledger, unwanted)
-    found = stage.memory(None)
-    assert found is not None
-    assert (found.call, found.activations_bytes, len(found.seconds)) == ("own", 400 + WORKSPACE, 3)
-    assert stage.notes == [NO_WAY, NO_WAY]
-
-
-def test_a_stage_whose_layers_are_known_leaves_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger()
-    net = Layer(ledger, WORKSPACE)
-    stage = explained(monkeypatch, Runner(net, "", module=net), ledger, unwanted)
-    found = stage.memory(9)
-    assert found is not None
-    assert (found.workspace_bytes, found.context_bytes, stage.notes) == (WORKSPACE, 9, [])

@@ -1,4 +1,4 @@
-"""What a profile and Dynamo's own metrics show of a stage that isn't what it claims to be, on made-up events."""
+"""What a profile, the dispatcher and Dynamo's metrics show of a stage that isn't what it claims to be."""
 
 import sys
 from pathlib import Path
@@ -6,18 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from pipeline.profiling import observed_execution
 from pipeline.profiling.observed_execution import Seen, complete, contradiction, named_tf32
+from pipeline.profiling.operators import Dispatched
 from pipeline.profiling.profiler import idle_reason
 from pipeline.records.chrome_trace import TraceEvent
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, Workload
-
-
-def event(category: str, name: str, start: float, duration: float) -> TraceEvent:
-    return TraceEvent(0, category, name, start, duration, 0)
-
+from tests.profiling.traced import event
 
 DRIVER = event("cuda_runtime", "cudaDeviceSynchronize", 0.0, 5.0)
 COPY = event("gpu_memcpy", "Memcpy DtoH", 0.0, 900.0)
@@ -120,3 +118,17 @@ def test_kernels_named_for_tf32_contradict_fp32(declared: str | None, named: boo
     said = named_tf32(Execution(declared), kernels)  # type: ignore[arg-type]
     assert said == ("it declares fp32, and 90 % of its kernels' time is in kernels for TF32" if named else "")
     assert named_tf32(Execution("fp32"), kernels[1:]) == ""
+
+
+NETS = {4: nn.Conv2d(4, 4, 3), 5: nn.Conv3d(4, 4, 3)}
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+@pytest.mark.parametrize("axes", [4, 5])
+def test_the_layout_that_a_convolution_reads_is_seen(axes: int) -> None:
+    batch = torch.zeros(1, 4, *[4] * (axes - 2))
+    for layout, given in (("NCHW", batch), ("NHWC", batch.to(memory_format=CHANNELS_LAST[axes]))):
+        seen = Seen()
+        with torch.inference_mode(), Dispatched(seen.see):
+            NETS[axes](given)
+        assert seen.layout == layout
