@@ -24,11 +24,9 @@ def run_at(times_peak: float) -> RunRecord:
     return replace(record, measured_peaks=peaks, reference=replace(reference, flops_per_image=int(flops)))
 
 
-@pytest.mark.parametrize(
-    ("times_peak", "refused"), [(0.5, False), (1.03, False), (2.9, False), (2.95, True), (1e4, True)]
-)
+@pytest.mark.parametrize(("times_peak", "refused"), [(0.95, False), (2.9, False), (2.95, True), (1e4, True)])
 def test_a_stage_may_not_beat_the_device(times_peak: float, refused: bool) -> None:
-    """1.3 times the highest peak, after the most that a rewriting saves; fp8 has honestly been at 1.03."""
+    """1.3 times the highest peak, after the most that a rewrite saves."""
     run = run_at(times_peak)
     found = within_physics(run, run.stages[0])
     assert pytest.approx(2.925) == ABOVE_PEAK * SAVED
