@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_intermixed_args(args, namespace)
 
     def _check(self, words: Sequence[str]) -> None:
-        """Report an unknown flag, and a flag that is given twice, of which argparse takes the last."""
+        """Exit with 2 on an unknown flag, or on one given twice: argparse would take the last."""
         known = {name: action for action in self._actions for name in action.option_strings}
         flags = list(takewhile(lambda word: word != "--", map(str, words)))
         given: set[argparse.Action] = set()

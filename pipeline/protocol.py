@@ -36,13 +36,13 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
 
 
 class StageReport(msgspec.Struct, tag="stage", frozen=True):
-    """Fields of the worker's StageRecord."""
+    """Some fields of the worker's StageRecord; later reports replace earlier ones."""
 
     fields: dict[str, object]
 
 
 class RunReport(msgspec.Struct, tag="run", frozen=True):
-    """Fields of the RunRecord; only the worker of the reference sends them."""
+    """Some fields of the RunRecord; only the worker of the reference sends them."""
 
     fields: dict[str, object]
 

@@ -304,5 +304,5 @@ def seconds_above_by_level(found: list[LayerFigures]) -> dict[str, float]:
 
 
 def seconds_below(found: list[LayerFigures]) -> float:
-    """Return by how much the layers that are faster than their rooflines are so, in all."""
+    """Return the seconds by which layers fall below their rooflines, summed over the layers."""
     return sum(max(0.0, -(layer.seconds_above or 0.0)) for layer in found)

@@ -196,7 +196,7 @@ def within(seconds: float | None, work: Callable[[], Made]) -> Made:
     over = False
 
     def ring(_: int, frame: FrameType | None) -> None:
-        """End the work, unless it has just ended by itself and this file's own code runs, or what that calls."""
+        """Raise in the running code, unless the work is over or the signal came while this file's own code ran."""
         if not over and (frame is None or frame.f_code.co_filename != __file__):
             raise _Alarm
 

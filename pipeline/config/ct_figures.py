@@ -19,7 +19,9 @@ MOST_VALUES = 10**8  # of all volumes together, evenly spaced; nnU-Net samples a
 
 
 def measured(contract: InputContract, path: str | None, labels: str | None, rules: LabelRules) -> InputContract:
-    """Return the contract with the figures of the foreground: the voxels of classes above 0, or all without labels.
+    """Return the contract with low, high, mean and std of the foreground.
+
+    The foreground is the voxels of classes above 0; without labels all voxels.
 
     Raises:
         RequestError: a file cannot be read, memory is too small, or a channel has one value only.

@@ -62,7 +62,7 @@ def check_regions(request: RunConfig) -> None:
 
 
 def _own(request: RunConfig) -> dict[str, object]:
-    """Return the options of the request that plans have, too."""
+    """Return the request's values of the options that plans also set."""
     contract, data = request.data.contract, request.data
     own: dict[str, object] = {"normalize": contract.normalize, "size": data.size, "depth": data.depth or data.size}
     return own | {key: each[0] for key in FIGURES if (each := getattr(contract, key))}

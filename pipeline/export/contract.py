@@ -82,7 +82,7 @@ class GoldenLimits:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a loader, or a program that calls it, must know.
+    """The facts about a bundle that its loader, or a program that calls the loader, needs.
 
     Attributes:
         stage: its name in the run.

@@ -29,7 +29,7 @@ ANSWER = "answer.bin"  # removed before the bundle is done
 
 
 def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent) -> Contract:
-    """Write the bundle and have a fresh process check it before it takes its name; a failure leaves no folder.
+    """Write a bundle under a temporary name, check it in a fresh process, and rename it; a failure leaves no folder.
 
     Args:
         asked: the request.

@@ -157,14 +157,14 @@ class WorkerProcess:
                 self._give_up(f"{error}: {line!r}")
 
     def _read(self, kind: type, fields: dict[str, object]) -> dict[str, Any]:
-        """Return fields of a record with their types."""
+        """Convert a message's JSON fields to the types of the record `kind`."""
         try:
             return fields_from_json(kind, fields)
         except ValueError as error:
             self._give_up(str(error))
 
     def _give_up(self, why: str) -> NoReturn:
-        """End a worker whose message can't be used.
+        """Stop the worker because its message can't be used.
 
         Raises:
             WorkerGone: always.

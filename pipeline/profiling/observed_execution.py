@@ -41,7 +41,7 @@ CAPTURES = "GraphLaunch"  # in the name of the driver's call that replays a grap
 
 @dataclass
 class Seen:
-    """FLOPs of the convolutions and matrix products of one call, by what they read."""
+    """FLOPs of one call's convolutions and matrix products, by their operands' precision and layout, and by layer."""
 
     by_precision: Counter[Precision | None] = field(default_factory=Counter)
     by_layout: Counter[Layout] = field(default_factory=Counter)

@@ -101,7 +101,7 @@ def markdown(summary: RunSummary) -> str:
 
 
 def _narrow(choices: Table) -> Table:
-    """Return the choices in as many columns as a pull request shows."""
+    """Leave out columns until the table is narrow enough for a pull request."""
     for title in EXPENDABLE:
         choices = choices.without([title]) if len(choices.titles) > MOST_COLUMNS else choices
     return choices

@@ -142,7 +142,7 @@ def methods(read: Callable[[Item], str]) -> Column[Item]:
 
 
 def stage_cell(stage: str, mark: str = "", note: str = "") -> Cell:
-    """Return the method's name between a mark and a note, with the stage's key where that is another name."""
+    """Return a cell with mark, method's name and note; the stage's key is added if it differs from the name."""
     own, name = clean(stage), method(stage)
     return Cell(f"{mark}{name}{note}", own, key="" if name == own else own)
 

@@ -68,11 +68,10 @@ def ranking_among(run: RunRecord, order: Ranking, names: AbstractSet[str]) -> Ra
 def _ranked(run: RunRecord, base: Ranking) -> Ranking:
     """Fill in winner, ties and order.
 
-    A contender ties with the fastest stage unless it is shown to be slower: by its head-to-head samples against that
-    stage where there are any, otherwise by disjoint intervals whose values differ by at least the minimum detectable
-    effect; what others' work may have done to a ratio counts with its interval. A contender that is faster head to head
-    leads. A stage that isn't resolved against the baseline never leads: the fastest resolved stage wins, unless that
-    is the baseline itself and another stage may be faster than it.
+    The fastest stage that is resolved against the baseline leads, unless head-to-head samples show that another one is
+    faster. A contender ties with it unless it is shown to be slower: by head-to-head samples if there are any, otherwise
+    by disjoint intervals and a difference of at least the minimum detectable effect. The intervals are widened by what
+    other programs may have done. No stage wins if none is shown to be faster than the baseline and an unresolved one may be.
     """
     ratios, outcomes, noise = base.ratios, base.outcomes, base.noise
     order = sorted(ratios, key=lambda name: -ratios[name].value)

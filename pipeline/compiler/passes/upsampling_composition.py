@@ -115,10 +115,10 @@ def _together(rest: list[fx.Node]) -> fx.Node:
 
 
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:
-    """Exchange them where the convolution doesn't add channels and no activation waits to be folded into it.
+    """Move a 1×1 convolution before the up-sampling, unless it adds channels or would fold an activation.
 
-    Source: each pixel that an up-sampling makes is a sum of others with weights that add up to 1, and is the same sum
-    for every channel; a 1×1 convolution mixes the channels of one pixel. So they commute, the bias included.
+    The two commute, bias included: each up-sampled pixel is the same weighted sum of pixels in every channel, with
+    weights that add up to 1, and the convolution mixes the channels of one pixel.
     """
     matched = []
     for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):

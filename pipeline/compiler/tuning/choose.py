@@ -123,7 +123,7 @@ class MeasuredLayer:
         return self.call.key(self.layer.op)
 
     def of(self, inputs: list[Tensor]) -> "MeasuredLayer":
-        """Return the same with other inputs, [N, in, H, W] each, of the same layout."""
+        """Return this layer with other inputs, [N, in, H, W] each, of the same layout."""
         names = ("x", "second")[: len(inputs)]
         return replace(self, inputs=inputs, given={**self.given, **dict(zip(names, inputs, strict=True))})
 

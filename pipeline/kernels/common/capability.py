@@ -1,14 +1,14 @@
-"""The capabilities that kernels need of a GPU and of Triton."""
+"""The GPUs and the versions of Triton that the kernels can run on."""
 
 import torch
 import triton
 
 FP8 = (8, 9)  # Ada brought fp8 matrix instructions
-AMPERE = (8, 0)  # brought the asynchronous copies to shared memory without which these kernels wait for each load
-# The major number of the GPUs for whose matrix products (wgmma) and bulk copies the Gluon kernels are written.
+AMPERE = (8, 0)  # brought asynchronous copies to shared memory; without them these kernels wait for each load
+# The major number of the GPUs that have the matrix products (wgmma) and bulk copies of the Gluon kernels.
 HOPPER = 9
-# Kernels that are written in Gluon, and those of them whose views of shared memory reach past a plane. The narrow one
-# and the head, which is made of it, have a way without.
+# Kernels that are written in Gluon. REACHING are those whose views of shared memory reach past a plane; the narrow one,
+# and the head that is made of it, also work without such views.
 GLUON = "conv3x3_narrow, conv_first_gluon, conv_first_rows, conv_head_gluon"
 REACHING = "conv3x3_gluon, upconv2x2_gluon, polyphase_gluon"
 # Releases whose views of shared memory may reach past a plane: 3.6 was run on an H200, 3.7.1 only compiled for it.
@@ -16,11 +16,10 @@ REACHING_VIEWS = ((3, 6), (3, 7))
 
 
 def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nvidia") -> str | None:
-    """Why kernels of this room can't run in `dtype` on a GPU of this compute capability, or None where they can.
+    """Return why no kernel can run in `dtype` on a GPU of this compute capability, or None if one can.
 
-    The plain Triton kernels can wherever Triton has half-precision products: before Hopper it turns the boxes that
-    they load into pointers. Another vendor's pair of numbers is no compute capability: torch gives (9, 4) for AMD's
-    MI300.
+    The plain Triton kernels need half-precision products alone: before Hopper Triton loads their boxes by pointers.
+    The pair of numbers means something else for another vendor: torch gives (9, 4) for AMD's MI300.
     """
     if vendor != "nvidia":
         return f"the kernels are written for NVIDIA's GPUs, and this one's vendor is {vendor}"
@@ -52,10 +51,10 @@ def vendor() -> str:
 
 
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
-    """Why the Gluon kernels can't run on a GPU of this compute capability, or None where they can.
+    """Return why the Gluon kernels can't run on a GPU of this compute capability, or None if they can.
 
     Args:
-        capability: this machine's without; on one without a GPU, where they may be compiled, Hopper's.
+        capability: by default this machine's. Without a GPU it is Hopper's, as kernels may be compiled there.
     """
     here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
     if here[0] == HOPPER:
@@ -65,12 +64,12 @@ def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
 
 
 def fewest_rows() -> int:
-    """Return how many rows a matrix product has at the least: 64 by Hopper's (wgmma), 16 by those before (mma.sync)."""
+    """Return the fewest rows of a matrix product: 64 on Hopper (wgmma), 16 on earlier GPUs (mma.sync)."""
     return 64 if gluon_barred() is None else 16
 
 
 def reaching_views_barred(version: str = triton.__version__, capability: tuple[int, int] | None = None) -> str | None:
-    """Why the Gluon kernels whose views reach past a plane can't run; as `gluon_barred`, and by Triton's version."""
+    """Return why the Gluon kernels of `REACHING` can't run on this GPU or with this Triton, or None if they can."""
     if tuple(int(part) for part in version.split(".")[:2]) in REACHING_VIEWS:
         return gluon_barred(capability)
     return f"Triton {version} doesn't build {REACHING}, whose views reach past a plane: 3.6 and 3.7 do"

@@ -101,7 +101,7 @@ def _note(programs: Programs, kernel: Kernel, grid: tuple[int, ...], *args: obje
 
 
 def _by_value(kernel: Kernel, count: int) -> list[bool]:
-    """Which of the first parameters are numbers whose values make other programs, as Triton's decorator has it."""
+    """Return for each of the first parameters whether Triton compiles another program for another value of it."""
     if isinstance(kernel, JITFunction):
         return [not parameter.do_not_specialize for parameter in kernel.params[:count]]
     return [True] * count

@@ -221,11 +221,11 @@ def pack(
     scales: Scales = NO_SCALES,
     rounding: Callable[[Tensor, int], Tensor] = round_each,
 ) -> Packed:
-    """Round a composition once, for maps that are stored with these scales.
+    """Round a composition's weights to `dtype`, for maps that are stored with these scales.
 
-    Both sources go into one accumulator, so that an output channel has one scale: each source's own scale is multiplied
-    into its weights first, and the larger of both ends at e4m3's largest value. The weights of a source whose products
-    are the smaller come out smaller; e4m3 keeps its relative step over 14 octaves, so they lose nothing before that.
+    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied into
+    its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
+    smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
 
     Args:
         composition: of `polyphase_compose`, on the device where the weights are to be.

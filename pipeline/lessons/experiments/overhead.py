@@ -52,7 +52,7 @@ def one_by_one(x: torch.Tensor) -> Call:
 
 
 def as_graph(x: torch.Tensor) -> Call:
-    """Return a call that replays the same twenty on `x`, of any shape, recorded once."""
+    """Record the twenty kernels of `one_by_one` in a CUDA graph; return a call that replays it on `x`, of any shape."""
     graph = torch.cuda.CUDAGraph()
     work = one_by_one(x)
     work()

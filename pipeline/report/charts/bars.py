@@ -1,6 +1,6 @@
-"""Bars in HTML: they take the page's type, its colours and the width that there is, so that a phone shows them whole.
+"""Bar charts in HTML, with the page's font and colours, as wide as the window, so that a phone shows them whole.
 
-A chart is one image to a reader who can't see it; its table says the same.
+A screen reader announces a chart as one image; its table has the same figures.
 """
 
 from collections.abc import Collection, Mapping, Sequence
