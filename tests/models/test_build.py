@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from models.build import build_model
@@ -63,9 +64,30 @@ def test_what_is_no_layer_is_no_option_s_value(target: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [("torch.nn.InstanceNorm", "did you mean InstanceNorm"), ("torch.nn.nn.Conv", "can't be imported")],
+    ("target", "options", "said"),
+    [
+        ("os.system", {}, "no class of a network"),
+        ("UNet", {}, "no network's class"),
+        ("..unet.UNet", {}, "no network's class"),
+        ("no_such_package.Net", {}, "can't be imported"),
+        ("models.unet.Unet", {}, "did you mean UNet"),
+        ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
+        (
+            "models.unet.UNet",
+            {"base": -4},
+            r"model\.options \(base=-4\): models\.unet\.UNet fails with them: RuntimeError",
+        ),
+        ("models.unet.UNet", {"norm": {"_class_": "torch.nn.InstanceNorm"}}, "did you mean InstanceNorm"),
+        ("models.unet.UNet", {"norm": {"_class_": "torch.nn.nn.Conv"}}, "can't be imported"),
+    ],
 )
-def test_a_layer_that_torch_lacks_is_one_line(value: str, said: str) -> None:
+def test_a_target_that_is_no_net_is_refused(target: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ModelError, match=said):
-        build_model("models.unet.UNet", {"norm": {"_class_": value}}, None, 0)
+        build_model(target, options, None, 0)
+
+
+def test_random_weights_follow_the_seed() -> None:
+    first, again, other = (build_model("models.unet.UNet", {"base": 4}, None, seed) for seed in (0, 0, 1))
+    weight = "head.weight"
+    assert torch.equal(first.get_parameter(weight), again.get_parameter(weight))
+    assert not torch.equal(first.get_parameter(weight), other.get_parameter(weight))

@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from models import checkpoint
-from models.build import build_model
 from models.unet import UNet
-from pipeline.errors import CheckpointError, ModelError
+from pipeline.errors import CheckpointError
 from pipeline.inputs import weights_file
 
 SHIPPED = "models/weights/unet_small.safetensors"
@@ -117,7 +116,11 @@ def test_a_pickle_with_code_is_refused_with_a_recipe(tmp_path: Path, of_lightnin
 
 
 def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
+    """Half the file, the net's own precision again; what is stored is known."""
     checkpoint.save(net(), tmp_path / "net.safetensors", {"labels": "none"})
+    torch.save(net().state_dict(), tmp_path / "net.pt")
+    found = [checkpoint.stored_as(str(tmp_path / name)) for name in ("net.safetensors", "net.pt")]
+    assert found == [["float16"], ["float32"]]
     other = UNet(base=4, depth=2)
     checkpoint.load_into(other, str(tmp_path / "net.safetensors"))
     assert other.head.weight.dtype == torch.float32
@@ -140,13 +143,6 @@ def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, valu
     with pytest.raises(CheckpointError) as caught:
         checkpoint.load_into(net(), str(tmp_path / "net.pt"))
     assert said in str(caught.value)
-
-
-def test_the_type_of_stored_weights_is_known(tmp_path: Path) -> None:
-    checkpoint.save(net(), tmp_path / "half.safetensors", {})
-    torch.save(net().state_dict(), tmp_path / "net.pt")
-    found = [checkpoint.stored_as(str(tmp_path / name)) for name in ("half.safetensors", "net.pt")]
-    assert found == [["float16"], ["float32"]]
 
 
 def bad_files(folder: Path) -> dict[str, Path]:
@@ -202,29 +198,6 @@ def test_a_bad_file_is_one_line_that_names_it(
     assert "description" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("target", "options", "said"),
-    [
-        ("os.system", {}, "no class of a network"),
-        ("UNet", {}, "no network's class"),
-        ("..unet.UNet", {}, "no network's class"),
-        ("no_such_package.Net", {}, "can't be imported"),
-        ("models.unet.Unet", {}, "did you mean UNet"),
-        ("models.unet.UNet", {"bases": 4}, "it takes in_channels, classes, base"),
-    ],
-)
-def test_a_target_that_is_no_net_is_refused(target: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
-        build_model(target, options, None, 0)
-
-
-def test_random_weights_follow_the_seed() -> None:
-    first, again, other = (build_model("models.unet.UNet", {"base": 4}, None, seed) for seed in (0, 0, 1))
-    weight = "head.weight"
-    assert torch.equal(first.get_parameter(weight), again.get_parameter(weight))
-    assert not torch.equal(first.get_parameter(weight), other.get_parameter(weight))
-
-
 def test_an_archive_that_inflates_is_refused_before_it_does(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(50_000)}, tmp_path / "plain.pt")
     with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "w", 8) as packed:
@@ -251,10 +224,3 @@ def test_other_weights_in_the_same_file_are_told(tmp_path: Path, capsys: pytest.
     torch.save({"model": net().state_dict(), "ema": net().state_dict(), "epoch": {"n": 3}}, tmp_path / "net.pt")
     checkpoint.load_into(UNet(base=4, depth=2), str(tmp_path / "net.pt"))
     assert "the weights under 'model' are taken, and those under ema are not" in capsys.readouterr().err
-
-
-def test_options_with_which_no_net_can_be_made_are_named() -> None:
-    with pytest.raises(
-        ModelError, match=r"model\.options \(base=-4\): models\.unet\.UNet fails with them: RuntimeError"
-    ):
-        build_model("models.unet.UNet", {"base": -4}, None, seed=0)

@@ -105,6 +105,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("configurations", "asked", "said"), BAD)
 def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any], asked: str, said: str) -> None:
+    """And nothing that they name is imported but layers of torch."""
     with pytest.raises(ModelError) as caught:
         planned(folder_of(tmp_path, configurations), asked)
     assert said in str(caught.value)
@@ -112,21 +113,22 @@ def test_bad_plans_are_one_line(tmp_path: Path, configurations: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [(None, "No such file"), ("{", "Expecting property name"), ("[]", "a list, no key"), ("{}", "no 'con")],
+    ("name", "text", "said"),
+    [
+        ("plans", None, "No such file"),
+        ("plans", "{", "Expecting property name"),
+        ("plans", "[]", "a list, no key"),
+        ("plans", "{}", "no 'con"),
+        ("dataset", '{"labels": {"background": 0}}', "in it; it is no"),
+        ("dataset", '{"channel_names": {"0": "CT"}}', "in it; it is no"),
+    ],
 )
-def test_a_file_that_is_no_plans_is_one_line(tmp_path: Path, text: str | None, said: str) -> None:
+def test_a_file_that_is_none_of_nnunet_s_is_one_line(tmp_path: Path, name: str, text: str | None, said: str) -> None:
     if text is not None:
-        (tmp_path / "plans.json").write_text(text)
+        (tmp_path / f"{name}.json").write_text(text)
     with pytest.raises(ModelError) as caught:
-        planned(tmp_path, "2d")
+        planned(tmp_path, "2d") if name == "plans" else described_sizes(tmp_path / "dataset.json")
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize("dataset", [{"labels": {"background": 0}}, {"channel_names": {"0": "CT"}}])
-def test_a_dataset_without_channels_or_labels_is_refused(tmp_path: Path, dataset: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match="in it; it is no"):
-        described_sizes(folder_of(tmp_path, {}, dataset) / "dataset.json")
 
 
 class Holder:

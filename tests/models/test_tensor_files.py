@@ -53,8 +53,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 def test_values_that_are_none_are_named_with_their_sample(tmp_path: Path) -> None:
-    image = torch.zeros(3, 2)
-    image[1, 0] = float("nan")
+    image = torch.tensor([[0.0, 0.0], [torch.nan, 0.0], [0.0, 0.0]])
     with pytest.raises(TensorError, match="image holds NaN or infinite values in 1 of 3 samples, first in sample 1"):
         read_tensors(saved(tmp_path, image=image), ["image"])
 

@@ -48,25 +48,6 @@ def test_a_net_that_is_not_there_is_refused_in_one_line(overrides: list[str], sa
     assert "\n" not in str(refused.value)
 
 
-def test_a_net_is_trained_scored_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "weights.safetensors"
-    asked = [
-        "train",
-        "model=unet",
-        "model.options.base=8",
-        "model.options.depth=1",
-        "--minutes",
-        "0.002",
-        "--out",
-        str(out),
-    ]
-    monkeypatch.setattr("sys.argv", asked)
-    train.main()
-    again = training.net_of(typed_net(asked[1:4]), 0)
-    checkpoint.load_into(again, str(out))
-    assert out.stat().st_size > 1000
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -104,7 +85,9 @@ def test_an_error_of_the_disk_is_one_line(
 
 
 @pytest.mark.parametrize(
-    "words", [[*SMALL, "model.options.in_channels=1"], [*custom(Pair), "model.output=1"]], ids=["grey", "output"]
+    "words",
+    [SMALL, [*SMALL, "model.options.in_channels=1"], [*custom(Pair), "model.output=1"]],
+    ids=["colour", "grey", "output"],
 )
 def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_its_logits(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
