@@ -1,4 +1,4 @@
-"""Real images, their labels, and folders that hold something else."""
+"""Real images, their labels and windows, and folders that hold something else."""
 
 import os
 from dataclasses import replace
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from skimage.color import rgb2hed
+from skimage.filters import threshold_otsu
 
 from models import checkpoint
 from models.build import build_model
@@ -15,9 +17,11 @@ from models.image_batches import to_batch
 from models.training import Tissue, crops, score
 from pipeline.errors import ImageError
 from pipeline.inputs import weights_file
-from pipeline.inputs.datasets import load_dataset, values_in, viewable
+from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, load_dataset, values_in, viewable
+from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.stain import HELD_OUT, UNLABELLED
+from pipeline.inputs.stain import HELD_OUT, UNLABELLED, otsu, stain_mask
+from pipeline.inputs.windows import Named, cut
 from tests.models.test_checkpoint import SHIPPED
 
 
@@ -204,3 +208,61 @@ def test_the_shipped_weights_reach_what_their_header_says() -> None:
     assert iou == pytest.approx(float(notes["held_out_iou"]), abs=1e-3)
     assert dice == pytest.approx(float(notes["held_out_dice"]), abs=1e-3)
     assert iou > 0.9
+
+
+SIZES = [(8, 8), (20, 8), (21, 30), (5, 6), (8, 5), (16, 24)]
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_each_labelled_pixel_is_in_one_window(height: int, width: int) -> None:
+    label = (np.arange(height * width) % 200).astype(np.uint8).reshape(height, width)
+    image = np.repeat(label[..., None], 3, 2)
+    tiles = cut(Named("a.png", image, label), 8, whole=True)
+    assert {tile.image.shape for tile in tiles} == {(8, 8, 3)}
+    kept = np.concatenate([tile.label[tile.label != 255] for tile in tiles if tile.label is not None])
+    assert np.array_equal(np.sort(kept), np.sort(label.ravel()))
+    for tile in tiles:
+        assert tile.label is not None
+        known = tile.label != 255
+        assert np.array_equal(tile.image[known][:, 0], tile.label[known])
+
+
+def test_the_programs_own_images_are_cut_side_by_side() -> None:
+    """What is left at the edges belongs to no window, and a small image is mirrored with its labels."""
+    label = np.zeros((20, 8), np.uint8)
+    image = np.zeros((20, 8, 3), np.uint8)
+    assert [tile.source for tile in cut(Named("a", image, label), 8, whole=False)] == ["a at 0,0", "a at 8,0"]
+    (tile,) = cut(Named("a", image[:5], label[:5]), 8, whole=False)
+    assert tile.label is not None
+    assert (tile.label == 0).all()
+
+
+@pytest.mark.parametrize(("side", "taken"), [(1, False), (3, False), (4, True)])
+def test_an_image_is_not_made_of_its_mirror_image(side: int, taken: bool) -> None:
+    small = Named("a.png", np.zeros((side, 20, 3), np.uint8), None)
+    if taken:
+        assert cut(small, 8, whole=False)[0].image.shape == (8, 8, 3)
+        return
+    with pytest.raises(ImageError, match=rf"a\.png: {side}×20 pixels, data\.size=8: most would be mirrored"):
+        cut(small, 8, whole=False)
+
+
+def half_black() -> np.ndarray:
+    image = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    image[:8] = 0
+    return image
+
+
+@pytest.mark.parametrize("image", [read_image(SAMPLE_FOLDER / SAMPLES[0]), half_black()], ids=["tissue", "half black"])
+def test_the_stain_is_what_scikit_image_finds(image: np.ndarray) -> None:
+    """In every pixel; a black one has a darkness, too, and no logarithm of 0."""
+    brown = rgb2hed(image)[..., 2]
+    expected = brown > threshold_otsu(brown)
+    assert 0.1 < expected.mean() < 0.9
+    assert np.array_equal(stain_mask(image), expected)
+
+
+def test_otsu_parts_two_heaps() -> None:
+    heaps = np.concatenate([np.random.default_rng(0).normal(place, 1.0, 200) for place in (0.0, 10.0)])
+    assert 2 < otsu(heaps) < 8
+    assert otsu(heaps) == pytest.approx(threshold_otsu(heaps))

@@ -21,12 +21,6 @@ VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
 RGB = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
 
 
-def test_pages_in_which_0_is_white_are_turned_round(tmp_path: Path) -> None:
-    pages = np.arange(2 * 3 * 4, dtype=np.uint16).reshape(2, 3, 4)
-    tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
-    np.testing.assert_array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
-
-
 def nifti(values: np.ndarray, *, big: bool = False, slope: float = 1.0, shift: float = 0.0, version: int = 1) -> bytes:
     """NIfTI in one file with values as they are stored; several values of a voxel come first."""
     made: Any = nibabel.Nifti1Image if version == 1 else nibabel.Nifti2Image
@@ -109,9 +103,13 @@ def test_channels_come_last(tmp_path: Path) -> None:
 
 
 def test_pages_of_a_tiff_are_planes(tmp_path: Path) -> None:
-    tifffile.imwrite(tmp_path / "a.tif", VALUES.astype(np.uint16), photometric="minisblack")
+    """Turned round where 0 is white, as an image is."""
+    pages = VALUES.astype(np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pages, photometric="minisblack")
     assert np.array_equal(read_volume(tmp_path / "a.tif", 1)[..., 0], VALUES)
     assert voxels(tmp_path / "a.tif") == 24
+    tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
+    assert np.array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
 
 
 def test_what_imagej_says_of_its_pages_counts(tmp_path: Path) -> None:
@@ -137,6 +135,8 @@ def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
+    "cut off.gz": (lambda: gzip.compress(nifti(VALUES))[:-20], "not a volume that can be read ("),
+    "not packed.gz": (lambda: nifti(VALUES), "not a volume that can be read (ImageFileError"),
     "torn": (lambda: nifti(VALUES)[:-3], "not a volume that can be read (OSError: Expected 48 bytes, got 45 bytes"),
     "no header": (lambda: b"\0" * 400, "not a volume that can be read (ImageFileError"),
     "empty": (lambda: b"", "not a volume that can be read (ImageFileError"),
@@ -150,7 +150,7 @@ BROKEN: dict[str, tuple[Callable[[], bytes], str]] = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_file_is_named(kind: str, tmp_path: Path) -> None:
     make, said = BROKEN[kind]
-    path = written(tmp_path / "scan.nii", make())
+    path = written(tmp_path / f"scan.nii{Path(kind).suffix}", make())
     with pytest.raises(ImageError) as caught:
         read_volume(path, 1)
     assert said in str(caught.value)
@@ -197,19 +197,6 @@ def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
     with pytest.raises(ImageError, match=r"an array of shape \[2, 2\]; \[depth, height, width\], or channels after it"):
         read_volume(tmp_path / "b.npy", 1)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda packed: packed[:-20], r"not a volume that can be read \((EOFError|OSError|ImageFileError)"),
-        (gzip.decompress, r"not a volume that can be read \(ImageFileError"),
-    ],
-)
-def test_a_packed_volume_that_is_cut_off_is_refused(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
-    path = written(tmp_path / "a.nii.gz", spoil(gzip.compress(nifti(VALUES))))
-    with pytest.raises(ImageError, match=said):
-        read_volume(path, 1)
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.nii", "nibabel"), ("a.zarr", "zarr")])

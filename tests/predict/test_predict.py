@@ -13,7 +13,6 @@ from PIL import Image
 from models.build import build_model
 from models.image_batches import to_batch
 from pipeline.compiler.agreement import classes
-from pipeline.config.request_error import RequestError
 from pipeline.export.bundle import write_sums
 from pipeline.export.contract import Contract, ContractError, TensorRule, load_contract, measured_of, save_contract
 from pipeline.inputs.image_files import read_image
@@ -21,7 +20,7 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
 from pipeline.predict.cases import cases_in
 from pipeline.predict.command import main
-from pipeline.predict.folder import alone_in
+from pipeline.predict.folder import LOCK, alone_in
 from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
@@ -156,13 +155,6 @@ def test_what_is_refused_says_why(run: Path, images: Path, tmp_path: Path, capsy
     (images / "same.jpg").unlink()
     weights(tmp_path, seed=1)
     assert "the weights have changed since the run" in refused()
-
-
-def test_two_at_once_are_refused(run: Path, images: Path, tmp_path: Path) -> None:
-    tmp_path.joinpath("masks").mkdir()
-    first, second = alone_in(tmp_path / "masks"), alone_in(tmp_path / "masks")
-    with first, pytest.raises(RequestError, match="another process"), second:
-        pass
 
 
 def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
@@ -331,3 +323,52 @@ def test_what_its_sidecar_does_not_match_is_made_again(
     assert main(asked) == 0
     assert capsys.readouterr().out == f"2 masks made, 2 were there: {out}\n"
     assert [path.name for path in out.glob("*") if path.suffix not in (".png", ".json")] == [".masks", ".predict.lock"]
+
+
+@pytest.fixture
+def asked(run: Path, images: Path, tmp_path: Path) -> list[str]:
+    """The words for the run and its whole images."""
+    (images / "broken.png").unlink()
+    return [str(run), str(images), "--out", str(tmp_path / "masks")]
+
+
+def test_no_folder_is_left_of_a_request_that_is_refused(asked: list[str], tmp_path: Path) -> None:
+    """One of the user's own stays, empty as it was but for the lock."""
+    assert main([*asked, "--stage", "hlaf"]) == 2
+    assert not (tmp_path / "masks").exists()
+    (tmp_path / "masks").mkdir()
+    assert main([*asked, "--stage", "hlaf"]) == 2
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == [LOCK]
+
+
+def test_a_lock_that_another_holds_stays(tmp_path: Path) -> None:
+    with alone_in(tmp_path / "masks"):
+        with pytest.raises(Exception, match="another process"), alone_in(tmp_path / "masks"):
+            pass
+        assert (tmp_path / "masks" / LOCK).exists()
+    assert not (tmp_path / "masks").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("a.txt", "File exists"), ("a.txt/masks", "Not a directory"), ("/proc/masks", "No such file")]
+)
+def test_a_folder_that_cannot_be_made_is_named_by_its_word(
+    asked: list[str], tmp_path: Path, place: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it was Python's "[Errno 17]"."""
+    (tmp_path / "a.txt").touch()
+    out = tmp_path / place
+    assert main([*asked[:-1], str(out), "--stage", "eager"]) == 2
+    assert f"error: --out {out}: no masks can be written there: {said}" in capsys.readouterr().err
+
+
+def test_a_link_that_leads_nowhere_is_an_image_without_a_mask(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was left out as no image, and the exit code said that all had their masks."""
+    gone = tmp_path / "images" / "gone.png"
+    gone.symlink_to(tmp_path / "disk" / "gone.png")
+    assert main([*asked, "--stage", "eager"]) == 1
+    said = capsys.readouterr()
+    assert f"no mask of gone: {gone}: No such file or directory" in said.err
+    assert said.out.startswith("4 masks made, 1 image without: ")
