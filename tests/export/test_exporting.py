@@ -6,10 +6,13 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from models.build import build_model
 from models.checkpoint import save as save_weights
@@ -18,13 +21,20 @@ from pipeline.command_line import FAILED, REFUSED
 from pipeline.compiler.artifact import save as save_net
 from pipeline.export import artefacts, bundle, exporting, files
 from pipeline.export import command as export_command
+from pipeline.export.artefacts import eager_form
 from pipeline.export.bundle import Said
 from pipeline.export.contract import ContractError, GoldenLimits, Judged, load_contract
+from pipeline.export.recorded_stage import RecordedStage
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
+from pipeline.records.run_record import Execution
+from pipeline.stages.api import Workload
+from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
 from tests.export.recorded import NET, OPTIONS, SIDE, artefact, run_folder, stage
+from tests.fake_machine import run_record, stage_record
 from tests.fork_server import torch_alone
+from tests.made_up_request import changed
 
 
 @pytest.fixture
@@ -78,22 +88,33 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_the_contract_says_which_values_of_labels_meant_the_classes(small: Said, tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager")])
+def test_random_weights_are_exported_with_a_warning(
+    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which values of labels meant the classes is said of any."""
+    run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
     data = replace(record.config.data, labels="masks", label_rules=rules)
     codec.save(replace(record, config=replace(record.config, data=data)), run)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    assert load_contract(tmp_path / "out").labels == rules
+    assert "random weights" in capsys.readouterr().err
+    found = load_contract(tmp_path / "out")
+    assert (found.masks_judged, found.labels) == (False, rules)
 
 
-def test_random_weights_are_exported_with_a_warning(
+def test_what_is_there_is_left_alone_and_other_weights_than_were_measured_are_refused(
     small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
-    assert "random weights" in capsys.readouterr().err
-    assert load_contract(tmp_path / "out").masks_judged is False
+    run, out = run_folder(tmp_path / "run", [stage("eager")]), tmp_path / "out"
+    out.mkdir()
+    assert asked(run, "--stage", "eager", "--to", out) == REFUSED
+    assert "exists; name a new folder" in refused(capsys)
+    assert not list(out.iterdir())
+    out.rmdir()
+    save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
+    assert asked(run, "--stage", "eager", "--to", out) == REFUSED
+    assert "the weights have changed since the run" in refused(capsys)
+    assert not out.exists()
 
 
 def refused(capsys: pytest.CaptureFixture[str]) -> str:
@@ -118,24 +139,6 @@ def test_what_no_bundle_can_be_made_of_is_refused(
     assert asked(run, *words, "--to", tmp_path / "out") == REFUSED
     assert line in refused(capsys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
-
-
-def test_a_folder_that_is_there_is_left_alone(small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    (tmp_path / "out").mkdir()
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
-    assert "exists; name a new folder" in refused(capsys)
-    assert not list((tmp_path / "out").iterdir())
-
-
-def test_other_weights_than_were_measured_are_refused(
-    small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = run_folder(tmp_path / "run", [stage("eager")])
-    save_weights(build_model(NET, OPTIONS, None, 2), run / "weights.safetensors", {})
-    assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == REFUSED
-    assert "the weights have changed since the run" in refused(capsys)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_that_changed_since_the_run_is_refused(
@@ -269,3 +272,20 @@ def imports(text: str) -> list[str]:
     nodes = list(ast.walk(ast.parse(text)))
     named = [part.name for node in nodes if isinstance(node, ast.Import) for part in node.names]
     return named + [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+
+
+@pytest.mark.parametrize(("option", "kept"), [(["1"], ["1.weight", "1.bias"]), ("auto", []), ("none", [])])
+def test_modules_that_were_kept_are_so_in_a_bundle(option: object, kept: list[str], tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)).eval()
+    work = Workload(net, [torch.rand(1, 3, 4, 4)], torch.device("cpu"), tmp_path)
+    half = changed(
+        stage_record("half", None),
+        target="pipeline.stages.half",
+        exports="exported",
+        options={"keep_fp32": option},
+        execution=Execution("fp16"),
+    )
+    made = eager_form(RecordedStage(tmp_path, run_record([half]), half, cast("Bench", SimpleNamespace(workload=work))))
+    found = {name.removeprefix("net."): part.dtype for name, part in made.named_parameters()}
+    assert [name for name, dtype in found.items() if dtype == torch.float32] == kept
+    assert {dtype for name, dtype in found.items() if name not in kept} == {torch.float16}
