@@ -25,7 +25,7 @@ class DoubleConv(nn.Sequential):
 
 
 def upsample(in_channels: int, out_channels: int, upsampling: Upsampling) -> nn.Module:
-    """Return a layer that doubles height and width, from `in_channels` to `out_channels` unless it is "aligned"."""
+    """Return a layer that doubles height and width; "aligned" keeps `in_channels`, the others give `out_channels`."""
     if upsampling == "transposed":
         return nn.ConvTranspose2d(in_channels, out_channels, 2, stride=2)
     if upsampling == "bilinear":

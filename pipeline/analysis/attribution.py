@@ -242,9 +242,10 @@ def hides(stage: StageSummary) -> bool:
 
 
 def hides_all(stage: StageSummary) -> bool:
-    """Return whether the profile shows too little to count: next to nothing, or on a CPU less than half.
+    """Return whether the profile shows too little of the stage to attribute time.
 
-    A GPU's profile has every kernel that was launched; on a CPU a runtime runs the network as one operator of its own.
+    A GPU's profile has every launched kernel, so it hides all only if it shows next to nothing. On a CPU a runtime may
+    run the whole network as one operator, so any hiding profile does.
     """
     return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
 

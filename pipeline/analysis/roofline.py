@@ -94,7 +94,7 @@ def element_bytes(groups: list[LayerGroup], execution: Execution) -> list[tuple[
 
 @dataclass(frozen=True)
 class ReachedPeak:
-    """The most FLOP/s that anything reached here in one precision: the measured matmul, or a layer that was faster."""
+    """The highest FLOP/s of this run in one precision: of the measured matmul, or of a faster layer."""
 
     flops_per_s: float
     layer: str = ""  # of the network; empty where it is the matmul
@@ -183,7 +183,7 @@ def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision,
 
 
 def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
-    """Return what the maker says of this device; None for one that isn't in the table."""
+    """Return the roofline by the maker's data sheet; None if `DATASHEETS` lacks the device or the precision."""
     rates, terabytes = DATASHEETS.get(_device(run), ({}, 0.0))
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 

@@ -79,7 +79,7 @@ def _read(path: Path, revise: Callable[[RunRecord], RunRecord]) -> Job:
 
 @dataclass(frozen=True)
 class Curve:
-    """One ranked stage over an axis of the sweep; an estimate without an interval is its value alone."""
+    """A ranked stage along an axis of the sweep; an estimate without interval has its value as both ends."""
 
     stage: str
     other: int | None  # the value of the other axis

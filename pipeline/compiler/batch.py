@@ -83,7 +83,7 @@ class Batch:
 
 
 def batched(inputs: Tensor | Batch) -> Batch:
-    """Return the inputs of a call: a batch as it is, a tensor [batch, ...] as the one input of a net."""
+    """Return a call's inputs as a Batch; a tensor [batch, ...] becomes a network's only input."""
     return inputs if isinstance(inputs, Batch) else Batch((inputs,))
 
 

@@ -294,7 +294,7 @@ class Rewritten:
         return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))
 
     def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
-        """Return a candidate, if it can be built and answers as the network without own kernels does."""
+        """Build and check a candidate; None if it can't be built, or its answer differs from the plain network's."""
         try:
             candidate = build()
             if candidate is not None and name != INDUCTOR:
@@ -308,9 +308,9 @@ class Rewritten:
         return candidate
 
     def _check(self, candidate: Candidate) -> None:
-        """Raise WrongAnswerError where a candidate doesn't answer as the plain network does.
+        """Raise WrongAnswerError if a candidate's answer differs from the plain network's.
 
-        That is Inductor's, if it is built; else torch's own, operation by operation.
+        The plain answer is Inductor's if that candidate is built, else eager torch's.
         """
         inputs, built = self.request.inputs, vars(self).get("by_inductor")
         by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)

@@ -193,7 +193,10 @@ def with_fp8(rewritten: Rewritten, chosen_by: Sensitivity) -> Makers:
 
 
 def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
-    """Return the network with as many values in fp8 as the sensitivity allows; None if no layer reads fp8, or if refused."""
+    """Return the network with as many values in fp8 as the sensitivity allows.
+
+    None if no layer reads fp8, or if the candidate is refused.
+    """
     net = rewritten.net
     stored = scales(net, chosen_by.kept, chosen_by.seen)
     reading = layers_in_fp8(net, stored)

@@ -1,4 +1,4 @@
-"""The project's kernels, in the order in which they are offered a layer: to add one, add its line."""
+"""The project's kernels; each layer goes to the first that accepts it. To add a kernel, add its line."""
 
 import json
 from dataclasses import asdict

@@ -91,10 +91,10 @@ def noted(made: Made, recorded: RecordedStage) -> Made:
 
 
 def check_dynamic(recorded: RecordedStage, dynamic: Sequence[Dynamic]) -> None:
-    """Raise if axes are to be dynamic and the network doesn't make masks of images.
+    """Raise if `--dynamic` was given for a network that doesn't make masks of images.
 
     Raises:
-        ExportError: it doesn't.
+        ExportError: it was.
     """
     work = recorded.workload
     beyond = bool(work.others) or len(work.shape) != IMAGE_RANK or not recorded.run.config.task.has_masks

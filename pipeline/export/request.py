@@ -101,7 +101,7 @@ def named_or_winner(run: RunRecord, name: str | None) -> StageRecord | None:
 
 
 def no_winner(usable: list[str]) -> str:
-    """Return the message for a run without a winner: the stages that can be named."""
+    """Return the message for a run without a winner, with the stages that `--stage` accepts."""
     others = f"; --stage takes one of: {', '.join(usable)}" if usable else ", and none of its stages can be taken"
     return f"the run names no winner{others}"
 

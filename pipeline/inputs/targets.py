@@ -19,9 +19,9 @@ def refusal(target: str) -> str | None:
 
 
 def imported_as(module: str) -> str:
-    """Return the name under which the module of a target is imported.
+    """Return the name to import a target's module by: installed, the program's own lie in the package unet_ladder.
 
-    A target names the program's own modules as they lie in a checkout; installed, they lie in one package.
+    A target always names them as they lie in a checkout.
     """
     top, _, rest = module.partition(".")
     if not PACKAGE or top not in OWN_ROOMS:

@@ -27,10 +27,10 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """Return a packed weight [27, out, in] of at most 32 output channels for two slices at a time: [36, 64, in].
+    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in], which computes two slices at once.
 
-    Of four slices that are read the first three make the one, in the first 8 of each 16 rows, and the last three the
-    other, in the last 8; what else there is, is zero.
+    Four slices are read. The first three make one output slice, in the first 8 of each 16 rows; the last three make the
+    other, in the last 8. All other weights are zero.
     """
     _, outer, inner = weight.shape
     both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)

@@ -1,1 +1,1 @@
-"""The instrument: how a worker times a stage, and what else it reads."""
+"""Measuring in a worker: a stage's times, memory, energy and accuracy."""

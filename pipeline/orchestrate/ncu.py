@@ -131,7 +131,7 @@ def table(found: list[Launch]) -> str:
 
 
 def words(name: str) -> set[str]:
-    """Return the long words of a kernel's full name, which tell what it computes whatever its template's form."""
+    """Return the long words of a kernel's full name: they tell what it computes, however its template is written."""
     every_word = re.findall(r"\w+", NOBODYS.sub("", name))
     return {word for word in every_word if len(word) >= LONG_WORD and not word.endswith("_t")}
 

@@ -304,13 +304,13 @@ def error_of(stage: StageSummary) -> float | None:
 
 
 def chosen(summary: RunSummary) -> list[StageSummary]:
-    """Return the stages to choose from, and the baseline that they are compared with."""
+    """Return the stages to choose from, and after them the baseline unless it is one."""
     shown, base = choices(summary), summary.stage(summary.baseline)
     return [*shown, base] if base and base.ranked and base not in shown else shown
 
 
 def choice_table(summary: RunSummary) -> Table:
-    """Return what each of them costs and gives; no column that none fills, and nothing where none is resolved."""
+    """Return the costs and gains of each, without empty columns; an empty table if no ratio is resolved."""
     if summary.ranking.unresolved:
         return Table()
     return table_of(choice_columns(summary), chosen(summary)).without_empty_columns

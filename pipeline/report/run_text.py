@@ -38,7 +38,7 @@ LAYERS_FROM: dict[LayersSource | None, str] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """The source of the numbers, in a few words each."""
+    """Where and how the run was measured, a few words for each field."""
 
     device: str
     preset: str

@@ -243,7 +243,7 @@ def label(line: Line) -> str:
 
 
 def searches_text(searches: Sequence[Search]) -> str:
-    """Return each count such as "cuDNN: 14 problems", and a search without a count in words."""
+    """Return text such as "cuDNN: 14 problems" for each search."""
     return clean(", ".join(_search(each) for each in searches)) or "none on record"
 
 

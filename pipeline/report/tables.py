@@ -169,7 +169,7 @@ def drawn(title: str, svg: str, note: str = "", table: Table | None = None) -> F
 
 @dataclass(frozen=True)
 class Section:
-    """A folded part of the report, in the order of its fields."""
+    """A folded part of the report; its fields are shown in their order."""
 
     anchor: str
     title: str

@@ -91,7 +91,7 @@ graph.replay()  # copy new {{samples}} into batch first; the answer is in logits
 
 @dataclass(frozen=True)
 class Usage:
-    """Lines that a reader copies.
+    """Lines of code for the reader to copy.
 
     Attributes:
         lead: what the lines begin with: a file of the run, or one's own network.

@@ -87,8 +87,8 @@ class Asked:
 def rejudged(run: RunRecord, limits: AccuracyLimits) -> RunRecord:
     """Return the run as if these limits had been asked for, as far as the measurements tell.
 
-    A stage that misses one is inaccurate. One that only an earlier limit had refused is right again if it keeps
-    these and was measured. Refusals by the stages' own tolerances stay.
+    A stage that misses a limit becomes inaccurate. A stage that failed only an earlier limit becomes right again if it
+    meets these and was measured. Refusals by the stages' own tolerances stay.
     """
     config = replace(run.config, accuracy=limits)
     return replace(run, config=config, stages=[_rejudged(stage, limits, run.words) for stage in run.stages])

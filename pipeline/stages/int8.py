@@ -120,7 +120,7 @@ class ByOnnxRuntime:
         self.workload, self.onnx = workload, onnx_models
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Export the network; its ranges are found with the first model."""
+        """Export the network; the first quantized model measures the ranges."""
         self.model = self.onnx.Quantizer(self.workload, batches, "int8", ["Conv"], method, narrow)
         self.layers = list(self.model.layers)
 

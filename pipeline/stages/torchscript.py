@@ -170,7 +170,7 @@ READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__) 
 
 
 class Reads(TorchDispatchMode):
-    """A digest of the numbers that are read of tensors, and the line of the network's code that reads each."""
+    """A mode that keeps a hash of each number read from a tensor, and the line of the network's code that reads it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -185,14 +185,14 @@ class Reads(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call the operator, and keep its result if it reads a value."""
+        """Call the operator; if it reads a number from a tensor, note that tensor."""
         found = func(*args, **(kwargs or {}))
         if func is READ:
             self.keep(args[0])
         return found
 
     def keep(self, read: Tensor) -> None:
-        """Note what is read, of any shape."""
+        """Keep the hash of a tensor that is read, of any shape, and the place."""
         values = (read.detach() + 0).cpu().flatten().contiguous()  # 0 added: -0.0 equals 0.0, as NaN does NaN by bytes
         self.values.append(hash(values.view(torch.uint8).numpy().tobytes()))
         self.places.append(_place())

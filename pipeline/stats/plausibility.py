@@ -6,8 +6,9 @@ from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
 ABOVE_PEAK = 1.3  # a large matmul reaches less than the device can; so far above it nothing has been seen
-# Multiplications of the untouched network over those that a rewrite leaves. 2×2 taps instead of 3×3 after an upsampling,
-# and Winograd's F(2×2, 3×3), need 4/9 of them. So fp8 on an H200 reached 0.95 of its measured peak (docs/h200).
+# Multiplications of the untouched network over those that a rewrite leaves. 2×2 taps instead of 3×3 after an
+# upsampling, and Winograd's F(2×2, 3×3), need 4/9 of them. So fp8 on an H200 reached 0.95 of its measured peak
+# (docs/h200).
 SAVED = 9 / 4
 
 

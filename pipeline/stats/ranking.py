@@ -68,10 +68,11 @@ def ranking_among(run: RunRecord, order: Ranking, names: AbstractSet[str]) -> Ra
 def _ranked(run: RunRecord, base: Ranking) -> Ranking:
     """Fill in winner, ties and order.
 
-    The fastest stage that is resolved against the baseline leads, unless head-to-head samples show that another one is
-    faster. A contender ties with it unless it is shown to be slower: by head-to-head samples if there are any, otherwise
-    by disjoint intervals and a difference of at least the minimum detectable effect. The intervals are widened by what
-    other programs may have done. No stage wins if none is shown to be faster than the baseline and an unresolved one may be.
+    The fastest stage that is resolved against the baseline leads, unless head-to-head samples show that another one
+    is faster. A contender ties with it unless it is shown to be slower: by head-to-head samples if there are any,
+    otherwise by disjoint intervals and a difference of at least the minimum detectable effect. The intervals are
+    widened by what other programs may have done. No stage wins if none is shown to be faster than the baseline and an
+    unresolved one may be.
     """
     ratios, outcomes, noise = base.ratios, base.outcomes, base.noise
     order = sorted(ratios, key=lambda name: -ratios[name].value)

@@ -126,7 +126,7 @@ def channel_hint(net: Net) -> str:
 
 
 def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return layers in plain lists and dicts of a network, each with its place: they aren't registered modules."""
+    """Return layers that a network holds in plain lists or dicts, each with its place; torch doesn't register them."""
     known, unregistered = set(model.modules()), list[tuple[str, nn.Module]]()
     for path, part in model.named_modules():
         for name, held in vars(part).items():

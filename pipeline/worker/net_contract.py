@@ -192,7 +192,7 @@ def check_timestep(net: Net) -> None:
 
 
 def device_memory(device: torch.device) -> int:
-    """Return the bytes of a GPU's memory, or of the machine's that this process may use."""
+    """Return the bytes of the GPU's memory, or on a CPU those that this process may use."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return memory_bytes()

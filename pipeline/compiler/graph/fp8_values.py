@@ -24,10 +24,11 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """Return the values that share type and scale: a layer's output with its maxima, a concatenation with its parts.
+    """Return the groups of values that must share type and scale.
 
-    Only images count, [batch, channels, height, width], in the net's type. A part that is none keeps its concatenation
-    out of fp8, and the other parts with it.
+    A layer's output forms a group with its max-pool, a concatenation with its parts. Values are images [batch,
+    channels, height, width] in the network's type. If a part of a concatenation is anything else, the whole group stays
+    in fp16.
     """
     group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
 

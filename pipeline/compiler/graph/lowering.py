@@ -160,7 +160,7 @@ def _runs(parts: list[fx.Node], wide: list[fx.Node]) -> Iterator[int]:
 
 
 def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place]) -> Iterator[Copy]:
-    """Yield the copies that a concatenation still needs where it lies; what lies in a row is copied at once."""
+    """Yield the copies that still fill a concatenation's place in its buffer; adjacent parts make one copy."""
     widest, begin = places.joined[cat]
     run: Copy | None = None
     for part, first in _with_firsts(parts):
@@ -244,7 +244,7 @@ class _Lowering:
         self.copies: dict[fx.Node, fx.Node] = {}
 
     def run(self) -> fx.GraphModule:
-        """Write the graph."""
+        """Write the new graph, and return its module."""
         for node in self.net.module.graph.nodes:
             layer = layer_of(self.net.module, node)
             if layer is not None and node.name in self.plan.by_library:

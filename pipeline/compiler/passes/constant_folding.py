@@ -177,10 +177,10 @@ CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in (
 
 
 def fold_batch_norm(net: ExportedNet) -> list[str]:
-    """Let a convolution that a batch norm alone reads take over its scale and shift; rounded once, from fp32.
+    """Multiply a batch norm's scale into the weight of the convolution before it, if nothing else reads that.
 
-    A convolution's weight [out, in / groups, k, k] has its outputs first, in groups or not; a transposed one's has not.
-    One that computes in another type than the net's, as the net's own code may ask, stays as it is.
+    The result is rounded once, from fp32. A transposed convolution's weight has its inputs first; in groups it isn't
+    folded. Neither is a convolution that computes in another type than the network's.
     """
     matched = []
     for norm in calls(net.module.graph, NORM):

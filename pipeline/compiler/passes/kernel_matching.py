@@ -112,10 +112,10 @@ def each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
 
 
 def image_of(node: fx.Node) -> fx.Node | None:
-    """Return the user's image that a node is, cast to another type or padded; None where it isn't one.
+    """Return the network's input if the node is that, cast or padded; None for anything else.
 
-    What the user gives as whole numbers, such as a mask, is none: the kernels read floating ones. Nor is what a cast
-    rounds more than fp16 does.
+    An input of integers, such as a mask, gives None: the kernels read floats. So does a cast that rounds more than fp16
+    does.
     """
     kind = node.meta["val"].dtype
     if not kind.is_floating_point or torch.finfo(kind).eps > torch.finfo(torch.float16).eps:

@@ -166,7 +166,7 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
 
 
 def _late(pad: fx.Node) -> int | None:
-    """Return how many rows a pad of zeros adds above, if it adds one more below, and columns alike, to an even size."""
+    """Return the rows that a pad of zeros adds above, if it adds one more below and columns alike, to an even size."""
     given = arguments(pad)
     if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
         return None

@@ -76,7 +76,7 @@ class CompilingProcesses:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def finished(self) -> Iterator[int]:
-        """Yield the numbers of programs as they are in the cache or have failed; end early where the process does."""
+        """Yield each program's number once it is in the cache or has failed; end early if the process ends."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with self.process.stdout as numbers:
@@ -86,7 +86,7 @@ class CompilingProcesses:
         self.process.wait()
 
     def stop(self) -> None:
-        """Have it begin no further program; `finished` ends once those at work have ended."""
+        """Stop starting programs; `finished` ends when those being compiled are done."""
         self.process.terminate()
 
 

@@ -106,7 +106,10 @@ class LayerDescription:
 
 
 def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
-    """FLOPs, 2 for a multiply-add, of so many taps for each pixel of an input [batch, in, ...]."""
+    """Return a function that counts FLOPs: of an input's shape [batch, in, ...] and the output channels.
+
+    Each pixel, input channel and output channel costs `taps` multiply-adds of 2 FLOPs.
+    """
 
     def flops(shape: tuple[int, ...], outer: int) -> float:
         return 2.0 * taps * math.prod(shape) * outer

@@ -157,7 +157,7 @@ def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, G
 
 @gluon.jit
 def _pairs_of(y):
-    """Of y [16 · blocks, OUT] the first and the last 8 pixels of each block [blocks, 8, OUT]: a thread has both."""
+    """Split y [16 · blocks, OUT] into the first and last 8 pixels of a block, [blocks, 8, OUT]; a thread has both."""
     return y.reshape([y.shape[0] // 16, 2, 8, y.shape[1]]).permute((0, 2, 3, 1)).split()
 
 

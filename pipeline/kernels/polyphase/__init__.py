@@ -79,7 +79,7 @@ def candidates(operands: Operands) -> Iterator[Tile]:
 
 
 def accepts_strided(layer: LayerDescription, window: int = WINDOW) -> bool:
-    """Return whether the kernels take a layer as a convolution of stride 2, padding 1: height and width are even."""
+    """Return whether the kernels compute a layer as a convolution of stride 2, padding 1, on even height and width."""
     even = all(size % 2 == 0 for size in layer.in_size)
     return layer.kind == "conv2d" and layer.is_square(window, 2, 1) and layer.suits_bulk_copies and even
 

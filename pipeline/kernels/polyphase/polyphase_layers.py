@@ -47,7 +47,7 @@ def operands(
     step: int = 2,
     window: int = WINDOW,
 ) -> Operands:
-    """Return the kernels' operands: x is the full map for the taps of a window, the small one for those of four phases.
+    """Return the kernels' operands: x is the full map if the weight has a window's taps, the small one if four phases'.
 
     Args:
         x: [N, H, W, in] or [N, h, w, in].

@@ -223,8 +223,8 @@ def pack(
 ) -> Packed:
     """Round a composition's weights to `dtype`, for maps that are stored with these scales.
 
-    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied into
-    its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
+    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied
+    into its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
     smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
 
     Args:

@@ -209,7 +209,7 @@ def lead_strides(rows: Rows) -> str:
 
 
 def price_strides(rows: Rows) -> float | None:
-    """Return by what factor fewer useful bytes a second move at the widest stride."""
+    """Return useful bytes per second at the narrowest stride over those at the widest."""
     rates = {row.name: found.value for row in rows.measured() if (found := value(row, "GB/s"))}
     first, last = f"stride {STRIDES[0]}", f"stride {STRIDES[-1]}"
     return rates[first] / rates[last] if first in rates and last in rates else None

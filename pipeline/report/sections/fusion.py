@@ -281,7 +281,7 @@ def of_stage(stage: StageSummary) -> str:
 
 
 def compiled(facts: CompileFacts | None) -> str:
-    """Return graphs, kernels, graph breaks and recompilations with their reasons, where the stage counts them."""
+    """Return text on graphs, kernels, graph breaks and recompilations; empty if the stage doesn't count them."""
     if facts is None or facts.graph_breaks is None:
         return ""
     made = facts.generated_kernels

@@ -46,7 +46,7 @@ def said(openvino: ModuleType, asked: Precision) -> str:
 
 
 def converted(openvino: ModuleType, workload: Workload) -> tuple[Any, dict[str, str]]:
-    """Export the network and convert it; with the module path of each convolution and the name of its node."""
+    """Export and convert the network; return the model and, by module path, the name of each convolution's node."""
     from pipeline.stages.common.onnx_models import export, layers_of
 
     path = workload.folder / "fp32.onnx"
@@ -67,7 +67,7 @@ class Compiled:
         self.request.set_output_tensor(openvino.Tensor(self.logits.numpy(), shared_memory=True))
 
     def __call__(self, batch: Tensor) -> Tensor:
-        """Return logits [batch, classes, height, width], which the next call overwrites, of a batch in fp32."""
+        """Return logits [batch, classes, height, width] of an fp32 batch; the next call overwrites them."""
         self.request.set_input_tensor(self.openvino.Tensor(batch.numpy(), shared_memory=True))
         self.request.infer()
         return self.logits
