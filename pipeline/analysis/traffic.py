@@ -57,13 +57,13 @@ class KernelFigures:
 
 @dataclass(frozen=True)
 class Move:
-    """A layout of the path from the host's memory and back.
+    """One arrangement of the path from host memory and back.
 
     Attributes:
         name: the last part that was moved.
         seconds: of a call, the median of its samples.
         bought: how many times as fast as the layout before it; None of the first.
-        bytes_moved: up and down, of a call.
+        bytes_moved: to the GPU and back, in a call.
     """
 
     name: str

@@ -128,7 +128,7 @@ def operation(name: str) -> OpOverload:
 
 
 def register(op: KernelOp) -> CustomOpDef:
-    """Make a kernel an operation of torch, with a fake for tracing."""
+    """Register a kernel as an operation of torch, with a fake implementation for tracing."""
 
     def run(*values: object) -> None:
         given = dict(zip(NAMES, values, strict=True))

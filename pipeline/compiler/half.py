@@ -212,7 +212,7 @@ class Cast(nn.Module):
 
 
 class Half(Cast):
-    """The net in half precision or fp32, batch norm folded; it casts and lays out the user's fp32 batch itself.
+    """The network in half precision or fp32, batch norm folded; it casts the user's fp32 batch and sets its layout.
 
     Modules called `kept` stay in fp32 (`kept_fp32.in_half`); `inputs` are for `folded`.
     """

@@ -146,10 +146,10 @@ def exportable(may_set_weights: bool = False) -> Iterator[None]:
 
 
 class DataDetached(FunctionMode):
-    """Within, `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
+    """A mode in which `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
 
-    torch.export refuses the former, and a trace keeps its values of one batch. What sets data is refused, of
-    parameters unless that may be: both would keep what was there before.
+    torch.export refuses `tensor.data`, and a trace would keep its values of one batch. Setting it is refused, as a
+    graph would keep the values before; `may_set_weights` allows it for parameters.
     """
 
     def __init__(self, may_set_weights: bool = False) -> None:
@@ -157,10 +157,10 @@ class DataDetached(FunctionMode):
         self.may_set_weights = may_set_weights
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """Call the function, or that one in its place.
+        """Call the function, or `detach` instead of reading `data`.
 
         Raises:
-            NotImplementedError: it is what sets a tensor's data.
+            NotImplementedError: it sets a tensor's data.
         """
         sets = func == Tensor.data.__set__  # type: ignore[attr-defined]
         if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):

@@ -171,7 +171,7 @@ EIGHT_BITS = 256  # number of classes, or of values of a channel
 
 
 def with_ends(net: nn.Module, contract: InputContract, ends: Ends, device: torch.device) -> nn.Module:
-    """Return the network with these ends, on a device; the network itself without any."""
+    """Return the network with these ends on a device; without ends return the network unchanged."""
     return WithEnds(net, contract, ends).eval().to(device) if ends.flags else net
 
 

@@ -150,7 +150,7 @@ class Norm(NamedTuple):
 def norm_factors(
     statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm, *, dependent: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Factor and shift [N, out] by which a norm of a map is x · factor + shift, of its statistics.
+    """Return factor and shift [N, out] from a map's statistics: the norm is x · factor + shift.
 
     Args:
         statistics: [N, blocks, 2, out] fp32, contiguous.

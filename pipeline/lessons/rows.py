@@ -111,7 +111,7 @@ class Rows(Sequence[Row]):
         return allowing(found, max(log_of_unfair(drift_of(row)) for row in (first, second)))
 
     def outcome(self, slow: str, fast: str) -> Outcome | None:
-        """Return one of the four outcomes of the second row beside the first."""
+        """Return the second row's outcome beside the first, such as "faster"; None without either."""
         found = self.times(slow, fast)
         return Noise().outcome(found) if found else None
 

@@ -93,7 +93,7 @@ def end_all() -> None:
 
 
 class Use(NamedTuple):
-    """Processor seconds that one side and all others used, and the wall seconds that it lasted."""
+    """Wall seconds, and the processor seconds that one side and all other processes used in them."""
 
     wall: float = 0.0
     own: float = 0.0

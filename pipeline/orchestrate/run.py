@@ -215,7 +215,7 @@ def is_same(stage: StageSpec, baseline: StageSpec) -> bool:
 
 
 def measure_head_to_head(context: RunContext) -> None:
-    """Measure the fastest right stage directly against those that its ratio doesn't set apart."""
+    """Measure the fastest right stage directly against those that ratios to the baseline don't separate from it."""
     plan, names = context.config.plan, contenders(context.record)
     specs = {spec.name: spec for spec in context.config.stages}
     if len(names) < 2 or not plan.head_to_head:

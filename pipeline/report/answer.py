@@ -383,7 +383,7 @@ def asked(limits: AccuracyLimits) -> str:
 
 
 def limits(asked_for: AccuracyLimits, stage: StageRecord) -> str:
-    """Return a stage's figures beside the limits that were asked for; empty where none was, or none was compared."""
+    """Return a stage's figure for each requested limit; empty without limits, or if no answer was compared."""
     found = stage.accuracy
     if found is None:
         return ""

@@ -97,7 +97,7 @@ def load_logits(path: Path, kind: Kind = "judged") -> list[Tensor]:
 
 
 def save_first(answer: Tensor, path: Path) -> None:
-    """Save some values of the network's answer to the first sample, of any shape, to recognise the network by."""
+    """Save some values of the network's answer to the first sample; they identify the network later."""
     path.write_bytes(save({"first": some_values(answer)}))  # `save_file` makes it unreadable for other users
 
 

@@ -55,13 +55,13 @@ class Share(NamedTuple):
 
 
 def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int) -> Share:
-    """Return what lies beyond the verified batches, as far as there is any.
+    """Return the samples beyond the verified batches to use for another purpose, such as calibration.
 
-    What has labels is judged whole: up to half of what lies beyond the verified batches is given, and is then not
-    judged.
+    If the samples have labels, all of them are judged, except those that are used: at most half of those beyond the
+    verified batches.
 
     Args:
-        samples: the number of distinct ones.
+        samples: the number of distinct samples.
         labelled: the number judged by labels; 0 without labels.
         size: of a batch.
         verified: the number of first batches that the answer is verified on.

@@ -82,11 +82,11 @@ class Places:
 
 
 def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
-    """Return places for the parts of the concatenations that need not happen.
+    """Return places in shared buffers for the parts of concatenations, so that these copy less or nothing.
 
-    The widest is taken first. One that is some channels of a buffer before is just that; another has a buffer of its
-    own, where those of its parts are at home that aren't at home already; without any of them it stays a concatenation,
-    as all would be copied. So a value is copied once for each further buffer, whichever is its home.
+    The widest concatenation comes first. One whose channels lie in an earlier buffer is a view of it. Another gets its
+    own buffer, which becomes the home of its parts that have none yet. If all parts have a home, it stays a
+    concatenation, as each part would be copied anyway. A value is copied once for each buffer that isn't its home.
 
     Args:
         net: with its layers.
@@ -111,7 +111,7 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
 
 
 def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[fx.Node]]:
-    """For each concatenation that need not happen, in the graph's order, the values that it and those in it join."""
+    """Return, in graph order, the values that each avoidable concatenation joins, nested ones included."""
     flat: dict[fx.Node, list[fx.Node]] = {}
     for cat in channel_concatenations(net.module.graph):
         if _can_lie(net, cat, scales, flat):

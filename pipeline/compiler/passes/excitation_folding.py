@@ -127,7 +127,7 @@ def _activation(node: fx.Node) -> Activation | None:
 
 
 def _constants(net: ExportedNet, chain: list[fx.Node]) -> list[fx.Node]:
-    """Nodes for the weights [inner, channels] of both layers, and for their biases in fp32, each after its weight."""
+    """Return nodes for both layers' weights [inner, channels], each followed by one for its bias in fp32."""
     constants = []
     for conv, turned in ((chain[0], False), (chain[2], True)):
         given, name = arguments(conv), module_of(conv)

@@ -70,7 +70,7 @@ class Epilogue:
 
     @property
     def key(self) -> str:
-        """Everything but the values: operations that share it run equally fast."""
+        """The tuner's key: all that affects speed, that is everything but the values."""
         ends = [str(self.activation), "scaled" if self.scale is not None else "", "pool" if self.pool else ""]
         ends.append(f"head {len(self.head.bias)}" if self.head else "")
         if self.residual is not None:

@@ -147,7 +147,7 @@ def noted_optimizers(count: int) -> str:
 
 
 def stepping(start: list[Tensor], slopes: list[Tensor], how: Way) -> tuple[Callable[[], None], list[Tensor]]:
-    """Return a call that makes one step, and the weights that it changes, of any shape; gradients alike."""
+    """Return a call that makes one optimizer step, and the weights that it changes; `slopes` are their gradients."""
     weights = [part.clone().requires_grad_() for part in start]
     for weight, slope in zip(weights, slopes, strict=True):
         weight.grad = slope.clone()
