@@ -13,7 +13,7 @@ from pipeline.kernels import conv1x1_strided, conv_first_volumes
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_grouped
 from pipeline.kernels.polyphase import grouped_strided
 
@@ -196,6 +196,30 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
         torch.testing.assert_close(found[told].float(), wanted[told].float(), rtol=step, atol=2**-7)
     else:
         torch.testing.assert_close(found, wanted, rtol=step, atol=step, equal_nan=True)
+
+
+def assert_torch_s(
+    op: KernelOp,
+    x: Tensor,
+    weight: Tensor,
+    wanted: Tensor,
+    ends: Ends = Ends(RELU),  # noqa: B008 - it is frozen
+    bias: Tensor | None = None,
+    rounded: float = 1e-4,
+) -> None:
+    """The library's way is torch's own answer [N, C, H, W], and so is the reference's from the packed weight."""
+    bias = torch.zeros(wanted.shape[1], device=x.device) if bias is None else bias
+    found = op.library(x, LibraryParameters(weight, bias), ends)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert op.pack is not None
+    residual = None if ends.residual is None else ends.residual.permute(0, 2, 3, 1)
+    epilogue = Epilogue(bias=bias, activation=ends.activation, residual=residual, dilation=ends.dilation)
+    logits = torch.empty_like(wanted)
+    out = torch.empty_like(wanted.permute(0, 2, 3, 1), memory_format=torch.contiguous_format)
+    outputs = Outputs(logits=logits) if op.writes_logits else Outputs(out)
+    op.reference(x if op.reads_image else x.permute(0, 2, 3, 1), op.pack(weight), epilogue, outputs)
+    answer = logits if op.writes_logits else out.permute(0, 3, 1, 2)
+    torch.testing.assert_close(answer, wanted, rtol=rounded, atol=rounded)
 
 
 def twice(made: Example, tile: Any) -> None:

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import depthwise
-from pipeline.kernels.common.activation import RELU, Activation
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
-from tests.kernels.examples import DEVICE, HALF, Example, poisoned, twice, values
+from pipeline.kernels.common.kernel_op import Ends, LayerDescription
+from tests.kernels.examples import DEVICE, HALF, Example, assert_torch_s, poisoned, twice, values
 from tests.process_state import own_switches
 
 SILU = Activation("silu")
@@ -56,29 +56,14 @@ def test_a_window_whose_taps_lie_apart_is_the_reference_s(side: int, apart: int)
     made.check()
 
 
-@pytest.mark.parametrize(("side", "apart"), [(3, 2), (5, 3)])
-def test_with_taps_apart_it_is_torch_s(side: int, apart: int) -> None:
+@pytest.mark.parametrize(("side", "stride", "apart"), [(3, 1, 1), (5, 1, 1), (7, 2, 1), (3, 1, 2), (5, 1, 3)])
+def test_it_is_torch_s_convolution(side: int, stride: int, apart: int) -> None:
     x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
-    wanted = functional.conv2d(x, weight, bias, padding=side // 2 * apart, dilation=apart, groups=8).relu()
-    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
-    epilogue = Epilogue(bias=bias, activation=RELU, dilation=apart)
-    depthwise.reference(x.permute(0, 2, 3, 1), depthwise.pack(weight), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
-    found = depthwise.DILATED_OP.library(x, LibraryParameters(weight, bias), Ends(RELU, dilation=apart))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("side", "stride"), [(3, 1), (5, 1), (7, 2)])
-def test_the_reference_is_torch_s(side: int, stride: int) -> None:
-    x, weight, bias = torch.randn(2, 8, 9, 7), torch.randn(8, 1, side, side), torch.randn(8)
-    wanted = functional.silu(functional.conv2d(x, weight, bias, stride=stride, padding=side // 2, groups=8))
-    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
-    packed = depthwise.pack(weight)
-    assert torch.equal(depthwise.unpacked(packed), weight)
-    depthwise.reference(x.permute(0, 2, 3, 1), packed, Epilogue(bias=bias, activation=SILU), Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-5)
-    op = depthwise.OP if stride == 1 else depthwise.STRIDED_OP
-    torch.testing.assert_close(op.library(x, LibraryParameters(weight, bias), Ends(SILU)), wanted, rtol=1e-4, atol=1e-5)
+    assert torch.equal(depthwise.unpacked(depthwise.pack(weight)), weight)
+    padding = side // 2 * apart
+    wanted = functional.silu(functional.conv2d(x, weight, bias, stride, padding, dilation=apart, groups=8))
+    op = depthwise.DILATED_OP if apart > 1 else depthwise.OP if stride == 1 else depthwise.STRIDED_OP
+    assert_torch_s(op, x, weight, wanted, Ends(SILU, dilation=apart), bias)
 
 
 def test_it_takes_the_layers_that_it_can() -> None:

@@ -20,6 +20,7 @@ from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.merged_statistics import Norm, merge_statistics
 from tests.kernels.examples import DEVICE, FP8, HALF, PLAIN, Layer, assert_near, example, for_kernel, poisoned
 
+PLAIN_CALL = {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "dilation": 1, "residual_scale": 1.0}
 BY_ROWS = ["depthwise", "depthwise_strided", "conv3x3_few", "transposed3x3_few", "upsample2x"]
 
 
@@ -132,14 +133,7 @@ def test_a_side_of_one_pixel_may_have_any_step(op: KernelOp, size: tuple[int, in
     assert made.outputs.out is not None
     ends, memory = made.epilogue, {"x": any_steps(made.x), "result": any_steps(made.outputs.out)}
     given = {**dict.fromkeys(NAMES), **memory, "weight": made.weight, "scale": ends.scale, "bias": ends.bias}
-    given |= {
-        "activation": ends.activation.name,
-        "slope": 0.0,
-        "tile": "",
-        "slices": 1,
-        "dilation": 1,
-        "residual_scale": 1.0,
-    }
+    given |= {**PLAIN_CALL, "activation": ends.activation.name}
     op.launch(*kernel_call(op, given).operands)
     made.check()
 
@@ -149,13 +143,5 @@ def test_an_operation_has_nothing_to_do_for_no_images(monkeypatch: pytest.Monkey
     out = torch.zeros(0, 16, 8, 8).half()
     monkeypatch.setattr(custom_ops, "kernel_call", lambda *_: SimpleNamespace(x=out))
     given = {**dict.fromkeys(NAMES), "weight": torch.zeros(9, 16, 16).half(), "bias": torch.zeros(16), "result": out}
-    given |= {
-        "activation": "relu",
-        "slope": 0.0,
-        "layer": "",
-        "tile": "no tile",
-        "slices": 1,
-        "dilation": 1,
-        "residual_scale": 1.0,
-    }
+    given |= {**PLAIN_CALL, "layer": "", "tile": "no tile"}
     operation("conv3x3")(out, **{name: part for name, part in given.items() if name != "x"})

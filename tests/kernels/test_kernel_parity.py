@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.kernels import conv3x3, conv_first, depthwise, upsample2x
+from pipeline.kernels import conv3x3, conv_first, depthwise
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.kernels.examples import (
     ACTIVE,
@@ -126,17 +126,6 @@ def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) ->
     made = example(conv_first.OP, dtype, Layer(2, (9, 13), channels))
     made.run()
     made.check()
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-def test_upsampling_mixes_neighbours_and_clamps_at_the_border(dtype: torch.dtype) -> None:
-    x = values(2, 3, 7, 24, dtype=dtype)
-    outputs, wanted = (Outputs(poisoned(2, 6, 14, 24, dtype=dtype)) for _ in range(2))
-    upsample2x.upsample2x(x, NO_WEIGHT, Epilogue(), outputs)
-    upsample2x.reference(x, NO_WEIGHT, Epilogue(), wanted)
-    assert outputs.out is not None
-    assert wanted.out is not None
-    assert_near(outputs.out, wanted.out, dtype)
 
 
 def test_fp8_saturates_at_its_largest_value() -> None:

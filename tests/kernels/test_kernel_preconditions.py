@@ -12,36 +12,25 @@ from pipeline.kernels import (
     conv1x1,
     conv3x3,
     conv3x3_few,
-    conv_first,
     norm_pass,
     transposed3x3_few,
     upconv2x2,
     upsample2x,
 )
-from pipeline.kernels.common.activation import RELU
+from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends
 from pipeline.kernels.common.nhwc import next_power_of_two
-from tests.kernels.examples import HALF, PLAIN, Layer, example, for_kernel
+from tests.kernels.examples import HALF, PLAIN, Layer, assert_torch_s, example, for_kernel
 
 
-def test_references_agree_with_torch() -> None:
-    x = torch.randn(2, 6, 8, 10, dtype=torch.float64).float()
-    weight, bias = torch.randn(12, 6, 3, 3), torch.randn(12)
-    out, epilogue = torch.empty(2, 8, 10, 12), Epilogue(bias=bias)
-    conv3x3.reference(x.permute(0, 2, 3, 1), conv3x3.pack(weight), epilogue, Outputs(out))
-    wanted = functional.conv2d(x, weight, bias, padding=1)
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
-    conv_first.reference(x, conv_first.pack(weight), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
-    grown, up = torch.empty(2, 16, 20, 12), torch.randn(6, 12, 2, 2)
-    upconv2x2.reference(x.permute(0, 2, 3, 1), upconv2x2.pack(up), epilogue, Outputs(grown))
-    wanted = functional.conv_transpose2d(x, up, bias, stride=2)
-    torch.testing.assert_close(grown.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
-    mix = torch.randn(12, 6, 1, 1)
-    conv1x1.reference(x.permute(0, 2, 3, 1), conv1x1.pack(mix), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), functional.conv2d(x, mix, bias), rtol=1e-4, atol=1e-4)
+def test_kernels_of_one_window_are_torch_s_own_layers() -> None:
+    x, weight, bias = torch.randn(2, 6, 8, 10), torch.randn(12, 6, 3, 3), torch.randn(12)
+    mix, up = torch.randn(12, 6, 1, 1), torch.randn(6, 12, 2, 2)
+    assert_torch_s(conv3x3.OP, x, weight, functional.conv2d(x, weight, bias, padding=1), Ends(NONE), bias)
+    assert_torch_s(conv1x1.OP, x, mix, functional.conv2d(x, mix, bias), Ends(NONE), bias)
+    assert_torch_s(upconv2x2.OP, x, up, functional.conv_transpose2d(x, up, bias, stride=2), Ends(NONE), bias)
 
 
 def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:

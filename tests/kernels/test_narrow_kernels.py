@@ -13,12 +13,23 @@ from pipeline.kernels import conv3x3, conv_first, conv_head, upsample2x
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
-from tests.kernels.examples import DEVICE, FP8, HALF, Layer, assert_near, example, poisoned, twice, values
+from tests.kernels.examples import (
+    DEVICE,
+    FP8,
+    HALF,
+    Layer,
+    assert_near,
+    assert_torch_s,
+    example,
+    poisoned,
+    twice,
+    values,
+)
 from tests.process_state import own_switches
 
 WINDOWS = [(7, 2, 3), (3, 2, 3), (5, 1, 4), (3, 1, 1)]  # side, stride, channels
@@ -65,16 +76,11 @@ def test_a_first_convolution_takes_any_window(side: int, stride: int, inner: int
 
 
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
-def test_a_first_convolution_s_reference_is_torch_s(side: int, stride: int, inner: int) -> None:
+def test_a_first_convolution_is_torch_s(side: int, stride: int, inner: int) -> None:
     image, weight, epilogue = windowed(side, stride, inner)
     wanted = functional.conv2d(image, weight, epilogue.bias, stride=stride, padding=side // 2).relu()
-    out = torch.empty_like(wanted).permute(0, 2, 3, 1).contiguous()
-    conv_first.reference(image, conv_first.pack(weight), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-2, atol=1e-2)
-    assert epilogue.bias is not None
     op = conv_first.OP if stride == 1 else conv_first.STRIDED_OP
-    found = op.library(image, LibraryParameters(weight, epilogue.bias), Ends(epilogue.activation))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert_torch_s(op, image, weight, wanted, bias=epilogue.bias, rounded=1e-2)
 
 
 def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
@@ -115,15 +121,10 @@ def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: co
         assert torch.equal(found.logits, again.logits)
 
 
-def test_a_last_convolution_s_reference_is_torch_s() -> None:
+def test_a_last_convolution_is_torch_s() -> None:
     x, weight, bias = values(2, 16, 6, 7, dtype=torch.float32), values(3, 16, 3, 3, dtype=torch.float32), values(3)
-    logits = torch.empty(2, 3, 6, 7, device=DEVICE)
-    epilogue = Epilogue(bias=bias.float())
-    conv_head.reference(x.permute(0, 2, 3, 1), conv_head.pack(weight), epilogue, Outputs(logits=logits))
-    library = conv_head.OP.library(x, LibraryParameters(weight, bias.float()), Ends(NONE))
     wanted = functional.conv2d(x, weight, bias.float(), padding=1)
-    torch.testing.assert_close(logits, wanted, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(library, wanted, rtol=1e-4, atol=1e-4)
+    assert_torch_s(conv_head.OP, x, weight, wanted, Ends(NONE), bias.float())
 
 
 def test_a_last_convolution_takes_the_layers_that_it_can() -> None:

@@ -16,39 +16,26 @@ from pipeline.kernels.norm_pass import NormPass, Tile
 from tests.kernels.examples import FP8, HALF, assert_near
 from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored
 
-
-@pytest.mark.parametrize(("merges", "dtype"), [(True, FP8), (False, HALF)])
-def test_the_pass_writes_what_its_reference_writes(merges: bool, dtype: torch.dtype) -> None:
-    """At a size that fills no tile, and of phases, by programs that take two steps and ones that take less."""
-    x, counted, how = normed((1, 10, 34, 24), phases=2)
-    how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
-    found, wanted = (stored(how, x, counted, dtype, tile) for tile in (Tile(4096, 2, merges), None))
-    assert_near(found, wanted, dtype)
-
-
-@pytest.mark.parametrize("merges", [True, False])
-@pytest.mark.parametrize(("group_width", "channels"), [(1, 24), (2, 24), (4, 24), (8, 24), (16, 48), (64, 128)])
-def test_the_pass_norms_groups_of_channels(group_width: int, channels: int, merges: bool) -> None:
-    """Of a program's channels several groups or one, where the last program has fewer channels than the others."""
-    x, counted, how = normed((2, 10, 34, channels), phases=2, group_width=group_width)
-    found, wanted = (stored(how, x, counted, HALF, tile) for tile in (Tile(4096, 2, merges), None))
-    assert_near(found, wanted, HALF)
+# Channels and a group's, phases, the type that is stored, and what the pass ends in: at a size that fills no tile, by
+# programs that take two steps and ones that take less; of a program's channels several groups or one. A scale to fp8
+# passes through an activation or comes after it.
+PASSES = [
+    *(
+        (width, channels, 2, HALF, LEAKY)
+        for width, channels in ((1, 24), (2, 24), (4, 24), (8, 24), (16, 48), (64, 128))
+    ),
+    (1, 24, 2, FP8, LEAKY),
+    *((8, 24, 1, FP8, activation) for activation in (NONE, RELU)),
+    *((4, 24, 1, dtype, end) for dtype in (HALF, FP8) for end in (Activation("silu"), Activation("elu", 0.5))),
+]
 
 
 @pytest.mark.parametrize("merges", [True, False])
-@pytest.mark.parametrize("activation", [NONE, RELU], ids=str)
-def test_the_pass_rounds_groups_to_fp8(activation: Activation, merges: bool) -> None:
-    x, counted, how = normed((1, 10, 34, 24), group_width=8)
-    how = replace(how, activation=activation, scale=0.02)
-    found, wanted = (stored(how, x, counted, FP8, tile) for tile in (Tile(4096, 2, merges), None))
-    assert_near(found, wanted, FP8)
-
-
-@pytest.mark.parametrize("merges", [True, False])
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("activation", [Activation("silu"), Activation("elu", 0.5)], ids=str)
-def test_a_pass_ends_in_any_activation(activation: Activation, dtype: torch.dtype, merges: bool) -> None:
-    x, counted, how = normed((1, 10, 34, 24), group_width=4)
+@pytest.mark.parametrize(("group_width", "channels", "phases", "dtype", "activation"), PASSES, ids=str)
+def test_the_pass_writes_what_its_reference_writes(
+    group_width: int, channels: int, phases: int, dtype: torch.dtype, activation: Activation, merges: bool
+) -> None:
+    x, counted, how = normed((2, 10, 34, channels), phases=phases, group_width=group_width)
     how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
     found, wanted = (stored(how, x, counted, dtype, tile) for tile in (Tile(4096, 2, merges), None))
     assert_near(found, wanted, dtype)
@@ -171,18 +158,20 @@ def test_the_larger_of_a_value_and_a_slope_times_it_is_the_activation(
         assert torch.equal(torch.maximum(y, slope * y), activation(y))
 
 
+NO_FIT = r"^x must be float16, after a norm with eps and a ReLU"
+NO_GROUPS = r"^group_width must be a power of two up to 64 .* 16, got"
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"activation": Activation("silu")}, {"scale": 0.5}, {"norm": Norm()}], ids=lambda one: next(iter(one))
+    ("wrong", "message"),
+    [
+        ({"activation": Activation("silu")}, NO_FIT),
+        ({"scale": 0.5}, NO_FIT),
+        ({"norm": Norm()}, NO_FIT),
+        *(({"norm": Norm(eps=1e-5, group_width=width)}, f"{NO_GROUPS} {width}$") for width in (0, 3, 32)),
+    ],
 )
-def test_the_convolution_takes_no_other_norm(wrong: dict[str, Any]) -> None:
+def test_the_convolution_takes_no_other_norm(wrong: dict[str, Any], message: str) -> None:
     operands, counted, how = convolution((1, 8, 16, 16), 8)
-    with pytest.raises(ValueError, match=r"^x must be float16, after a norm with eps and a ReLU"):
+    with pytest.raises(ValueError, match=message):
         conv3x3_normed.normed_conv3x3(operands, counted, replace(how, **wrong), conv3x3_narrow.Tile(16))
-
-
-@pytest.mark.parametrize("group_width", [0, 3, 32])
-def test_the_convolution_takes_no_groups_that_kernels_have_not(group_width: int) -> None:
-    operands, counted, how = convolution((1, 8, 16, 16), 8)
-    how = replace(how, norm=how.norm._replace(group_width=group_width))
-    with pytest.raises(ValueError, match=rf"^group_width must be a power of two up to 64 .* 16, got {group_width}$"):
-        conv3x3_normed.normed_conv3x3(operands, counted, how, conv3x3_narrow.Tile(16))

@@ -8,10 +8,9 @@ import torch
 from torch.nn import functional
 
 from pipeline.compiler.tuning.autotune import build_side_by_side
-from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.capability import supported
-from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import LayerDescription
 from pipeline.kernels.polyphase import (
     accepts_strided,
     candidates,
@@ -22,7 +21,7 @@ from pipeline.kernels.polyphase import (
     polyphase_triton,
 )
 from pipeline.kernels.polyphase.polyphase_operands import held_blocks, spread_of
-from tests.kernels.examples import ACTIVE, DEVICE, FP8, TYPES, values
+from tests.kernels.examples import ACTIVE, FP8, TYPES, assert_torch_s, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 CASES = {
@@ -77,16 +76,9 @@ def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
 
 
 def test_a_window_of_4_with_a_stride_is_torch_s_convolution() -> None:
-    """By the reference from the packed weight, and by the library; borders and an odd number of pixels among them."""
+    """Borders and an odd number of pixels among them."""
     x, weight = values(2, 16, 6, 10, dtype=torch.float32), values(24, 16, 4, 4, dtype=torch.float32)
-    wanted = functional.conv2d(x, weight, stride=2, padding=1).relu()
-    op = polyphase_layers.STRIDED_4X4
-    found = op.library(x, LibraryParameters(weight, torch.zeros(24, device=DEVICE)), Ends(RELU))
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-    assert op.pack is not None
-    out, epilogue = torch.empty(2, 3, 5, 24, device=DEVICE), Epilogue(activation=RELU)
-    op.reference(x.permute(0, 2, 3, 1), op.pack(weight), epilogue, Outputs(out))
-    torch.testing.assert_close(out.permute(0, 3, 1, 2), wanted, rtol=1e-4, atol=1e-4)
+    assert_torch_s(polyphase_layers.STRIDED_4X4, x, weight, functional.conv2d(x, weight, stride=2, padding=1).relu())
 
 
 def test_a_window_of_4_is_for_one_kernel_with_a_stride() -> None:

@@ -1,0 +1,190 @@
+"""Convolutions in groups, with taps that lie apart, and of every second pixel: in the interpreter and torch's own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pipeline.kernels import conv1x1_strided, conv3x3
+from pipeline.kernels.common.activation import RELU
+from pipeline.kernels.common.epilogue import Epilogue
+from pipeline.kernels.common.kernel_op import Ends, LayerDescription
+from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_grouped, conv3x3_triton
+from pipeline.kernels.polyphase import grouped_strided, polyphase_triton
+from tests.compiler.nets import image
+from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
+from tests.kernels.examples import FP8, HALF, Layer, assert_torch_s, example, values
+
+TILE = conv3x3_triton.Tile(8, 16, 64, 32, warps=4)
+# Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't
+# divide 64, of which one has as many channels as its window.
+SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 48), (192, 96), (160, 40)]
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("channels", "width"), SHAPES)
+def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride: int, dtype: torch.dtype) -> None:
+    """With all that a layer may have after it; with a stride of every second row and column."""
+    if stride == 1:
+        layer = Layer(1, (9, 18), channels, channels, residual=dtype, statistics=True)
+        made = example(conv3x3_grouped.OP, dtype, layer)
+    else:
+        made = example(grouped_strided.OP, dtype, Layer(1, (18, 12), channels, channels, statistics=True))
+    tile = TILE if stride == 1 else polyphase_triton.Tile(8, 16, 64, 32, warps=4)
+    weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
+    made = replace(made, weight=weight)
+    made.poison()
+    made.run(tile)
+    made.check()
+
+
+@pytest.mark.parametrize(("channels", "width"), SHAPES)
+def test_in_groups_it_is_torch_s_convolution(channels: int, width: int) -> None:
+    """With a stride of 2, too."""
+    x, weight = values(2, channels, 10, 6, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
+    added, groups = values(2, channels, 10, 6, dtype=torch.float32), channels // width
+    wanted = (functional.conv2d(x, weight, padding=1, groups=groups) + added).relu()
+    assert_torch_s(conv3x3_grouped.OP, x, weight, wanted, Ends(RELU, residual=added))
+    wanted = functional.conv2d(x, weight, stride=2, padding=1, groups=groups).relu()
+    assert_torch_s(grouped_strided.OP, x, weight, wanted)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "taken"),
+    [
+        (128, 32, True),
+        (1024, 32, True),
+        (512, 4, True),  # RepVGG's, of 128 channels
+        (96, 3, True),
+        (64, 64, False),  # depthwise
+        (64, 1, False),
+        (96, 4, True),  # of 24
+        (36, 9, False),  # rows of 72 bytes
+    ],
+)
+def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: bool) -> None:
+    geometry = {"window": (3, 3), "padding": (1, 1), "groups": groups}
+    layer = LayerDescription("conv2d", channels, channels, (32, 32), (32, 32), **geometry)  # type: ignore[arg-type]
+    accepts = conv3x3_grouped.OP.accepts
+    assert accepts is not None
+    assert accepts(layer) is taken
+    others = ({"stride": (2, 2)}, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * channels})
+    assert not any(accepts(replace(layer, **other)) for other in others)
+    accepts, halved = grouped_strided.OP.accepts, replace(layer, stride=(2, 2), out_size=(16, 16))
+    assert accepts is not None
+    assert accepts(halved) is taken
+    odd = replace(halved, in_size=(31, 32))
+    assert not any(accepts(other) for other in (layer, odd, replace(halved, outer=2 * channels)))
+
+
+def test_what_reads_another_window_is_refused() -> None:
+    made = example(conv3x3_grouped.OP, HALF, Layer(1, (8, 16), 128, 128))
+    with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
+        made.run(replace(TILE, out=32))
+    with pytest.raises(ValueError, match=r"^weight must be \[9, 128, a multiple of 64\], got \[9, 128, 32\]$"):
+        replace(made, weight=made.weight[:, :, :32].contiguous()).run(TILE)
+    made = example(grouped_strided.OP, HALF, Layer(1, (16, 32), 128, 128))
+    tile = polyphase_triton.Tile(8, 16, 64, 32)
+    with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
+        made.run(replace(tile, out=32))
+    with pytest.raises(ValueError, match=r"^full_weight of groups must be \[9, .* of 64\], .*, got \[9, 128, 32\]$"):
+        replace(made, weight=made.weight[:, :, :32].contiguous()).run(tile)
+
+
+@pytest.mark.parametrize(("width", "window"), [(2, 64), (32, 64), (64, 64), (24, 128), (48, 128), (40, 128), (56, 192)])
+def test_a_window_has_all_channels_of_a_tile_s_groups(width: int, window: int) -> None:
+    assert conv3x3_grouped.window_of(width) == window
+    beside = (window - 64) // 2
+    for begin in range(0, 64 * width, 64):
+        groups = range(begin // width * width, -(-(begin + 64) // width) * width)
+        assert begin - beside <= groups[0]
+        assert groups[-1] < begin + 64 + beside
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("dilation", [2, 3, 7, 40])
+def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> None:
+    """Of two images, near the border and far beyond it, with all that a layer may have after it."""
+    layer = Layer(2, (9, 18), 32, 48, residual=dtype, statistics=True, dilation=dilation)
+    made = example(conv3x3_dilated.OP, dtype, layer)
+    made.poison()
+    made.run(conv3x3_triton.Tile(8, 16, 32, 32, warps=4))
+    made.check()
+
+
+@pytest.mark.parametrize("dilation", [2, 5])
+def test_with_taps_apart_it_is_torch_s_convolution(dilation: int) -> None:
+    x, weight = values(2, 16, 9, 7, dtype=torch.float32), values(24, 16, 3, 3, dtype=torch.float32)
+    added = values(2, 24, 9, 7, dtype=torch.float32)
+    wanted = (functional.conv2d(x, weight, padding=dilation, dilation=dilation) + added).relu()
+    assert_torch_s(conv3x3_dilated.OP, x, weight, wanted, Ends(RELU, residual=added, dilation=dilation))
+
+
+def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
+    made = example(conv3x3.OP, HALF, Layer(1, (8, 16), 32, 48, dilation=2))
+    with pytest.raises(ValueError, match=r"^dilation must not be asked of this kernel$"):
+        made.run()
+    near, far = (example(conv3x3_dilated.OP, HALF, Layer(dilation=apart)) for apart in (1, 2))
+    assert near.epilogue.key != far.epilogue.key
+    assert {type(tile) for tile in far.candidates()} == {conv3x3_triton.Tile}
+    assert replace(far.epilogue, dilation=1).parts == near.epilogue.parts
+
+
+# Shared memory of compute capabilities 9.0, 8.0 and 12.0, in KiB.
+@pytest.mark.parametrize(("room", "hopper"), [(227, True), (163, False), (99, False)])
+def test_tiles_have_as_many_stages_as_fit(room: int, hopper: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 channels in fp16, where a stage of the likeliest tile takes 72 KiB and its output 64; none is left out."""
+    monkeypatch.setattr(conv3x3_triton, "shared_bytes", lambda _: room * 1024)
+    monkeypatch.setattr(conv3x3_triton, "gluon_barred", lambda: None if hopper else "no Hopper")
+    tiles = example(conv3x3_dilated.OP, HALF, Layer(1, (8, 16), 64, 64, dilation=2)).candidates()
+    assert [(tile.rows, tile.cols) for tile in tiles] == [(16, 32), (16, 16), (8, 16)]
+    assert tiles[0].stages == 2
+    assert tiles[-1].stages == 3  # 24 KiB a stage
+    wide = example(conv3x3_dilated.OP, HALF, Layer(1, (8, 16), 64, 128, statistics=True, dilation=2)).candidates()
+    assert len(wide) == 3
+    assert {tile.stages for tile in wide} <= {2, 3}
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("size", [(4, 34), (6, 5)], ids=["a row of more than a tile", "an odd width"])
+def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torch.dtype) -> None:
+    made = example(conv1x1_strided.OP, dtype, Layer(2, size, 32, 48))
+    for tile in made.candidates():
+        made.poison()
+        made.run(replace(tile, pixels=16, out=16, depth=32))
+        made.check()
+
+
+def test_a_pointwise_one_with_a_stride_is_torch_s_convolution() -> None:
+    x, weight = values(2, 32, 6, 7, dtype=torch.float32), values(16, 32, 1, 1, dtype=torch.float32)
+    assert_torch_s(conv1x1_strided.OP, x, weight, functional.conv2d(x, weight, stride=2).relu())
+
+
+@pytest.mark.parametrize("width", [2, 30, 64, 1000])
+def test_no_tile_is_wider_than_a_row_needs(width: int) -> None:
+    x, weight = torch.empty(1, 2, 2 * width, 64, device="meta", dtype=HALF), torch.empty(128, 64, device="meta")
+    widths = [tile.pixels for tile in conv1x1_strided.candidates(x, weight, Epilogue())]
+    assert all(16 <= pixels <= max(16, 2 * width - 1) for pixels in widths)
+    assert max(widths) == (16 if width < 16 else 32 if width < 32 else 64 if width == 64 else 128)
+
+
+def test_rows_that_do_not_follow_each_other_are_refused() -> None:
+    made = example(conv1x1_strided.OP, HALF, Layer(2, (5, 8), 32, 48))
+    with pytest.raises(ValueError, match=r"^x's pixels must follow each other at one step"):
+        made.run()
+    residual = replace(made.epilogue, residual=torch.zeros(2, 3, 4, 48).half())
+    with pytest.raises(ValueError, match=r"^residual must not be asked"):
+        replace(made, epilogue=residual).run()
+
+
+def test_a_shortcut_is_a_layer_whose_answer_the_block_adds() -> None:
+    made = rewritten("strided shortcut")
+    found, net, batch = made.net, made.module, made.batch
+    assert {layer.name: layer.op.name for layer in layers(found).values()}["short"] == "conv1x1_strided"
+    assert found.matched["fold_residual"] == ["last"]
+    with torch.no_grad():
+        assert distance(lowered(found), batch, net(batch)) < 1e-3
+    odd = rewritten_from(net, image(2, 3, 15, 12))
+    assert "short" not in [layer.name for layer in layers(odd).values()]
