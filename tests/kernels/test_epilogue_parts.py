@@ -85,29 +85,6 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()
 
 
-@pytest.mark.parametrize("phases", [1, 2])
-@pytest.mark.parametrize("size", [(8, 16), (26, 38), (136, 144)])
-def test_the_kernel_merges_as_torch_does(size: tuple[int, int], phases: int) -> None:
-    """A few blocks, and more than a program takes at once; in channels that fill no program."""
-    counted = statistics_of(values(2, *size, 12, dtype=torch.float32) * 3 + 100, phases)
-    with patch.object(merged_statistics, "MOST_ROWS", 16):
-        found = merged_statistics.merge_statistics(counted, *size, phases)
-    assert apart(*found)
-    for part, wanted in zip(found, merged(counted, *size, phases), strict=True):
-        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
-
-
-def test_many_blocks_are_merged_in_bands() -> None:
-    counted = statistics_of(values(2, 48, 40, 12, dtype=torch.float32) * 3 + 100)
-    with patch.object(merged_statistics, "MOST_ENTRIES", 4), patch.object(merged_statistics, "MOST_BANDS", 5):
-        assert merged_statistics.bands_of(48, 18) == 3
-        assert merged_statistics.bands_of(44, 18) == 1
-        found = merged_statistics.merge_statistics(counted, 48, 40)
-    assert apart(*found)
-    for part, wanted in zip(found, merged(counted, 48, 40), strict=True):
-        torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
-
-
 @pytest.mark.parametrize("ends", [True, False], ids=["weight and bias", "neither"])
 def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
     y = values(2, 26, 38, 12, dtype=torch.float32) * 3 + 100
@@ -121,27 +98,34 @@ def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
 
 
 @pytest.mark.parametrize("phases", [1, 2])
-@pytest.mark.parametrize(("group_width", "channels"), [(2, 12), (4, 12), (8, 24), (16, 48), (64, 128)])
-def test_the_kernel_merges_groups_of_channels(group_width: int, channels: int, phases: int) -> None:
+@pytest.mark.parametrize("size", [(8, 16), (26, 38)])
+@pytest.mark.parametrize(("group_width", "channels"), [(1, 12), (2, 12), (4, 12), (8, 24), (16, 48), (64, 128)])
+def test_the_kernel_merges_channels_and_groups_of_them_as_torch_does(
+    group_width: int, channels: int, size: tuple[int, int], phases: int
+) -> None:
     """Far from zero, around means that differ within a group; more entries than a program takes at once."""
-    y = values(2, 26, 38, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
+    y = values(2, *size, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
     counted, norm = statistics_of(y, phases), merged_statistics.Norm(eps=1e-5, group_width=group_width)
     with patch.object(merged_statistics, "MOST_ROWS", 16 * group_width):
-        found = merged_statistics.merge_statistics(counted, 26, 38, phases, group_width=group_width)
-        factor, shift = merged_statistics.norm_factors(counted, (26, 38), phases, norm)
-    for part, wanted in zip(found, merged(counted, 26, 38, phases, group_width), strict=True):
+        found = merged_statistics.merge_statistics(counted, *size, phases, group_width=group_width)
+        factor, shift = merged_statistics.norm_factors(counted, size, phases, norm)
+    assert apart(*found)
+    for part, wanted in zip(found, merged(counted, *size, phases, group_width), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
     exact = functional.group_norm(y.double().permute(0, 3, 1, 2), channels // group_width).permute(0, 2, 3, 1).float()
     torch.testing.assert_close(y * factor[:, None, None] + shift[:, None, None], exact, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("group_width", [4, 16])
-def test_groups_are_merged_after_the_bands(group_width: int) -> None:
+@pytest.mark.parametrize("group_width", [1, 4, 16])
+def test_many_blocks_are_merged_in_bands(group_width: int) -> None:
+    """Of whole rows of blocks, groups once after them; where groups are wide, bands begin at fewer blocks."""
     counted = statistics_of(values(2, 48, 40, 32, dtype=torch.float32) * 3 + 100 + torch.arange(32, device=DEVICE))
     with patch.object(merged_statistics, "MOST_ENTRIES", 17), patch.object(merged_statistics, "MOST_BANDS", 5):
         assert merged_statistics.bands_of(48, 18, group_width) == 3
+        assert merged_statistics.bands_of(44, 18, group_width) == 1
         assert [merged_statistics.bands_of(48, 17, wide) for wide in (8, 16)] == [1, 3]
         found = merged_statistics.merge_statistics(counted, 48, 40, group_width=group_width)
+    assert apart(*found)
     for part, wanted in zip(found, merged(counted, 48, 40, 1, group_width), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
 

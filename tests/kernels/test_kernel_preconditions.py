@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.kernels import (
     conv1x1,
     conv3x3,
@@ -17,11 +18,12 @@ from pipeline.kernels import (
     upconv2x2,
     upsample2x,
 )
-from pipeline.kernels.common.activation import NONE, RELU
+from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation, recognised
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends
 from pipeline.kernels.common.nhwc import next_power_of_two
+from tests.kernels.activation_modules import MODULES
 from tests.kernels.examples import HALF, PLAIN, Layer, assert_torch_s, example, for_kernel
 
 
@@ -165,3 +167,54 @@ def test_another_gpu_gets_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> 
         tiles = example(op, HALF, for_kernel(op, Layer())).candidates()
         assert tiles
         assert not [tile for tile in tiles if "gluon" in type(tile).__module__ or "narrow" in type(tile).__module__]
+
+
+def test_every_activation_of_the_table_is_tried_here() -> None:
+    assert {activation.name for _, activation in MODULES if activation} | {"none"} == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize(("module", "wanted"), MODULES, ids=lambda part: str(part)[:24])
+def test_a_module_s_operation_is_recognised_and_its_reference_is_torch_s(
+    module: nn.Module, wanted: Activation | None
+) -> None:
+    y = torch.linspace(-4, 4, 32).reshape(2, 4, 2, 2)
+    exported = torch.export.export(module.eval(), (y,))
+    (node,) = (node for node in exported.graph.nodes if node.op == "call_function")
+    assert recognised(str(node.target), node.args[1:], node.kwargs) == wanted
+    if wanted is not None:
+        slopes = module.weight.detach().expand(4)[:, None, None] if isinstance(module, nn.PReLU) else None
+        with torch.no_grad():
+            torch.testing.assert_close(wanted(y, slopes), module(y.clone()))
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "keywords"),
+    [
+        ("aten.elu.default", (1.6732632423543772, 1.0507009873554805), {}),  # SELU, decomposed
+        ("aten.gelu.default", (), {"approximate": "erf"}),
+        ("aten.relu.default", (), {"approximate": "tanh"}),
+        ("aten.silu.default", (0.1,), {}),
+        ("aten.prelu.default", (), {}),
+        ("aten.sigmoid.default", (), {}),
+    ],
+)
+def test_a_form_that_no_kernel_has_is_not_taken_for_another(
+    target: str, arguments: tuple[object, ...], keywords: dict[str, object]
+) -> None:
+    assert recognised(target, arguments, keywords) is None
+
+
+def test_every_entry_s_operation_is_looked_for_in_a_graph() -> None:
+    """So that an entry alone makes an activation foldable."""
+    assert {kind.aten for kind in ACTIVATIONS.values()} == RECOGNISABLE | {""}
+
+
+def test_arguments_by_keyword_are_those_by_position() -> None:
+    assert recognised("aten.leaky_relu.default", (), {"negative_slope": 0.3}) == Activation("leaky_relu", 0.3)
+    assert recognised("aten.elu.default", (), {"alpha": 0.5, "scale": 1.0}) == Activation("elu", 0.5)
+
+
+def test_a_slope_for_each_channel_is_the_last_axis_s_in_a_reference() -> None:
+    y, slopes = torch.randn(2, 3, 3, 4), torch.tensor([0.0, 0.5, -1.0, 2.0])
+    wanted: Tensor = nn.functional.prelu(y.permute(0, 3, 1, 2), slopes).permute(0, 2, 3, 1)
+    torch.testing.assert_close(Activation("prelu")(y, slopes), wanted)

@@ -1,6 +1,7 @@
 """What a compiler put into one kernel, and how many bytes a call moves."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from pipeline.profiling.fusion import compiled_layout_changes, direction, innermost, kernels_of, traffic
 from pipeline.profiling.operators import counted
+from pipeline.profiling.profiler import classify
 from pipeline.records.diagnostics import Fusion
 from pipeline.stages.api import Runner, no_traffic
 from pipeline.stages.common.inductor import generated, programs
@@ -171,3 +173,26 @@ def test_generated_files_are_kept_where_the_working_folder_was_removed(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert [path.read_text() for path in generated(tmp_path, tmp_path)] == ["# inductor/a.py, python/lib"]
+
+
+FOLDER = Path(__file__).resolve().parents[2] / "pipeline" / "kernels"
+LAUNCH = re.compile(r"^\s+on_grid\((_?\w+), .*\)\($", re.MULTILINE)
+PAST_IT = re.compile(r"^\s+_?\w+\[.*\]\($", re.MULTILINE)  # Triton's own way, which nothing notes
+NO_PRODUCTS = {
+    "_merged_statistics": "normalisation",
+    "_norm_pass": "normalisation",
+    "_upsample2x": "pointwise",
+    "_excitation": "matmul",
+}
+SOURCES = [path.read_text(encoding="utf-8") for path in FOLDER.rglob("*.py")]
+LAUNCHED = sorted({name for source in SOURCES for name in LAUNCH.findall(source)})
+
+
+def test_every_kernel_is_found() -> None:
+    assert {"_polyphase_gluon", "_conv3x3_gluon", "conv3x3_rows", "_transposed3x3_few", "_conv1x1"} <= set(LAUNCHED)
+    assert not [line for source in SOURCES for line in PAST_IT.findall(source)]
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_a_kernel_of_this_project_has_its_class(name: str) -> None:
+    assert classify(name) == NO_PRODUCTS.get(name, "convolution")
