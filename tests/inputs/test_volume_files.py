@@ -126,7 +126,6 @@ def test_what_imagej_says_of_its_pages_counts(tmp_path: Path) -> None:
 
 
 def test_several_series_of_pages_are_no_volume(tmp_path: Path) -> None:
-    """Those behind the first were passed over."""
     with tifffile.TiffWriter(path := tmp_path / "a.tif") as file:
         file.write(np.zeros((4, 8, 8), np.uint8), photometric="minisblack")
         file.write(np.zeros((2, 6, 8), np.uint8), photometric="minisblack")

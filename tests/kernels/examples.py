@@ -222,6 +222,12 @@ def assert_torch_s(
     torch.testing.assert_close(answer, wanted, rtol=rounded, atol=rounded)
 
 
+def assert_outputs_near(found: Outputs, wanted: Outputs, dtype: torch.dtype) -> None:
+    assert found.given.keys() == wanted.given.keys()
+    for name, part in found.given.items():
+        assert_near(part, wanted.given[name], dtype)
+
+
 def twice(made: Example, tile: Any) -> None:
     """Run a tile on poisoned outputs, check it, run it again and assert the same bits: a race answers otherwise."""
     made.poison()

@@ -16,19 +16,10 @@ from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.library import store_results
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
-from tests.kernels.examples import DEVICE, FP8, HALF, Layer, example, values
+from tests.kernels.examples import DEVICE, HALF, Layer, example, values
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 PRELU = Activation("prelu")
-
-
-@pytest.mark.parametrize("residual", [HALF, FP8])
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("op", [conv3x3.OP, conv1x1.OP], ids=["conv3x3", "conv1x1"])
-def test_a_residual_is_added_before_the_activation(op: KernelOp, dtype: torch.dtype, residual: torch.dtype) -> None:
-    made = example(op, dtype, Layer(1, (9, 11), 16, 16, PRELU, residual=residual))
-    made.run(TILE if op is conv3x3.OP else None)
-    made.check()
 
 
 def test_statistics_are_those_of_the_pixels_inside_the_image() -> None:

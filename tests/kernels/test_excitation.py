@@ -12,7 +12,7 @@ from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LibraryParameters, SecondSource
-from tests.kernels.examples import DEVICE, HALF, assert_near, poisoned, values
+from tests.kernels.examples import DEVICE, HALF, assert_outputs_near, poisoned, values
 
 SIZES = [(9, 17, 1, 24, 6), (16, 36, 2, 40, 10)]  # height, width, phases, channels, those of the narrow layer
 LARGE = [(256, 256, 1, 32, 8), (16, 16, 1, 1152, 48), (8, 8, 1, 2304, 96)]
@@ -81,9 +81,7 @@ def check_gated(size: tuple[int, int, int], channels: tuple[int, int], tiles: li
     conv1x1.gated_reference(x, weight, epilogue, wanted, second)
     for tile in tiles or conv1x1.candidates(x, weight, epilogue):
         conv1x1.gated_conv1x1(x, weight, epilogue, found, second, tile)
-        assert found.out is not None
-        assert wanted.out is not None
-        assert_near(found.out, wanted.out, HALF)
+        assert_outputs_near(found, wanted, HALF)
 
 
 def test_each_image_is_multiplied_by_its_own_factors() -> None:

@@ -114,12 +114,6 @@ def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference(
     assert_near(outputs.out, wanted.out, HALF)
 
 
-def test_head_alone_writes_logits() -> None:
-    made = example(conv3x3.OP, HALF, Layer(2, (7, 18), 32, 24, classes=3, stored=False))
-    made.run(TILE)
-    made.check()
-
-
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) -> None:

@@ -23,7 +23,7 @@ from tests.kernels.examples import (
     FP8,
     HALF,
     Layer,
-    assert_near,
+    assert_outputs_near,
     assert_torch_s,
     example,
     poisoned,
@@ -64,9 +64,7 @@ def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torc
     found, wanted = (Outputs(poisoned(2, *size, 32, dtype=dtype)) for _ in range(2))
     conv_first.conv_first(image, conv_first.pack(weight), epilogue, found, tile)
     conv_first.reference(image, conv_first.pack(weight), epilogue, wanted)
-    assert found.out is not None
-    assert wanted.out is not None
-    assert_near(found.out, wanted.out, dtype)
+    assert_outputs_near(found, wanted, dtype)
 
 
 @pytest.mark.parametrize(("side", "stride", "inner"), WINDOWS)
@@ -112,10 +110,7 @@ def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: co
     found, again, wanted = (Outputs(logits=poisoned(2, classes, *ODD, dtype=torch.float32)) for _ in range(3))
     conv_head.conv_head(x, weight, epilogue, found, tile)
     conv_head.reference(x, weight, epilogue, wanted)
-    assert found.logits is not None
-    assert again.logits is not None
-    assert wanted.logits is not None
-    assert_near(found.logits, wanted.logits, dtype)
+    assert_outputs_near(found, wanted, dtype)
     if DEVICE.type == "cuda":
         conv_head.conv_head(x, weight, epilogue, again, tile)
         assert torch.equal(found.logits, again.logits)
@@ -189,9 +184,7 @@ def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype)
     op = upsample2x.ALIGNED_OP if align_corners else upsample2x.OP
     op.launch(x, NO_WEIGHT, Epilogue(), found, upsample2x.Tile(256))
     op.reference(x, NO_WEIGHT, Epilogue(), wanted)
-    assert found.out is not None
-    assert wanted.out is not None
-    assert_near(found.out, wanted.out, dtype)
+    assert_outputs_near(found, wanted, dtype)
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,13 @@ def of_two_slices(made: Example) -> Example:
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("slices", [1, 2, 3])
-def test_a_kernel_reads_the_slices_around_each(slices: int, dtype: torch.dtype) -> None:
-    """Before the first and behind the last there is nothing but zeros, in every volume."""
-    layer = Layer(2, (8, 6), 16, 48, residual=dtype, statistics=True, slices=slices)
+@pytest.mark.parametrize(
+    ("rows", "slices", "counts"), [(8, 1, True), (8, 2, True), (8, 3, True), (9, 3, False), (13, 3, False)]
+)
+def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: bool, dtype: torch.dtype) -> None:
+    """Zeros before the first and behind the last of a volume; a slice may end within a tile."""
+    layer = Layer(2, (rows, 6), 16, 48, residual=dtype, statistics=counts, slices=slices)
     made = example(conv3x3x3.OP, dtype, layer)
-    made.run(made.candidates()[-1])
-    made.check()
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("rows", [9, 13])
-def test_a_slice_may_end_within_a_tile(rows: int, dtype: torch.dtype) -> None:
-    """What a tile holds beyond it is neither read from the next slice nor stored there."""
-    made = example(conv3x3x3.OP, dtype, Layer(2, (rows, 6), 16, 48, residual=dtype, slices=3))
     made.poison()
     made.run(made.candidates()[-1])
     made.check()
@@ -50,18 +43,12 @@ def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
-def test_a_kernel_reads_every_second_slice_and_those_around_it(dtype: torch.dtype, stored: torch.dtype) -> None:
-    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=4), dtype, stored)
-    check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
-
-
-@pytest.mark.parametrize(("dtype", "stored"), TYPES)
-@pytest.mark.parametrize("slices", [2, 3])
-def test_a_kernel_with_a_stride_within_slices_reads_those_around_each(
-    slices: int, dtype: torch.dtype, stored: torch.dtype
+@pytest.mark.parametrize(("slices", "step"), [(4, 2), (2, 1), (3, 1)])
+def test_a_kernel_with_a_stride_reads_the_slices_around_each(
+    slices: int, step: int, dtype: torch.dtype, stored: torch.dtype
 ) -> None:
-    """Before the first and behind the last there is nothing but zeros, in every volume."""
-    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=1), dtype, stored)
+    """Every second slice, or each; before the first and behind the last there are zeros, in every volume."""
+    made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=step), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
 

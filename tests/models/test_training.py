@@ -61,7 +61,6 @@ def test_a_net_that_is_not_there_is_refused_in_one_line(overrides: list[str], sa
 def test_what_cannot_be_done_is_refused_before_minutes_are_spent(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Minutes below 0 had no end, NaN trained nothing, and a file that can't be written was told at the end."""
     out = [] if "--out" in words else ["--out", str(tmp_path / "weights.safetensors")]
     monkeypatch.setattr("sys.argv", ["train", "model=unet_small", *out, *words])
     assert train.main() == 2
@@ -133,7 +132,6 @@ def test_a_net_is_trained_on_the_channels_that_it_reads_by_the_part_that_holds_i
 def test_a_net_that_the_labels_do_not_fit_is_refused_before_training(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each was a traceback, but a `model.output` that isn't there, which was overlooked."""
     monkeypatch.setattr(training, "train", lambda *_: pytest.fail("it was trained"))
     monkeypatch.setattr("sys.argv", ["train", *words, "--out", str(tmp_path / "weights.safetensors")])
     assert train.main() == 2

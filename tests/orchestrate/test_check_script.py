@@ -1,9 +1,7 @@
 """The sceptic's script that a run leaves: short, plain, and it gives a ratio of its own."""
 
-import os
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,13 +20,11 @@ from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.run_record import RunRecord
 from tests.fake_machine import run_record, stage_record, steady_pair
-from tests.fork_server import torch_alone
 from tests.input_nets import Larger, Volumes
 from tests.made_up_request import asked, changed
 from tests.process_state import own_switches
 from tests.report import made_up_run as made_up
 
-ROOT = Path(__file__).parents[2]
 SMALL = asked(
     model=ModelSpec("unet", "models.unet.UNet", {"in_channels": 3, "classes": 2, "base": 4, "depth": 2}),
     data=DataSpec("samples", size=64, batch_size=2),
@@ -90,22 +86,6 @@ LINE = (
 )
 
 
-@pytest.mark.long
-def test_it_runs_and_gives_a_ratio(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(kept(tmp_path)), "eager", "0.02"]
-    with torch_alone():
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    found = re.fullmatch(LINE, done.stdout)
-    assert found, done.stderr
-    assert float(found[3]) == pytest.approx(float(found[1]) / float(found[2]), rel=0.01)
-    assert 0.05 < float(found[3]) < 20
-    least, most = float(found[4]), float(found[5])
-    assert least <= most
-    if not 1.09 < most / least < 1.11:  # so near the border four digits don't tell
-        assert bool(found[6]) == (most > 1.1 * least)
-
-
 def volumes(folder: Path) -> dict[str, Any]:
     scans = folder / "scans"
     scans.mkdir()
@@ -130,20 +110,28 @@ def a_file(folder: Path) -> dict[str, Any]:
     return {"model": ModelSpec("file", file=str(path)), "data": DataSpec("stain", size=16, batch_size=2)}
 
 
-@pytest.mark.parametrize("given", [volumes, tensors, a_file])
-def test_it_runs_for_whatever_a_net_takes(
+@pytest.mark.parametrize(
+    "given", [lambda _: {}, volumes, tensors, a_file], ids=["images", "volumes", "tensors", "file"]
+)
+def test_it_runs_for_whatever_a_net_takes_and_gives_a_ratio(
     given: Callable[[Path], dict[str, Any]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Volumes, several tensors by their names, a net of a file: read as the run read them."""
+    """Images, volumes, several tensors by their names, a net of a file: read as the run read them."""
     script = kept(tmp_path, **given(tmp_path))
     monkeypatch.setattr(sys, "argv", [str(script), "eager", "0.001"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     with own_switches():
         runpy.run_path(str(script), run_name="__main__")
-    assert re.fullmatch(LINE, capsys.readouterr().out)
+    said = re.fullmatch(LINE, capsys.readouterr().out)
+    assert said
+    one, other, ratio, least, most = map(float, said.groups()[:5])
+    assert ratio == pytest.approx(one / other, rel=0.05)
+    assert least <= most
+    if not 1.09 < most / least < 1.11:  # so near the border four digits don't tell
+        assert bool(said[6]) == (most > 1.1 * least)
     assert sys.path[-1] == ""  # the checkout it is run from, which needn't be installed; behind what is
 
 

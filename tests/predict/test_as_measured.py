@@ -97,7 +97,6 @@ def test_a_run_as_it_was_is_taken(predict: Callable[..., tuple[int, str]]) -> No
 def test_an_edited_record_is_refused_in_one_line(
     run: Path, predict: Callable[..., tuple[int, str]], change: Edit, said: str
 ) -> None:
-    """Where it was a traceback, or masks of another question."""
     edit(run, change)
     code, line = predict()
     assert code == 2
@@ -205,7 +204,6 @@ def test_a_net_whose_code_has_changed_is_neither_predicted_by_nor_exported(
 
 
 def test_a_batch_larger_than_the_memory_is_refused_before_it_is_taken(predict: Callable[..., tuple[int, str]]) -> None:
-    """It waited for ever, and took what there was."""
     code, line = predict("--batch", "1000000000")
     assert code == 2
     assert "error: --batch 1000000000: such a batch of windows takes" in line

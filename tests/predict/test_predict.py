@@ -365,7 +365,6 @@ def test_a_folder_that_cannot_be_made_is_named_by_its_word(
 def test_a_link_that_leads_nowhere_is_an_image_without_a_mask(
     asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It was left out as no image, and the exit code said that all had their masks."""
     gone = tmp_path / "images" / "gone.png"
     gone.symlink_to(tmp_path / "disk" / "gone.png")
     assert main([*asked, "--stage", "eager"]) == 1

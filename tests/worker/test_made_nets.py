@@ -146,7 +146,6 @@ class InFp32(nn.Module):
 
 
 def test_a_net_that_has_no_form_in_fp64_lacks_that_figure_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody asked it for fp64: its run was refused, as its reference couldn't be computed."""
     net, image = InFp32().eval(), torch.rand(1, 3, 4, 4)
     with torch.inference_mode():
         assert fp64_error(net, batched(image), net(image)) is None
@@ -178,7 +177,6 @@ class NoNet(UNet):
 
 
 def test_a_net_whose_copy_is_another_is_named() -> None:
-    """Stages in half precision were refused for the wrong answers of a net that nobody had asked for."""
     with pytest.raises(ModelError, match=r"a copy of AnotherNet \(by its __deepcopy__\) hasn't its \w+"):
         copied(AnotherNet(base=2, depth=1))
     with pytest.raises(ModelError, match="NoNet gives a NoneType for its copy"):

@@ -297,7 +297,6 @@ class InTraining(Head):
 
 @pytest.mark.parametrize(("kind", "changed"), [(Counting, "seen"), (InTraining, "norm.running_mean")])
 def test_a_net_that_changes_itself_is_named(kind: type[Head], changed: str) -> None:
-    """It was the baseline that was said to have changed the network that it was given, after half a minute."""
     with pytest.raises(ModelError, match=rf"^model\.target: {kind.__name__} changes its own {changed} where"):
         check(work(kind().eval()))
 
@@ -369,7 +368,6 @@ class Cast(Head):
 
 
 def test_a_net_that_casts_by_itself_is_told() -> None:
-    """Its stages were refused for a precision that they hadn't chosen."""
     (warning,) = check(work(Cast()))
     assert warning.code == "net in doubt"
     assert warning.text.startswith("Cast computes 100 % of its FLOPs in bf16 by itself")

@@ -69,7 +69,6 @@ def test_each_input_is_known_by_its_name(folder: Path) -> None:
 
 
 def test_an_input_says_nothing_of_what_is_right(folder: Path) -> None:
-    """Left out of the inputs, it was missing among them, and the line didn't name data.labels."""
     with pytest.raises(
         TensorError, match=r"data\.labels=sample: one of the network's inputs; name the labels, or none"
     ):

@@ -67,7 +67,6 @@ Ended = Callable[[Phase, BaseException], dict[str, Any]]
     ],
 )
 def test_whatever_is_raised_is_told(error: BaseException, kind: str, reason: str, ended: Ended) -> None:
-    """Where it was an exit code, or no message, before."""
     fields = ended(Phase.SAMPLING, error)
     assert (fields["status"], fields["failure"], fields["reason"]) == ("failed", kind, reason)
 
