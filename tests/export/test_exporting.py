@@ -66,7 +66,6 @@ def asked(*words: object) -> int:
 
 
 def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> None:
-    """Shapes, normalisation, milliseconds and machine, weights; every file has its digest, and the folder is whole."""
     run = run_folder(tmp_path / "run", [stage("eager")])
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     found, record = load_contract(tmp_path / "out"), codec.load(run)
@@ -91,7 +90,6 @@ def test_the_contract_says_what_was_measured(small: Said, tmp_path: Path) -> Non
 def test_random_weights_are_exported_with_a_warning(
     small: Said, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which values of labels meant the classes is said of any."""
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
     data = replace(record.config.data, labels="masks", label_rules=rules)

@@ -73,8 +73,6 @@ LOADER = {"array": array}
 
 
 def flipped(pixels: dict[int, int]) -> Spoilt:
-    """Changes the class of so many pixels of a batch, by its number."""
-
     def spoil(number: int, logits: torch.Tensor) -> torch.Tensor:
         count = pixels.get(number, 0)
         changed = logits.clone().movedim(1, -1).reshape(-1, logits.shape[1])

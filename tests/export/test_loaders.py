@@ -89,7 +89,6 @@ def test_logits_are_written_in_the_order_of_their_axes(tmp_path: Path) -> None:
 
 
 def loader_in(folder: Path, name: str, **contract: object) -> dict[str, Any]:
-    """What a file of a bundle defines, for a contract of these fields."""
     fields = {"measured": {"device": "cpu"}, "loader": {}, "input": {"name": "image"}, **contract}
     (folder / "contract.json").write_text(json.dumps(fields))
     shutil.copyfile(files.CARRIED / files.SHAPE, folder / files.SHAPE)
@@ -218,7 +217,6 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("normalize", ["imagenet", "zscore"])
 def test_images_are_normalised_inside_as_outside(normalize: str, tmp_path: Path) -> None:
-    """By channels, and image by image with one that is plain; on a device that refuses what lies on another one."""
     mean, std = NAMED[normalize]
     rule = InputContract(3, normalize, mean, std)  # type: ignore[arg-type]
     net = with_ends(nn.Identity(), rule, Ends(images_in=True), CPU)
@@ -245,7 +243,6 @@ def test_classes_are_those_of_the_judge() -> None:
 
 @pytest.mark.parametrize("name", ["eager", "torchscript"])
 def test_an_artefact_takes_images_and_gives_classes(name: str, tmp_path: Path) -> None:
-    """From its file; they are the net's own, and the contract says what goes in and out."""
     run = run_folder(tmp_path / "run", [stage(name)])
     record = codec.load(run)
     opened = recorded_stage.opened(run, record, record.stages[0], tmp_path / "scratch")

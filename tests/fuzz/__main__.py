@@ -19,8 +19,6 @@ LONGEST_LINE = 1000  # letters of an error that a user reads
 
 @dataclass(frozen=True)
 class Finding:
-    """An input that did harm; `number` and the seed make it again."""
-
     target: str
     number: int
     said: str

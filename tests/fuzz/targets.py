@@ -187,7 +187,6 @@ def read_overrides(arguments: list[str], _: Path) -> None:
 
 
 def draw_record(data: bytes, folder: Path) -> None:
-    """The report of a spoilt record: drawn, or refused in one line."""
     (folder / codec.FILE).write_bytes(data)
     with redirect_stderr(io.StringIO()) as said, redirect_stdout(io.StringIO()):
         code = redraw.main([str(folder)])

@@ -24,6 +24,5 @@ def png_of_48_bits(image: np.ndarray) -> bytes:
 
 
 def png_of_few_bits(values: np.ndarray, bits: int) -> bytes:
-    """Of grey values [height, width], uint8, in 2 or 4 bits each."""
     rows = [np.packbits(np.unpackbits(row[:, None], axis=1)[:, 8 - bits :].ravel()).tobytes() for row in values]
     return png_of(rows, values.shape[1], bits, GREY)

@@ -13,6 +13,8 @@ from PIL import Image, ImageOps
 
 from pipeline.errors import ImageError
 from pipeline.inputs.image_files import alike, each, pixels, read_image
+from pipeline.inputs.input_contract import LabelRules
+from pipeline.inputs.label_files import as_classes, read_label
 from pipeline.inputs.volume_files import read_volume
 from tests.inputs.png_bytes import png_of_48_bits
 
@@ -28,7 +30,6 @@ def saved(folder: Path, name: str, array: np.ndarray, mode: str = "", **how: obj
 
 
 def test_colour_and_grey_are_read_as_they_are(tmp_path: Path) -> None:
-    """Grey becomes three equal channels, or stays one; three equal channels become one, and no others."""
     colour = saved(tmp_path, "c.png", COLOUR)
     assert np.array_equal(read_image(colour), COLOUR)
     with pytest.raises(ImageError, match=r"3 channels, data\.channels=1; colour is not turned into grey unasked"):
@@ -61,7 +62,6 @@ def test_the_orientation_of_a_camera_is_applied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "tif", "big.tif", "npy", "rgb.tif", "planes.tif"])
 def test_sixteen_bits_stay_sixteen(kind: str, tmp_path: Path) -> None:
-    """Grey PNG and TIFF of either byte order, .npy, and TIFFs of three channels, also one plane after another."""
     path, colour = tmp_path / f"a.{kind}", COLOUR.astype(np.uint16) * 257
     writers: dict[str, Callable[[], object]] = {
         "png": lambda: saved(tmp_path, path.name, DEEP),
@@ -196,7 +196,6 @@ def test_an_array_s_header_that_is_none_is_told(
 
 
 def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
-    """The first five, and how many more; the good ones are no reason to go on. A reason of many stands there once."""
     files = [tmp_path / f"{number}.png" for number in range(8)]
     for file in files[1:]:
         file.write_text("no picture")
@@ -212,7 +211,6 @@ def test_every_bad_file_is_named_at_once(tmp_path: Path) -> None:
 
 
 def test_files_of_several_types_mean_the_same() -> None:
-    """Eight bits become sixteen exactly, and a share of what their type holds beside floats."""
     eight, sixteen = np.array([[[0], [255]]], np.uint8), np.array([[[0], [65535]]], np.uint16)
     share = np.array([[[0], [1]]], np.float32)
     mixed: list[list[np.ndarray]] = [[eight, sixteen], [eight, sixteen, share], [eight, eight]]
@@ -280,3 +278,91 @@ def test_a_tiff_is_upright_whoever_reads_it(orientation: int, kind: type[np.gene
         shown = np.array(ImageOps.exif_transpose(image))
     assert (read_image(tmp_path / "asked.tif") == shown).all()
     assert shown.shape == (COLOUR.shape if orientation < 5 else (COLOUR.shape[1], COLOUR.shape[0], 3))
+
+
+HEIGHT, WIDTH = 13, 19
+LARGER = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH), np.uint8)
+LARGER_COLOUR = np.dstack([LARGER, LARGER[::-1], 255 - LARGER])
+Write = Callable[[Path], object]
+
+
+def packed_12_bits(path: Path) -> None:
+    values = np.full(2 * WIDTH * HEIGHT, 4095, np.uint16)
+    first, second = values[::2], values[1::2]
+    data = np.stack([first >> 4, ((first & 15) << 4) | (second >> 8), second & 255], -1).astype(np.uint8).tobytes()
+    tags = {256: 2 * WIDTH, 257: HEIGHT, 258: 12, 259: 1, 262: 1, 273: 8, 277: 1, 278: HEIGHT, 279: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    path.write_bytes(
+        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + entries + bytes(4)
+    )
+
+
+def taller_than_its_strips(path: Path) -> None:
+    tifffile.imwrite(path, LARGER, rowsperstrip=HEIGHT)
+    with tifffile.TiffFile(path) as file:
+        at = file.pages.first.tags[257].valueoffset
+    content = bytearray(path.read_bytes())
+    content[at : at + 2] = struct.pack("<H", HEIGHT + 5)
+    path.write_bytes(content)
+
+
+def planes(**written: object) -> Write:
+    """Three planes behind one header, as ImageJ and tifffile write large stacks."""
+    return lambda path: tifffile.imwrite(path, np.stack([LARGER] * 3), truncate=True, **written)  # type: ignore[arg-type]
+
+
+def beside(values: np.ndarray, photometric: str) -> Write:
+    return lambda path: tifffile.imwrite(
+        path, values, photometric=photometric, planarconfig="contig", extrasamples=["unspecified"]
+    )
+
+
+LACKING: dict[str, tuple[Write, str]] = {
+    "planes.tif": (planes(photometric="minisblack"), "3 pages or planes"),
+    "imagej.tif": (planes(imagej=True), "3 pages or planes"),
+    "palette.tif": (planes(photometric="palette", colormap=np.zeros((3, 256), np.uint16)), "3 pages or planes"),
+    "strips.tif": (taller_than_its_strips, "ends before its last value"),
+    "bits.tif": (packed_12_bits, "values of 12 bits; save them in 16 bits and set data.scale=4095"),
+    "infrared.tif": (
+        beside(np.dstack([LARGER_COLOUR, LARGER]), "rgb"),
+        "4 channels, data.channels=3; data.channels=4 takes them all, or save RGB alone",
+    ),
+    "dyes.tif": (beside(np.dstack([LARGER, LARGER]), "minisblack"), "2 channels, data.channels=3"),
+}
+AS_LABELS = [name for name in LACKING if name not in ("infrared.tif", "dyes.tif")]
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_picture_that_lacks_a_part_is_refused(name: str, tmp_path: Path) -> None:
+    """Where Pillow fills in zeros, or gives the first plane, or the first channels."""
+    write, said = LACKING[name]
+    write(path := tmp_path / name)
+    with pytest.raises(ImageError) as caught:
+        read_image(path)
+    assert str(caught.value).startswith(f"{path}: {said}")
+
+
+@pytest.mark.parametrize("name", AS_LABELS)
+def test_so_are_labels(name: str, tmp_path: Path) -> None:
+    write, said = LACKING[name]
+    write(path := tmp_path / name)
+    with pytest.raises(ImageError, match=said):
+        read_label(path, LabelRules())
+
+
+@pytest.mark.parametrize("layout", ["contig", "separate"])
+def test_infrared_is_read_where_four_channels_are_asked_for(layout: str, tmp_path: Path) -> None:
+    four = np.dstack([LARGER_COLOUR, LARGER[..., None]]).astype(np.uint8)
+    stored = four if layout == "contig" else np.moveaxis(four, -1, 0)
+    tifffile.imwrite(
+        path := tmp_path / "a.tif", stored, photometric="rgb", planarconfig=layout, extrasamples=["unspecified"]
+    )
+    assert np.array_equal(read_image(path, 4), four)
+
+
+def test_values_that_are_no_classes_name_what_gives_them_a_meaning(tmp_path: Path) -> None:
+    np.save(path := tmp_path / "a.npy", np.array([[0, 1], [-1, 1]]))
+    values = read_label(path, LabelRules())
+    with pytest.raises(ImageError, match=r"labels -1; .*data.positive and data.ignore say"):
+        as_classes([values], [path], LabelRules())
+    assert as_classes([values], [path], LabelRules(ignore=-1))[0].tolist() == [[0, 1], [255, 1]]

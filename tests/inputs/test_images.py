@@ -33,7 +33,6 @@ def picture(path: Path, size: tuple[int, int] = (40, 60), mode: str = "RGB") -> 
 
 @pytest.mark.parametrize("size", [64, 256, 512, 600])
 def test_samples_come_in_the_size_and_number_asked_for(size: int) -> None:
-    """Larger images are cut, smaller ones mirrored up; no two of a rotation are equal."""
     dataset = load_dataset("samples", None, None, size, 24)
     assert dataset.images.shape == (24, size, size, 3)
     assert len({image.tobytes() for image in dataset.images}) == 24
@@ -51,7 +50,6 @@ def test_moved_and_mirrored_copies_are_of_one_picture() -> None:
 
 
 def test_the_stain_data_is_held_out_and_labelled_in_every_pixel() -> None:
-    """The quarter that no training has seen, mirrored up to the size, moved a little for each image."""
     dataset = load_dataset("stain", None, None, 512, 3)
     assert dataset.labels is not None
     assert set(np.unique(dataset.labels)) == {0, 1}
@@ -72,7 +70,6 @@ def test_a_batch_is_normalised_in_the_nets_layout() -> None:
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
 def test_a_folder_of_any_kind_of_picture(tmp_path: Path, mode: str) -> None:
-    """Grey, transparent and palette pictures become three channels; size null keeps theirs."""
     picture(tmp_path / "a.png", mode=mode)
     dataset = load_dataset("folder", str(tmp_path), None, None, 3)
     assert dataset.images.shape == (3, 60, 40, 3)
@@ -228,7 +225,6 @@ def test_each_labelled_pixel_is_in_one_window(height: int, width: int) -> None:
 
 
 def test_the_programs_own_images_are_cut_side_by_side() -> None:
-    """What is left at the edges belongs to no window, and a small image is mirrored with its labels."""
     label = np.zeros((20, 8), np.uint8)
     image = np.zeros((20, 8, 3), np.uint8)
     assert [tile.source for tile in cut(Named("a", image, label), 8, whole=False)] == ["a at 0,0", "a at 8,0"]

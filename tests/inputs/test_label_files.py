@@ -104,7 +104,6 @@ def test_lossy_labels_are_refused(tmp_path: Path, name: str, options: dict[str, 
 
 @pytest.mark.parametrize("options", [{}, {"exif": b"Exif\0\0"}])
 def test_labels_in_a_lossless_webp_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
-    """With and without further chunks before the values."""
     Image.fromarray(BLACK_AND_WHITE).save(tmp_path / "a.webp", lossless=True, **options)
     assert np.array_equal(read_label(tmp_path / "a.webp", LabelRules(positive=255)), BLACK_AND_WHITE[..., 0])
 
@@ -117,7 +116,6 @@ def test_labels_of_other_axes_are_refused(tmp_path: Path, shape: tuple[int, ...]
 
 
 def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> None:
-    """Without a list a mask in colour is refused; so is a colour that the list lacks."""
     mask = np.array([[[0, 0, 0], [255, 0, 0]]], np.uint8)
     Image.fromarray(mask).save(tmp_path / "a.png")
     listed = LabelRules(colors=((0, 0, 0), (0, 255, 0), (255, 0, 0)))

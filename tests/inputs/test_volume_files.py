@@ -34,7 +34,6 @@ def nifti(values: np.ndarray, *, big: bool = False, slope: float = 1.0, shift: f
 
 
 def placed(affine: np.ndarray | None, code: str = "sform") -> bytes:
-    """NIfTI of labels with an affine in its sform, or in its quaternion."""
     image = nibabel.Nifti1Image((VALUES % 2).T, None)
     if affine is not None:
         getattr(image.header, f"set_{code}")(affine, 1)
@@ -59,7 +58,6 @@ MIRRORED, HALF_TURN = STRAIGHT @ np.diag([-1, 1, 1, 1]), STRAIGHT @ np.diag([-1,
     ],
 )
 def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, millimetres: str) -> None:
-    """By a mirrored axis, another spacing or a turn; what rounds, or says no place, is taken."""
     for folder in ("scans", "labels"):
         (tmp_path / folder).mkdir()
     written(tmp_path / "scans" / "a.nii", placed(STRAIGHT))

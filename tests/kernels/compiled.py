@@ -84,7 +84,6 @@ def registers_in_flight(program: str) -> bool:
 
 
 def main() -> None:
-    """Every kernel that GPUs of the given compute capabilities have."""
     JITFunction.__getitem__ = compile_instead
     # The cache is this process's alone, and needs no digest of all of Triton, which takes seconds.
     with patch.object(cache, "triton_key", lambda: "this one"):
@@ -121,7 +120,6 @@ def on_hopper() -> None:
 
 
 def only_compiled(kernel: JITFunction, grid: Any) -> Any:
-    """What a launch becomes that finds its program, or compiles it."""
     return partial(kernel.run, grid=grid, warmup=True)
 
 

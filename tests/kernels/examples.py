@@ -70,7 +70,6 @@ class Example:
     second: SecondSource | None = None  # of a kernel that takes one
 
     def operands(self, outputs: Outputs) -> tuple[object, ...]:
-        """What the kernel's functions take, to store into these outputs."""
         return self.x, self.weight, self.epilogue, outputs, *([] if self.second is None else [self.second])
 
     def candidates(self) -> list[Any]:

@@ -99,7 +99,6 @@ def with_gate(made: Example) -> Example:
 
 
 def of_two_slices(made: Example) -> Example:
-    """A convolution of volumes with its weight for two slices at a time."""
     assert made.op is conv3x3x3.OP
     return replace(made, weight=conv3x3x3.stacked(made.weight))
 

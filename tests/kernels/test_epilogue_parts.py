@@ -94,7 +94,6 @@ def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
 def test_the_kernel_merges_channels_and_groups_of_them_as_torch_does(
     group_width: int, channels: int, size: tuple[int, int], phases: int
 ) -> None:
-    """Far from zero, around means that differ within a group; more entries than a program takes at once."""
     y = values(2, *size, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
     counted, norm = statistics_of(y, phases), merged_statistics.Norm(eps=1e-5, group_width=group_width)
     with patch.object(merged_statistics, "MOST_ROWS", 16 * group_width):

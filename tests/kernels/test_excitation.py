@@ -25,7 +25,6 @@ def layers(channels: int, inner: int, gate: str) -> excitation.Excitation:
 
 
 def check_factors(shape: tuple[int, int, int, int, int], gate: str) -> None:
-    """The kernel's factors are the reference's, and the same bits twice."""
     height, width, phases, channels, inner = shape
     counted = statistics_of(values(2, height, width, channels, dtype=torch.float32) + 1, phases)
     parts = layers(channels, inner, gate)

@@ -139,7 +139,6 @@ def test_a_side_of_one_pixel_may_have_any_step(op: KernelOp, size: tuple[int, in
 
 
 def test_an_operation_has_nothing_to_do_for_no_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty batch reaches neither the kernel nor its reference: the call has no operands to give them."""
     out = torch.zeros(0, 16, 8, 8).half()
     monkeypatch.setattr(custom_ops, "kernel_call", lambda *_: SimpleNamespace(x=out))
     given = {**dict.fromkeys(NAMES), "weight": torch.zeros(9, 16, 16).half(), "bias": torch.zeros(16), "result": out}

@@ -113,7 +113,6 @@ def test_where_views_may_not_reach_the_other_gluon_kernels_compile_for_hopper(
 
 @pytest.mark.slow
 def test_before_hopper_the_plain_kernels_compile(compiled: Callable[[int], list[str]]) -> None:
-    """To matrix products that Ampere has; from 8.9 on also to those of fp8, and to what is stored in it."""
     assert programs(compiled(AMPERE)) == with_products(PLAIN, "mma.sync")
     assert programs(compiled(ADA)) == with_products(IN_FP8, "mma.sync")
 

@@ -26,7 +26,6 @@ SHAPES = [(32, 8), (128, 4), (96, 32), (256, 128), (128, 64), (144, 24), (240, 4
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride: int, dtype: torch.dtype) -> None:
-    """With all that a layer may have after it; with a stride of every second row and column."""
     if stride == 1:
         layer = Layer(1, (9, 18), channels, channels, residual=dtype, statistics=True)
         made = example(conv3x3_grouped.OP, dtype, layer)
@@ -42,7 +41,6 @@ def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride
 
 @pytest.mark.parametrize(("channels", "width"), SHAPES)
 def test_in_groups_it_is_torch_s_convolution(channels: int, width: int) -> None:
-    """With a stride of 2, too."""
     x, weight = values(2, channels, 10, 6, dtype=torch.float32), values(channels, width, 3, 3, dtype=torch.float32)
     added, groups = values(2, channels, 10, 6, dtype=torch.float32), channels // width
     wanted = (functional.conv2d(x, weight, padding=1, groups=groups) + added).relu()
@@ -106,7 +104,6 @@ def test_a_window_has_all_channels_of_a_tile_s_groups(width: int, window: int) -
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("dilation", [2, 3, 7, 40])
 def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> None:
-    """Of two images, near the border and far beyond it, with all that a layer may have after it."""
     layer = Layer(2, (9, 18), 32, 48, residual=dtype, statistics=True, dilation=dilation)
     made = example(conv3x3_dilated.OP, dtype, layer)
     made.poison()

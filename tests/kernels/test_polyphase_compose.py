@@ -97,7 +97,6 @@ def test_what_does_not_compose_is_refused() -> None:
 
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
-    """One scale an output channel, though one map's values are a hundred times the other's: e4m3's own error stays."""
     made = compose_transposed((normal(32, 16, 2, 2), normal(16)), (normal(16, 32, 3, 3), normal(16)))
     small, skip = normal(2, 32, 5, 6), normal(2, 16, 10, 12) * 100
     scales = Scales(torch.linspace(0.01, 0.02, 32) if per_channel else 0.01, 1.0, 0.5)
@@ -125,7 +124,6 @@ def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
 def test_a_stride_of_2_is_torch_s(dtype: torch.dtype) -> None:
-    """Exact before rounding; packed, within what weights and maps of that type allow."""
     full, weight, bias = normal(2, 16, 8, 10), normal(16, 16, 3, 3), normal(16)
     wanted = functional.conv2d(full, weight, bias, stride=2, padding=1)
     made = strided_alone(weight, bias)

@@ -80,7 +80,6 @@ def test_the_operand_at_fault_is_named(name: str, change: Any) -> None:
 
 
 def test_a_window_of_4_with_a_stride_is_torch_s_convolution() -> None:
-    """Borders and an odd number of pixels among them."""
     x, weight = values(2, 16, 6, 10, dtype=torch.float32), values(24, 16, 4, 4, dtype=torch.float32)
     assert_torch_s(polyphase_layers.STRIDED_4X4, x, weight, functional.conv2d(x, weight, stride=2, padding=1).relu())
 
@@ -136,7 +135,6 @@ def test_statistics_need_whole_blocks_and_the_phases_that_a_tile_makes() -> None
     ids=["two phases", "one phase", "half of the rows", "two blocks", "too many", "taps that are zeros"],
 )
 def test_weights_stay_where_they_leave_room_for_boxes(case: Phases, dtype: torch.dtype, blocks: int) -> None:
-    """Each tap of a phase and a block of channels once, in shared memory beside three boxes or more."""
     made, _ = operands(case, dtype)
     holding = [tile for tile in polyphase_gluon.candidates(made) if getattr(tile, "held", False)]
     assert bool(holding) == bool(blocks)
@@ -166,7 +164,6 @@ def test_weights_that_are_left_out_dont_stay() -> None:
 
 
 def test_operations_are_counted() -> None:
-    """Four taps of the small map a pixel and nine of the skip; nine with a stride; nine for four with a window of 3."""
     assert flops(operands(CASES["up alone"])[0]) == 2 * 6 * 3 * 48 * 9 * 32
     assert flops(operands(CASES["up and skip"])[0]) == 2 * 2 * 10 * 14 * 32 * (4 * 32 + 9 * 16)
     assert flops(operands(CASES["stride"])[0]) == 2 * 2 * 5 * 7 * 32 * 9 * 48

@@ -47,7 +47,6 @@ def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
 def test_a_kernel_with_a_stride_reads_the_slices_around_each(
     slices: int, step: int, dtype: torch.dtype, stored: torch.dtype
 ) -> None:
-    """Every second slice, or each; before the first and behind the last there are zeros, in every volume."""
     made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=step), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
@@ -121,7 +120,6 @@ def test_a_kernel_of_images_takes_each_slice_for_one(op: KernelOp, dtype: torch.
 
 @pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
 def test_a_window_of_one_slice_is_torch_s_convolution(op: KernelOp) -> None:
-    """By the reference and by the library, slice by slice, the residual among what is added."""
     assert op.pack is not None
     assert op.weight_shape is not None
     inner, step = (1 if op.reads_image else 16), (1, 2, 2)

@@ -98,7 +98,6 @@ def test_weights_that_lie_in_a_file_more_than_once_are_named(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("of_lightning", [True, False])
 def test_a_pickle_with_code_is_refused_with_a_recipe(tmp_path: Path, of_lightning: bool) -> None:
-    """Lightning's, or a whole net's: the line of Python makes a file that is taken; rubbish gets none."""
     torch.save(
         {"state_dict": net().state_dict(), "hyper_parameters": Bomb()} if of_lightning else net(), tmp_path / "net.ckpt"
     )
@@ -116,7 +115,6 @@ def test_a_pickle_with_code_is_refused_with_a_recipe(tmp_path: Path, of_lightnin
 
 
 def test_weights_stored_in_fp16_come_back_in_fp32(tmp_path: Path) -> None:
-    """Half the file, the net's own precision again; what is stored is known."""
     checkpoint.save(net(), tmp_path / "net.safetensors", {"labels": "none"})
     torch.save(net().state_dict(), tmp_path / "net.pt")
     found = [checkpoint.stored_as(str(tmp_path / name)) for name in ("net.safetensors", "net.pt")]
@@ -146,7 +144,6 @@ def test_weights_that_a_net_cannot_compute_with_are_refused(tmp_path: Path, valu
 
 
 def bad_files(folder: Path) -> dict[str, Path]:
-    """One of each kind of file that is no checkpoint of this net."""
     (folder / "text.pt").write_text("these are no weights")
     (folder / "empty.pt").touch()
     (folder / "text.safetensors").write_text("these are no weights")

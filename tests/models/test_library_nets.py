@@ -46,7 +46,6 @@ def needs(library: str) -> None:
 @pytest.mark.filterwarnings("ignore")  # the libraries' own, of many kinds
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_s_net_answers_and_is_exported(name: str) -> None:
-    """Logits of the image's size, from the net and from what torch.export makes of it."""
     library, options, classes = PRESETS[name]
     needs(library)
     net, images = net_of(name, options), torch.randn(IMAGES)
@@ -60,7 +59,6 @@ def test_a_preset_s_net_answers_and_is_exported(name: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_as_it_stands_is_a_net(name: str) -> None:
-    """Made of no values, on torch's device "meta"; its layers are called what the library calls them."""
     needs(PRESETS[name][0])
     model = asked(composed("preset=smoke", "stage=eager", f"model={name}")).model
     with torch.device("meta"):
@@ -109,8 +107,6 @@ def test_a_library_that_is_missing_is_told_with_its_package(
 
 
 def test_whatever_a_library_raises_is_one_line() -> None:
-    """An assertion with lines of explanation, and one without a word; an input's error stays what it is."""
-
     def asserts(width: int) -> torch.nn.Module:
         raise AssertionError("too wide\n" * width)
 
@@ -146,7 +142,6 @@ SMALLEST = "lraspp_mobilenet_v3_large"
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_answer_has_the_image_s_height_and_width(name: str) -> None:
-    """[batch, classes, height, width], for an odd size, too; the answer is torchvision's own."""
     net = build_model(TARGET, {"net": name, "classes": 3}, None, seed=0)
     with torch.device("meta"):
         theirs = NETS[name](weights=None, weights_backbone=None, num_classes=3).eval()
@@ -167,7 +162,6 @@ def test_a_checkpoint_of_torchvision_s_own_class_loads(tmp_path: Path) -> None:
 
 
 def test_an_auxiliary_head_of_a_checkpoint_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It helped training; one line says so, and other strange names are refused all the same."""
     ours, other = SegmentationNet(SMALLEST), SegmentationNet(SMALLEST)
     head = {"aux_classifier.0.weight": torch.zeros(1), "aux_classifier.4.bias": torch.zeros(1)}
     torch.save(other.state_dict() | head, tmp_path / "net.pt")

@@ -79,7 +79,6 @@ def test_a_configuration_without_plans_is_taken_or_refused() -> None:
     ],
 )
 def test_a_dataset_gives_channels_and_classes(tmp_path: Path, dataset: dict[str, Any], sizes: tuple[int, int]) -> None:
-    """Regions have a logit each, and none for the background; what is ignored has none."""
     found = described_sizes(folder_of(tmp_path, {}, dataset) / "dataset.json")
     assert (found["input_channels"], found["num_classes"]) == sizes
 

@@ -169,7 +169,6 @@ def other_environment(**fields: Any) -> Any:
 def test_another_question_is_not_resumed_unless_told(
     change: Any, kind: Any, named: str, earlier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line names what differs and how to go on all the same; then the record says so."""
     record = change(monkeypatch)
     with pytest.raises(RequestError) as refused:
         run(tmp_path / "now", config("one", "two", "three", resume=str(earlier)), record)

@@ -149,7 +149,6 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 
 def test_what_does_not_fit_beside_the_baseline_alternates_with_it(crowded: RunRecord) -> None:
-    """It is built again with the memory to itself; the record says so, and those after it are interleaved again."""
     large, _, eager = crowded.stages
     assert large.status == "ok"
     (pair,) = large.pairs

@@ -76,7 +76,6 @@ def test_a_worker_that_dies_after_the_check_keeps_its_outcome(fields: dict[str, 
 
 
 def test_what_ends_the_run_names_its_net(tmp_path: Path) -> None:
-    """Whether the net's class, or its file, fails in the reference or in the baseline."""
     asked = config("one")
     context = RunContext(asked, tmp_path, blank(), Watcher())
     net = f"model.target={asked.model.target}"

@@ -164,7 +164,6 @@ def test_a_worker_that_talks_without_end_is_heard_no_longer_than_its_limit(start
 
 
 def test_a_log_that_cannot_be_written_holds_nobody_up(start: Start, tmp_path: Path) -> None:
-    """A full disk, or a folder that is gone: the worker prints on, and comes to its end."""
     (tmp_path / "file").touch()
     worker = start(f"print('x' * 1000000); say({DONE!r})", log=tmp_path / "file" / "log.txt")
     assert list(worker.messages()) == [Done()]
@@ -189,7 +188,6 @@ time.sleep(0.2)
 
 
 def test_nothing_that_a_worker_started_outlives_it(start: Start, adopting: None) -> None:
-    """Children in sessions of their own, and one whose parent has left it, under another name and without a word."""
     worker = start(f"{FORKS}\nsay({DONE!r}); time.sleep(60)".replace("sys.executable", repr(sys.executable)))
     list(worker.messages())
     detached = processes.orphans() - {worker._process.pid}
@@ -243,7 +241,6 @@ def signalled(number: int, after: float) -> None:
 @pytest.mark.usefixtures("at_a_terminal")
 @pytest.mark.parametrize("number", interruption.SIGNALS, ids=lambda number: number.name)
 def test_one_signal_ends_the_call_that_is_on_its_way_and_nothing_else(number: int, start: Start) -> None:
-    """The sample comes in before the run hears of it; the worker then waits, unharmed."""
     worker = start(f"say({READY!r}); heard(); time.sleep(0.5); say({SAMPLE!r}); heard()")
     next(iter(worker.messages()))
     signalled(number, 0.1)

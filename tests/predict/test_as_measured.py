@@ -169,7 +169,6 @@ def test_the_newer_switches_of_a_net_s_module_are_put_back() -> None:
 
 @pytest.mark.parametrize("lies_at", [0.0, 5.0])
 def test_values_lie_apart_by_another_net_s_answer_and_not_by_another_device_s(lies_at: float) -> None:
-    """By a hundredth of their spread about each channel's mean, wherever that lies; other sizes are another answer."""
     noise = torch.randn(2, 3, 64, 64)
     answer = noise + torch.tensor([lies_at, 0.0, 0.0])[:, None, None]
     kept = some_values(answer[0])

@@ -53,7 +53,6 @@ def a_predictor(run: Run, window: Sequence[int], batch: int = 1, **fields: objec
 
 
 def predicted(predictor: Predictor, scans: Path, cut: Cut | None = None, out: str = "masks") -> Outcome:
-    """What becomes of the folder's volumes; the masks lie beside it."""
     folder = scans.parent / out
     folder.mkdir(exist_ok=True)
     cases, _ = cases_in(scans, nnunet=False, volumes=True)
@@ -114,7 +113,6 @@ def means_of(net: nn.Module, volume: np.ndarray, window: Sequence[int], step: fl
 def test_blended_masks_are_those_of_the_formula(
     sides: tuple[int, ...], window: tuple[int, ...], step: float, batch: int, scans: Path
 ) -> None:
-    """By an independent implementation that goes window by window over all of the volume, and divides."""
     net, volume = a_net(), a_volume(*sides)
     found = mask_of(a_predictor(net, window, batch), volume, scans, Cut(step=step))
     means = means_of(net, volume, window, step)
@@ -137,7 +135,6 @@ def test_the_weights_are_a_filtered_impulse(size: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("classes", [1, 3, 300])
 def test_a_net_without_surroundings_answers_as_whole(classes: int, scans: Path) -> None:
-    """Where a voxel's logits don't depend on its window; one channel is cut at 0, and many classes have 16 bits."""
     predictor, volume = a_predictor(a_net(classes, side=1), (8, 8, 8)), a_volume(8, 16, 24)
     by_windows = mask_of(predictor, volume, scans)
     assert (by_windows == mask_of(predictor, volume, scans, Cut(whole=True))).all()
@@ -174,7 +171,6 @@ def test_windows_are_normalised_by_the_whole_volume(scans: Path) -> None:
 
 
 def test_volumes_share_batches(scans: Path) -> None:
-    """Windows of several volumes in one call, each normalised by its own volume; the last batch is filled up."""
     net, volumes = a_net(), {name: a_volume(6, 9, 6, seed=seed) * (seed + 1) for seed, name in enumerate("abc")}
     for name, volume in volumes.items():
         np.save(scans / f"{name}.npy", volume)
@@ -222,7 +218,6 @@ def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None
 
 
 def test_classes_are_taken_from_the_nearest_window(scans: Path) -> None:
-    """A graph that ends in classes gives no logits to blend; here each window answers with its number."""
     numbers = itertools.count()
 
     def run(batch: Tensor) -> Tensor:
@@ -307,7 +302,6 @@ def test_each_pixel_is_taken_once_and_far_from_borders(length: int, size: int, o
 @pytest.mark.parametrize("size", [1, 7, 8])
 @pytest.mark.parametrize("share", [1e-3, 0.3, 0.5, 0.93, 1.0])
 def test_windows_of_a_volume_leave_no_gap(length: int, size: int, share: float) -> None:
-    """They lie a step apart at most, in whole voxels, and the last one ends with the side."""
     found = strides(length, size, share)
     starts = [span.start for span in found]
     assert starts[0] == 0
@@ -341,6 +335,5 @@ def test_a_small_image_goes_on_in_its_mirror_image() -> None:
 
 
 def test_the_step_of_a_size() -> None:
-    """What a net that took the size may need: the largest power of two that divides all sides, up to 64."""
     assert [step(sides) for sides in [(512, 512), (96, 64), (96, 80), (7, 512), (8, 96, 96)]] == [64, 32, 16, 1, 8]
     assert [padded(65, 64), padded(64, 64), padded(5, 1)] == [128, 64, 5]

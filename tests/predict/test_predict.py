@@ -36,7 +36,6 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Of the run's size, larger, smaller, grey, and one that is cut off."""
     folder = tmp_path / "images"
     folder.mkdir()
     write_image(folder / "same.png", SIZE, SIZE, seed=10)
@@ -56,7 +55,6 @@ def mask_of(path: Path) -> np.ndarray:
 
 
 def by_eager(tmp_path: Path, image: Path) -> np.ndarray:
-    """The classes that the plain net gives an image of the run's size."""
     net = build_model("models.unet.UNet", OPTIONS, str(weights(tmp_path)), seed=0)
     with torch.inference_mode():
         found = net(to_batch(np.stack([read_image(image)] * BATCH)))
@@ -284,7 +282,6 @@ def test_a_bundle_predicts_by_its_own_loader(
 def test_a_kill_between_sidecar_and_mask_loses_nothing(
     run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sidecar is there first; beside no mask, or beside one of another stage, the mask is made again."""
     (images / "broken.png").unlink()
     out = tmp_path / "masks"
     asked = [str(run), str(images), "--out", str(out), "--stage"]
@@ -327,7 +324,6 @@ def test_what_its_sidecar_does_not_match_is_made_again(
 
 @pytest.fixture
 def asked(run: Path, images: Path, tmp_path: Path) -> list[str]:
-    """The words for the run and its whole images."""
     (images / "broken.png").unlink()
     return [str(run), str(images), "--out", str(tmp_path / "masks")]
 

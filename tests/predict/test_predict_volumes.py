@@ -174,7 +174,6 @@ def test_a_zarr_is_a_case_whose_parts_all_count(scans: Path) -> None:
 
 
 def test_a_bundle_of_a_net_for_volumes(scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its own loader makes the masks; what its contract says decides that volumes are read."""
     np.save(scans / "a.npy", np.random.default_rng(2).normal(size=(8, 8, 8)))
     write_image(scans / "b.png", 8, 8)
     record, bundle = codec.load(write_volumes_run(tmp_path)), tmp_path / "bundle"

@@ -63,7 +63,6 @@ def test_a_template_does_the_convolution_and_what_follows() -> None:
 
 
 def test_c_kernels_name_their_operators() -> None:
-    """They come without a fragment: names out of the kernel's, split by those that the program mentions."""
     name = "cpp_fused_max_pool2d_with_indices_relu_2"
     mentioned = "# Original ATen: [aten.relu, aten.max_pool2d_with_indices]"
     text = f"{mentioned}\n{name} = async_compile.cpp_pybinding(['x'], r'''\n''')\n"
@@ -154,7 +153,6 @@ def test_innermost_operators_are_those_that_call_no_other() -> None:
 
 
 def test_generated_files_name_no_place_of_this_machine(tmp_path: Path) -> None:
-    """The cache, the interpreter and the working folder are cut off; graphs and programs are kept."""
     cache = tmp_path / "inductor"
     cache.mkdir()
     (cache / "program.py").write_text(f"# kernel path: {cache}/a.py\nasync_compile\n# {sys.prefix}/lib")

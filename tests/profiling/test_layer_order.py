@@ -64,7 +64,6 @@ def test_what_could_run_in_another_order_is_not_certain() -> None:
 
 
 def test_a_kernel_is_that_of_the_matrix_layer_before_it() -> None:
-    """But for pools, copies, concatenations and changes of layout; what comes before the first layer is no layer's."""
     found = placed(replayed(CALL * 2), 2, ORDER)
     owners = ["", "a", "a", "pool", "b", "b", "up", SKIP, "head", "head", ""]
     assert [part.owner for part in found] == owners * 2

@@ -24,7 +24,6 @@ def net() -> nn.Module:
 
 
 def test_the_layers_flops_add_up_to_the_counted_total(net: nn.Module) -> None:
-    """What the layers have to do is what torch's counter counts for the whole net, and every leaf is there."""
     image = torch.randn(1, 3, 32, 32)
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         net(image)
@@ -82,7 +81,6 @@ def test_levels_are_named_after_the_nets_parts() -> None:
 
 
 def test_a_profiled_net_gives_each_of_its_layers_time(net: nn.Module, tmp_path: Path) -> None:
-    """On a CPU, by the operators within each layer's annotation; hooks are gone afterwards."""
     batch = torch.randn(1, 3, 32, 32)
     with announced(net):
         events, _ = profiler.record(net, [batch], 2, tmp_path)
@@ -138,7 +136,6 @@ def test_layers_with_channels_say_them() -> None:
 
 
 def test_the_hosts_time_is_split_by_what_it_is_inside_of() -> None:
-    """20 µs in a call: 10 in an operator, 2 of them launching; one launch outside operators; the rest is Python's."""
     events = [
         event("user_annotation", "call", 0, 20),
         event("cpu_op", "aten::conv2d", 2, 10),

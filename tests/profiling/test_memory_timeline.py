@@ -123,7 +123,6 @@ def test_a_stage_that_hides_its_layers_has_a_peak_alone() -> None:
 
 
 def test_a_stage_that_replays_is_watched_through_its_uncaptured_form() -> None:
-    """Layer by layer; what the uncaptured form's first call takes and keeps is held, and no activation."""
     ledger = Ledger()
     net = nn.Sequential(Layer(ledger, 0), Layer(ledger, WORKSPACE), nn.BatchNorm2d(1).eval())
     calls: list[Tensor] = []
@@ -145,7 +144,6 @@ def test_a_stage_that_replays_is_watched_through_its_uncaptured_form() -> None:
 
 
 def test_an_uncaptured_form_without_layers_is_watched_by_the_history() -> None:
-    """Of its own call, after the one that settles it; its workspace can't be told apart."""
     ledger, made = Ledger(), []
 
     def launched(image: Tensor) -> Tensor:
@@ -186,7 +184,6 @@ def test_a_history_that_holds_nothing_is_right_where_the_call_allocates_nothing(
 
 
 def test_of_a_history_what_changes_the_statistics_counts() -> None:
-    """Blocks taken and given back, once each; not what is asked of the driver, nor what waits for another stream."""
     found = timeline.changes_in(ENTRIES)
     assert [amount for _, amount in found] == [amount for _, amount in CHANGES]
     assert [moment for moment, _ in found] == pytest.approx([moment for moment, _ in CHANGES])
@@ -213,7 +210,6 @@ def on_torch(monkeypatch: pytest.MonkeyPatch, entries: list[dict[str, Any]]) -> 
 
 
 def test_the_history_is_kept_for_one_call_of_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without stack traces, read before it is switched off: that drops it; off also after a call that fails."""
     recorder = on_torch(monkeypatch, ENTRIES)
     found = timeline.cuda_history(lambda: recorder.states.append("call"))
     assert len(found) == len(CHANGES)
@@ -242,7 +238,6 @@ def explained(monkeypatch: pytest.MonkeyPatch, runner: Runner, ledger: Ledger, h
 def test_where_every_way_fails_the_statistics_alone_are_read(
     uncaptured: Callable[[Any], Any] | None, notes: list[Note], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Around the stage's own call; the history is no public part of torch. Each way that failed is told."""
     ledger = Ledger()
     stage = explained(monkeypatch, Runner(Layer(ledger, WORKSPACE), "", uncaptured=uncaptured), ledger, unwanted)
     found = stage.memory(None)
@@ -297,7 +292,6 @@ def grown(batch: Tensor, fixed: float = 3.0, per_pixel: float = 1.0, **fields: o
 
 
 def test_a_quarter_and_the_whole_are_timed() -> None:
-    """The whole batch both times: of two images of 4×6 pixels, 3 s and one for each pixel, undisturbed."""
     found = grown(torch.zeros(2, 3, 4, 6))
     assert found is not None
     assert found.pixels == [6, 24]

@@ -102,8 +102,6 @@ class Excited(nn.Module):
 
 
 class Inverted(nn.Module):
-    """An inverted residual: 1×1 to more channels, depthwise, 1×1 back."""
-
     def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
         super().__init__()
         wide = inner * draw.pick("expansion", 2, 1, 3)

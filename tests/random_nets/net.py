@@ -17,8 +17,6 @@ CHANNELS = (16, 16, 32, 64, 8, 8, 24, 3, 5, 12, 20, 40, 100)
 
 
 class RandomNet(nn.Module):
-    """Levels that go down and come up again, with everything drawn."""
-
     def __init__(self, draw: Draw, dims: int) -> None:
         super().__init__()
         self.image, depth = draw.pick("image channels", 3, 1, 2, 4, 8), draw.pick("depth", 1, 2, 2, 3)

@@ -136,7 +136,6 @@ def in_fp8(exported: ExportedNet, batches: list[Batch]) -> dict[str, float]:
 
 
 def as_files(trial: Trial, net: nn.Module, batches: list[Batch]) -> None:
-    """What is saved can be loaded and gives the same answer bit for bit."""
     exported = rewritten(net, batches[0], torch.float32)
     for known in ({}, in_fp8(exported, batches)):
         graph = lower(exported, Plan(known))

@@ -37,8 +37,6 @@ EAGER = StageSpec(
 
 
 class Recorder:
-    """A line that keeps what the stage says, and wants a few samples."""
-
     def __init__(self, samples: int = 3) -> None:
         self.fields: dict[str, Any] = {}
         self.run_fields: dict[str, Any] = {}

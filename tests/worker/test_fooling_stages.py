@@ -39,7 +39,6 @@ def small(stage: StageSpec, folder: Path, role: str = "stage", device: str = "cp
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run whose reference is on disk, and whose images are read once."""
     folder = tmp_path_factory.mktemp("fooled")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload, "images_of", cache(workload.images_of))
@@ -180,7 +179,6 @@ def test_an_answer_is_a_plain_tensor_of_its_own(answer: Callable[[Tensor], objec
 
 @pytest.mark.parametrize("fault", RETURNS)
 def test_no_injected_fault_returns_anything_else(fault: str) -> None:
-    """Each is named by what it returns in place of a tensor, or by what of it is wrong."""
     run = FAULTS[fault].make(torch.nn.Conv2d(3, 2, 1))
     with torch.inference_mode():
         assert FAULTS[fault].said in answer_fault(run(BATCH), BATCH)

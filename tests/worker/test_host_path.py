@@ -132,7 +132,6 @@ def test_what_a_ring_holds_at_once() -> None:
 
 
 def test_a_path_is_measured_move_by_move() -> None:
-    """Samples of each, and the bytes of a call: a quarter going up, a byte a pixel coming down."""
     found = measure(work_of(), one_buffer(), True, FakeClock(), replace(PLAN, latency_seconds=0.001), LateLanes(1))
     values = 2 * 3 * 4 * 6
     assert [(part.move, part.bytes_in, part.bytes_out) for part in found] == [

@@ -87,7 +87,6 @@ def test_a_wrong_answer_beyond_the_first_batches_is_seen(folder: Path) -> None:
 
 
 def test_a_stage_is_judged_on_no_batch_that_it_was_calibrated_on(folder: Path) -> None:
-    """Up to half of what lies beyond the verified batches, from the end, in whole batches; labels stay with images."""
     bench = prepare(labelled(folder))
     given = bench.workload.calibration(32)
     assert given.independent
@@ -127,7 +126,6 @@ def test_images_without_labels_are_judged_by_the_first_batches(folder: Path) -> 
 
 
 def test_random_weights_change_masks_and_are_not_judged_by_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same shift of one class's logits is a wrong mask of a trained net, and a small error of the logits."""
     honest = eager.build
 
     def build(work: Workload) -> Runner:

@@ -18,9 +18,12 @@ from pipeline.compiler.batch import batched
 from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.half import AsItLies
 from pipeline.errors import ImageError, ModelError
-from pipeline.stages.api import Workload
+from pipeline.records.request import DataSpec, Job
+from pipeline.stages.api import StageError, Workload
+from pipeline.worker import run_stage, workload
 from pipeline.worker.answer_checks import Net, called
-from pipeline.worker.net_contract import check, check_memory
+from pipeline.worker.net_contract import check, check_memory, first_look
+from tests.worker.jobs import EAGER, Recorder, job
 
 IMAGES = torch.linspace(-1, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
 
@@ -190,7 +193,6 @@ def test_what_a_net_lacks_is_one_line(kind: str) -> None:
 
 
 def test_a_net_that_keeps_it_all_passes_without_a_word() -> None:
-    """Also one whose answer is adapted, one made for a batch of one, and one whose logits reach beyond 0 and 1."""
     assert check(work(Head())) == []
     assert check(work(with_output(Head(lambda y: (y, y)), 0))) == []
     assert check(work(Head(lambda y: y + 1e-8 * torch.rand_like(y)))) == []
@@ -315,7 +317,6 @@ class Hidden(Head):
 
 @pytest.mark.parametrize("kind", ["list", "dict", "tuple"])
 def test_a_net_that_calls_a_layer_out_of_sight_is_named(kind: str) -> None:
-    """A checkpoint leaves it random, and a copy in another precision fails within torch."""
     layer = nn.Conv2d(3, 3, 1)
     net = Hidden({"list": [layer], "dict": {"one": layer}, "tuple": (layer,)}[kind]).eval()
     with pytest.raises(
@@ -371,3 +372,69 @@ def test_a_net_that_casts_by_itself_is_told() -> None:
     (warning,) = check(work(Cast()))
     assert warning.code == "net in doubt"
     assert warning.text.startswith("Cast computes 100 % of its FLOPs in bf16 by itself")
+
+
+FOLDER = DataSpec("folder", "no/such/folder", None, size=96, batch_size=2, batches=3)
+
+
+class Seeing(nn.Module):
+    """A convolution, and what is made of its logits; it keeps the size of the first image that it sees."""
+
+    def __init__(self, then: Callable[[Tensor], object] = lambda logits: logits) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(3, 2, 1)
+        self.then = then
+        self.seen = 0
+
+    def forward(self, image: Tensor) -> Any:
+        self.seen = self.seen or image.shape[-1]
+        return self.then(self.head(image))
+
+
+def asked(folder: Path, size: int | None = 96) -> Job:
+    return replace(job(EAGER, folder, "reference"), data=replace(FOLDER, size=size))
+
+
+def only(side: int) -> Seeing:
+    def check(logits: Tensor) -> Tensor:
+        if logits.shape[-1] != side:
+            raise ValueError(f"made for {side} pixels")
+        return logits
+
+    return Seeing(check)
+
+
+def test_a_net_is_refused_before_its_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload, "net_of", lambda _: Seeing(lambda y: y[..., ::2, ::2]))
+    with pytest.raises(ModelError, match=r"Seeing answers \[2, 2, 48, 48\] to images \[2, 3, 96, 96\]"):
+        run_stage.run_stage(asked(tmp_path), Recorder())
+    monkeypatch.setattr(workload, "net_of", lambda _: Seeing())
+    with pytest.raises((ImageError, StageError, OSError)):
+        run_stage.run_stage(asked(tmp_path), Recorder())
+
+
+def test_a_net_for_one_size_is_judged_by_that(tmp_path: Path) -> None:
+    """A tiny image that it refuses is no fault; and where the images' size isn't known, nothing is said yet."""
+    first_look(only(96), asked(tmp_path))
+    with pytest.raises(ModelError, match="made for 80 pixels"):
+        first_look(only(80), asked(tmp_path))
+    first_look(only(80), asked(tmp_path, size=None))
+
+
+def test_nothing_is_left_in_the_net_nor_drawn_from_chance(tmp_path: Path) -> None:
+    """It looks at a copy; what is drawn afterwards is what it would have been."""
+    net, state = Seeing(lambda y: y + torch.rand_like(y)), torch.get_rng_state()
+    first_look(net, asked(tmp_path))
+    assert net.seen == 0
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_shortage_is_left_to_who_tells_it_better(tmp_path: Path) -> None:
+    tried = []
+
+    def starved(logits: Tensor) -> Tensor:
+        tried.append(logits.shape[-1])
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    first_look(Seeing(starved), asked(tmp_path))
+    assert tried == [64, 96]

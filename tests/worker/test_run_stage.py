@@ -38,7 +38,6 @@ def test_the_baseline_describes_the_run(run_folder: Path) -> None:
 
 
 def test_a_right_stage_goes_through_every_phase_in_order(run_folder: Path) -> None:
-    """Build, verify, warm up, sample, check, latencies, profile, export; each leaves its part of the record."""
     line = Recorder()
     run_stage(job(EAGER, run_folder), line)
     assert line.phases == [

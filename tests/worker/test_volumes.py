@@ -65,7 +65,6 @@ def test_volumes_are_cut_into_windows(folder: Path) -> None:
 
 
 def test_a_stage_goes_the_whole_way(folder: Path) -> None:
-    """In NDHWC; masks and Dice are those of voxels, and the picture of a mask is its middle plane."""
     with own_switches():
         run_stage(asked(folder, role="reference"), first := Recorder(0))
         line = Recorder()
