@@ -22,7 +22,6 @@ from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activati
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends
-from pipeline.kernels.common.nhwc import next_power_of_two
 from tests.kernels.activation_modules import MODULES
 from tests.kernels.examples import HALF, PLAIN, Layer, assert_torch_s, example, for_kernel
 
@@ -139,11 +138,6 @@ def test_images_with_a_gap_between_them_are_refused() -> None:
     out, weight = torch.zeros(2, 16, 16, 16, dtype=torch.float16), torch.zeros(4, 16, 16, dtype=torch.float16)
     with pytest.raises(ValueError, match="x's images must follow each other"):
         upconv2x2.upconv2x2(wide, weight, Epilogue(bias=torch.zeros(16)), Outputs(out))
-
-
-@pytest.mark.parametrize(("number", "power"), [(1, 1), (2, 2), (3, 4), (27, 32), (64, 64), (65, 128)])
-def test_next_power_of_two(number: int, power: int) -> None:
-    assert next_power_of_two(number) == power
 
 
 @pytest.mark.parametrize(("version", "builds"), [("3.5.1", False), ("3.6.0", True), ("3.7.1", True), ("3.9.0", False)])

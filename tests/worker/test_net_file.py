@@ -11,7 +11,6 @@ from torch import nn
 from pipeline.config.load import read_model
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ModelError
-from pipeline.records.request import ModelSpec
 from pipeline.stages.api import Workload
 from pipeline.worker import workload
 from pipeline.worker.net_file import net_of_file
@@ -103,8 +102,3 @@ def test_a_net_of_dynamic_shapes_is_told_how_to_export_it(tmp_path: Path) -> Non
     torch.export.save(program.run_decompositions({}), tmp_path / "net.pt2")
     with pytest.raises(ModelError, match="its shapes are dynamic: export it without dynamic_shapes"):
         net_of_file(str(tmp_path / "net.pt2"), MEMORY)
-
-
-def test_a_spec_without_a_file_is_as_it_was() -> None:
-    assert ModelSpec("small", "a.B", {}, "w.pt").weights == "w.pt"
-    assert ModelSpec("small", "a.B", {}, None).weights is None
