@@ -123,7 +123,7 @@ def test_the_version_is_this_program_s(ask: Ask) -> None:
     """With those of torch and Hydra."""
     told = ask("stage=eager", "--version")
     assert (told.returncode, told.stderr) == (0, "")
-    assert re.fullmatch(r"unet-ladder \d+\.\d+\.\d+, torch \d+\.\d+\.\d+\S*, hydra-core 1\.3\.\d+\n", told.stdout)
+    assert re.fullmatch(r"unet-ladder \d+\.\d+\.\d+\S*, torch \d+\.\d+\.\d+\S*, hydra-core 1\.3\.\d+\n", told.stdout)
 
 
 def test_a_remedy_at_the_end_of_a_long_line_is_not_cut_off(tmp_path: Path) -> None:
