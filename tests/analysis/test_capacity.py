@@ -201,7 +201,9 @@ def test_wrong_value_is_refused_before_a_run(knob: str) -> None:
 
 def test_right_values_are_taken() -> None:
     """Null is no target, and a device may cost nothing."""
-    converted({"target_p99_ms": None, "target_images_per_second": 3, "gpu_hour_price": 0}, ReportTargets, "report")
+    given = {"target_p99_ms": None, "target_images_per_second": 3, "gpu_hour_price": 0}
+    targets = converted(given, ReportTargets, "report")
+    assert {name: getattr(targets, name) for name in given} == given
 
 
 @pytest.mark.usefixtures("short_simulations")

@@ -1,4 +1,4 @@
-"""Takes many nets of other houses through export, every pass and lowering, by the kernels' references, on a CPU.
+"""Take many third-party networks through export, every pass and lowering, by the kernels' references, on a CPU.
 
     python -m tests.benchmarks.nets_by_reference [PART OF A NET'S NAME …]
 

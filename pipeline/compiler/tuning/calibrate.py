@@ -1,4 +1,4 @@
-"""Finds scales of fp8 on images, and the layers that stay in fp16 for the masks' sake, at the least cost in time."""
+"""Scales of fp8 from images, and the layers that stay in fp16 to protect accuracy at the least cost in time."""
 
 import math
 from collections.abc import Callable, Container, Sequence
