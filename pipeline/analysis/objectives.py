@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.records.goals import Constraint, FigureName, Goal, Objective
 from pipeline.records.run_record import RunRecord
+from pipeline.stats.intervals import BOUND_CALLS, Doubt
 from pipeline.stats.outcomes import LEAST_EFFECT
 from pipeline.stats.ranking import Ranking, ranking_among
 
 MILLION = 1e6
+TAILS: dict[FigureName, float] = {"p90": 0.90, "p99": 0.99, "host_p99": 0.99}  # bounded by their upper limit
 BY_SPEED: frozenset[Objective] = frozenset({"throughput", "cost"})
+MOVED: tuple[Doubt, ...] = ("busy machine", "baseline drifted")  # what moves single calls as it moves samples
 FIGURE_OF: dict[Objective, FigureName] = {
     "throughput": "throughput",
     "latency": "p50",
@@ -104,6 +107,8 @@ def order_under(run: RunRecord, order: Ranking, choice: Choice | None) -> Rankin
     if not known:
         return replace(order, winner=None, ties=[], unresolved=None)
     winner = min(known, key=lambda name: (known[name], order.order.index(name)))
+    if choice.goal.objective == "latency" and order.ratios[winner].doubt in MOVED:
+        return replace(order, winner=None, ties=[], unresolved=order.noise.unresolved(order.ratios[winner]))
     most = known[winner] * (1 + equal_within(choice.goal, order))
     ties = [name for name, value in known.items() if name != winner and value <= most]
     return replace(order, winner=winner, ties=ties, unresolved=None)
@@ -119,6 +124,11 @@ def figure(name: FigureName, run: RunRecord, stage: StageSummary) -> float | Non
     return READERS[name](run, stage)
 
 
+def needed_calls(goal: Goal) -> int:
+    """Return the single calls from which every bounded tail has an upper limit; 0 where none is bounded."""
+    return max((BOUND_CALLS[TAILS[each.figure]] for each in goal.subject_to if each.figure in TAILS), default=0)
+
+
 def _cost(run: RunRecord, stage: StageSummary) -> float | None:
     """Return the cost of a million images at steady state."""
     price = run.config.report.gpu_hour_price
@@ -129,10 +139,10 @@ READERS: dict[FigureName, Callable[[RunRecord, StageSummary], float | None]] = {
     "throughput": lambda _, stage: stage.images_per_second,
     "time": lambda _, stage: stage.pace,
     "p50": lambda _, stage: stage.latency.p50 if stage.latency else None,
-    "p90": lambda _, stage: stage.latency.p90 if stage.latency else None,
-    "p99": lambda _, stage: stage.latency.p99 if stage.latency else None,
+    "p90": lambda _, stage: stage.latency.p90_limit if stage.latency else None,
+    "p99": lambda _, stage: stage.latency.p99_limit if stage.latency else None,
     "host_p50": lambda _, stage: stage.host_latency.p50 if stage.host_latency else None,
-    "host_p99": lambda _, stage: stage.host_latency.p99 if stage.host_latency else None,
+    "host_p99": lambda _, stage: stage.host_latency.p99_limit if stage.host_latency else None,
     "memory": lambda _, stage: stage.peak_bytes,
     "energy": lambda _, stage: stage.joules_per_image,
     "cost": _cost,

@@ -5,22 +5,25 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.analysis.objectives import FIGURE_OF, Choice, choice_of, figure, order_under
+from pipeline.analysis.objectives import FIGURE_OF, TAILS, Choice, choice_of, figure, needed_calls, order_under
 from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, change_overs
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
+from pipeline.config.request_error import RequestError
 from pipeline.records.goals import Goal
 from pipeline.records.plan import Plan
+from pipeline.records.request import RunConfig
 from pipeline.records.run_record import RunRecord, RunWarning
 from pipeline.stats.intervals import drifts_of, is_unfair
 from pipeline.stats.ranking import Ranking, ranking, seconds_per_image
 from pipeline.stats.warnings import run_warnings
 
+SOON, LONG = 60, 200  # seconds of single calls: the least to ask for, and from which their phase needs a longer limit
 THOROUGH = Plan()  # its defaults are conf/measure/thorough.yaml's
 FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
-OWN_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+LEFT_OUT = ("hydra.run.dir", "hydra.sweep.dir", "resume", "resume_despite")  # of a command that is typed anew
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")  # of Hydra's, each with a word behind it or a "="
-TAIL_MARGIN = 1.10  # p99s of some hundred calls within this factor of each other count as equal
+TAIL_MARGIN = 1.10  # latencies within this factor of each other count as equal
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,15 @@ class RunSummary:
         thorough = THOROUGH.gpu.sampling_seconds if self.on_gpu else THOROUGH.sampling_seconds
         short = self.run.config.plan.sampling_seconds < thorough
         return retyped(self.run.command, "measure=thorough" if short else "measure.trials=3")
+
+    @property
+    def measure_tails(self) -> str:
+        """The user's command with as many single calls as the bounds need; empty where they were made."""
+        paces = [stage.latency for stage in self.ranked if stage.latency]
+        fastest = min((each.p50 for each in paces), default=0.0)
+        made = max((each.calls for each in paces), default=0)
+        enough = made >= needed_calls(self.run.config.goal)
+        return "" if enough else with_calls(self.run.config, self.run.command, fastest)
 
     @property
     def best_for_few(self) -> str | None:
@@ -161,12 +173,14 @@ def doubt_of_all(run: RunRecord, order: Ranking) -> Doubt | None:
 
 
 def _best_for_service(stages: Sequence[StageSummary], winner: str) -> str:
-    """Return the stage with the least p99 once it is built and warm; the winner, if its own is close or unknown."""
-    tails = {stage.name: stage.latency.p99 for stage in stages if stage.ranked and stage.latency}
-    if winner not in tails:  # such as a baseline that is no stage of its own
+    """Return the stage with the least p99, else p50, once it is built and warm; the winner, if its own is close."""
+    timed = {stage.name: stage.latency for stage in stages if stage.ranked and stage.latency}
+    if winner not in timed:  # such as a baseline that is no stage of its own
         return winner
-    least = min(tails, key=lambda name: tails[name])
-    return winner if tails[winner] <= TAIL_MARGIN * tails[least] else least
+    known = all(each.p99 for each in timed.values())
+    paces = {name: each.p99 if known and each.p99 else each.p50 for name, each in timed.items()}
+    least = min(paces, key=lambda name: paces[name])
+    return winner if paces[winner] <= TAIL_MARGIN * paces[least] else least
 
 
 def to_be_least(summary: RunSummary) -> float:
@@ -183,11 +197,38 @@ def to_be_least(summary: RunSummary) -> float:
     return 1 / value if name == "throughput" else value
 
 
+def with_calls(config: RunConfig, command: str, fastest: float = 0.0) -> str:
+    """Return the command with as many single calls as the goal's bounds need; `fastest` is seconds of one."""
+    calls = needed_calls(config.goal)
+    seconds = max(SOON, math.ceil(config.plan.latency_seconds), math.ceil(2 * calls * fastest))
+    words = [f"measure.latency_calls={calls}", f"measure.latency_seconds={seconds}"]
+    words += [f"measure.limits.latencies={seconds + LONG}"] if seconds > LONG else []
+    return retyped(command, *words)
+
+
+def check_calls(config: RunConfig, command: str, made: int | None = None) -> None:
+    """Raise RequestError if a bound is on a tail that too few single calls tell.
+
+    Args:
+        config: of the run.
+        command: that asked for it.
+        made: the calls of the stage with the most; None before anything is measured.
+    """
+    calls, needed = config.plan.latency_calls if made is None else made, needed_calls(config.goal)
+    if calls < needed:
+        bounds = ", ".join(each.text for each in config.goal.subject_to if each.figure in TAILS)
+        there = f"measure.latency_calls is {calls}" if made is None else f"this run made {calls}"
+        how = with_calls(config, command)
+        raise RequestError(
+            f"subject_to={bounds}: it takes {needed} single calls of a stage, {there}; measure them: {how}"
+        )
+
+
 def retyped(command: str, *overrides: str) -> str:
     """Return the user's command with these overrides instead of those of the same key.
 
-    The folder of that run is left out, as it is taken; that of the user's own configuration stays. A new stage replaces
-    the old one with its options; the other lists of a sweep stay lists.
+    The folder of that run is left out, as it is taken, and so is the run that it resumed. The folder of the user's own
+    configuration stays. A new stage replaces the old one with its options; the other lists of a sweep stay lists.
     """
     try:
         typed = shlex.split(command)[3:]
@@ -215,4 +256,4 @@ def _key(override: str) -> str:
 
 
 def _replaced(key: str, keys: list[str]) -> bool:
-    return key in keys or key in OWN_FOLDERS or ("stage" in keys and key.startswith("stage."))
+    return key in keys or key in LEFT_OUT or ("stage" in keys and key.startswith("stage."))

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline.analysis.run_comparison import since
-from pipeline.analysis.summary import RunSummary, summarize, to_be_least
+from pipeline.analysis.summary import RunSummary, check_calls, summarize, to_be_least
 from pipeline.analysis.sweeps import job_folders, read_jobs
 from pipeline.cli.arguments import CommandLine, parse
 from pipeline.cli.messages import CONF, one_line
@@ -176,6 +176,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     request = load.read(values, device, files, invocation.launcher)
     request = replace(request, variables=sorted(referred_to(composed)))
     check_regions(request)
+    check_calls(request, invocation.command)
     if request.resume and invocation.of_a_sweep:
         earlier = Path(request.resume) / str(HydraConfig.get().job.num)
         request = replace(request, resume=str(earlier) if (earlier / codec.FILE).exists() else None)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.analysis.objectives import FIGURE_OF, Check, equal_within
+from pipeline.analysis.objectives import FIGURE_OF, TAILS, Check, equal_within, needed_calls
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
@@ -194,8 +194,10 @@ def _unresolved(summary: RunSummary) -> list[str]:
 
 
 def longer(summary: RunSummary) -> str:
-    """Return the command that would resolve the run; empty where it is resolved."""
-    return summary.measure_again if summary.ranking.unresolved else ""
+    """Return the command that would name a winner; empty where nothing more needs to be measured."""
+    if summary.ranking.unresolved:
+        return summary.measure_again
+    return summary.measure_tails if summary.winner is None else ""
 
 
 @dataclass(frozen=True)
@@ -419,8 +421,10 @@ def no_winner(summary: RunSummary) -> str:
     bounds = listed([clean(each.text) for each in choice.goal.subject_to])
     if choice.nearest is None:
         unknown = {check.constraint.figure for own in choice.checks.values() for check in own if check.value is None}
-        figures = sorted(unknown) or [FIGURE_OF[choice.goal.objective]]
-        return f"No stage is known to keep {bounds}: {listed([*figures])} was not measured"
+        figures = listed(sorted(unknown) or [FIGURE_OF[choice.goal.objective]])
+        needed = needed_calls(choice.goal)
+        why = f"takes {needed} single calls" if unknown & TAILS.keys() and summary.measure_tails else "was not measured"
+        return f"No stage is known to keep {bounds}: {figures} {why}"
     return f"No stage keeps {bounds}: the nearest is {spoken(choice.nearest)}, {missed(summary, choice.nearest)}"
 
 

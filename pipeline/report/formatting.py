@@ -6,7 +6,7 @@ from collections.abc import Callable
 from unicodedata import category
 
 from pipeline.errors import plural
-from pipeline.stats.intervals import Ratio
+from pipeline.stats.intervals import Latency, Ratio
 from pipeline.stats.outcomes import Unresolved
 
 NOTHING = "–"
@@ -110,6 +110,11 @@ def seconds(value: float | None) -> str:
         if value < limit * ALMOST:
             return f"{significant(value * factor)} {unit}"
     return f"{significant(value / 60)} min"
+
+
+def tail(found: Latency) -> str:
+    """Return the p99; of too few calls for one the slowest, with their number."""
+    return f"p99 {seconds(found.p99)}" if found.p99 else f"slowest of {found.calls} {seconds(found.slowest)}"
 
 
 def scaled(factor: float) -> Callable[[float | None], str]:

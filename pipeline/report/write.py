@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from pipeline.analysis.run_comparison import since
-from pipeline.analysis.summary import RunSummary, summarize
+from pipeline.analysis.summary import RunSummary, check_calls, summarize
 from pipeline.analysis.sweeps import Job, job_folders, read_jobs
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
 from pipeline.config.conversion import converted
@@ -76,6 +76,9 @@ class Asked:
         report = replace(config.report, **self.report)
         goal = _goal(config.goal, self.goal, report.gpu_hour_price)
         run = replace(run, config=replace(config, report=report, goal=goal))
+        if self.goal:
+            made = max((len(stage.latencies) for stage in run.stages if stage.usable), default=0)
+            check_calls(run.config, run.command, made)
         if not self.accuracy:
             return run
         judged = [stage.accuracy for stage in run.stages if stage.accuracy]

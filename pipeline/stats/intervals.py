@@ -29,6 +29,8 @@ TYPICAL_BETWEEN_RUN_STD = 0.0011
 MIN_AA_PAIRS = 5  # from which a run's own estimate is used
 DRIFT_UNFAIR = 0.10
 CROWDED = 0.10  # share of the run's processors above which other programs are more than noise
+P99_CALLS = 1000  # from which a p99 is told: ten calls lie beyond it
+BOUND_CALLS = {0.90: 30, 0.99: 300}  # from which a quantile has a 95 % upper limit: 0.99 ** 300 < 0.05
 END_SHARE = 0.25  # of the samples at each end, between which the baseline's drift is measured
 
 
@@ -83,11 +85,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Latency:
-    """Percentiles of the latencies, in seconds."""
+    """Percentiles of single calls' latencies, in seconds.
+
+    Attributes:
+        p50, p90: of any number of calls.
+        p99: None of fewer than `P99_CALLS` calls.
+        slowest: of all calls.
+        calls: their number.
+        p90_limit, p99_limit: upper ends of 95 % intervals; None where too few calls have one.
+    """
 
     p50: float
     p90: float
-    p99: float
+    p99: float | None
+    slowest: float
+    calls: int
+    p90_limit: float | None
+    p99_limit: float | None
 
 
 def block_log_ratio(block: Block) -> float:
@@ -252,8 +266,19 @@ def latency(latencies: Sequence[float]) -> Latency:
     """
     if not latencies:
         raise ValueError("a latency needs at least one call")
-    p50, p90, p99 = np.percentile(np.asarray(latencies), [50, 90, 99])
-    return Latency(float(p50), float(p90), float(p99))
+    calls = len(latencies)
+    p50, p90, p99 = (float(value) for value in np.percentile(np.asarray(latencies), [50, 90, 99]))
+    limits = [upper_limit(latencies, share) if calls >= least else None for share, least in BOUND_CALLS.items()]
+    return Latency(p50, p90, p99 if calls >= P99_CALLS else None, max(latencies), calls, *limits)
+
+
+def upper_limit(values: Sequence[float], share: float) -> float:
+    """Return the 95 % upper limit of a quantile by order statistics; the largest value where no other one is."""
+    from scipy.special import bdtr
+
+    count = len(values)
+    rank = int(np.searchsorted(bdtr(np.arange(count), count, share), 0.95))
+    return float(np.sort(values)[min(rank, count - 1)])
 
 
 def outliers(values: Sequence[float]) -> list[bool]:

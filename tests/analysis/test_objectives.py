@@ -9,8 +9,9 @@ import pytest
 
 from pipeline.analysis.objectives import equal_within
 from pipeline.analysis.run_comparison import compare, differences
-from pipeline.analysis.summary import RunSummary, summarize, to_be_least
+from pipeline.analysis.summary import RunSummary, check_calls, summarize, to_be_least
 from pipeline.config.goal_request import read_goal
+from pipeline.config.request_error import RequestError
 from pipeline.records import codec
 from pipeline.records.goals import AccuracyLimits, Goal
 from pipeline.records.run_record import RunRecord
@@ -98,10 +99,10 @@ def test_a_busy_machine_makes_no_more_stages_equal_in_memory() -> None:
 
 
 def test_where_none_keeps_the_bounds_the_nearest_is_named() -> None:
-    none = wanted("throughput", "memory<1GiB", "p99<20ms")
+    none = wanted("throughput", "memory<1GiB", "p50<20ms")
     assert (none.winner, none.choice and none.choice.nearest) == (None, "compile")
     text = answer.headline(none)
-    assert text == "No stage keeps memory<1GiB and p99<20ms: the nearest is compile, memory<1GiB (1.52 GiB)"
+    assert text == "No stage keeps memory<1GiB and p50<20ms: the nearest is compile, memory<1GiB (1.52 GiB)"
     assert text in markdown.markdown(none).replace("\\", "").replace("&lt;", "<")
     rows = dict(zip(csv_table.header(none), csv_table.lines(none)[1], strict=True))
     assert (rows["objective"], rows["constraints_missed"]) == ("throughput", "memory<1GiB (1.62 GiB)")
@@ -116,6 +117,46 @@ def test_what_was_not_measured_keeps_no_bound() -> None:
     assert answer.headline(every) == "No stage is known to keep energy<100J: energy was not measured"
     by_it = wanted("energy", run=bare)
     assert answer.headline(by_it) == "No winner: energy an image was not measured of any stage"
+
+
+def with_calls(count: int) -> RunRecord:
+    """The stages with so many single calls each."""
+    return made_up.run(stages=[replace(part, latencies=(part.latencies * 10)[:count]) for part in STAGES])
+
+
+@pytest.mark.parametrize("bound", ["p99", "host_p99"])
+def test_a_bound_on_p99_is_held_against_its_upper_limit(bound: str) -> None:
+    """Of 300 calls that is the slowest; of fewer, no stage is known to keep the bound."""
+    calls = {"p99": "latencies", "host_p99": "host_latencies"}[bound]
+    tails = [0.008] * 300 + [0.1]
+    stages = [replace(part, **{calls: tails[len(tails) - 300 :]}) for part in STAGES]  # type: ignore[arg-type]
+    missed = wanted("throughput", f"{bound}<20ms", run=made_up.run(stages=stages))
+    assert answer.headline(missed).startswith(f"No stage keeps {bound}<20ms")
+    stages = [replace(part, **{calls: tails[:300]}) for part in STAGES]  # type: ignore[arg-type]
+    assert wanted("throughput", f"{bound}<20ms", run=made_up.run(stages=stages)).winner
+
+
+def test_too_few_calls_for_a_bound_are_told_with_the_command_that_makes_more() -> None:
+    few = wanted("throughput", "p99<20s", run=with_calls(20))
+    assert answer.headline(few) == "No stage is known to keep p99<20s: p99 takes 300 single calls"
+    assert answer.longer(few).endswith("measure.latency_calls=300 measure.latency_seconds=60")
+    assert wanted("throughput", "p99<20s", run=with_calls(300)).winner
+    with pytest.raises(RequestError, match=r"p90<1s: it takes 30 single calls of a stage, measure.latency_calls is 20"):
+        check_calls(changed_plan(wanted("throughput", "p90<1s").run, 20).config, "python -m pipeline")
+
+
+def changed_plan(run: RunRecord, calls: int) -> RunRecord:
+    """The run with another number of single calls."""
+    return made_up.with_settings(run, plan={"latency_calls": calls})
+
+
+def test_single_calls_on_a_busy_machine_name_no_winner() -> None:
+    busy = made_up.run(
+        stages=[replace(part, pairs=[replace(pair, taken_share=0.86) for pair in part.pairs]) for part in STAGES]
+    )
+    found = wanted("latency", run=busy)
+    assert answer.headline(found).startswith("Not resolved")
+    assert "Other programs took 86 %" in " ".join(answer.paragraph(found))
 
 
 def test_a_stage_beyond_a_limit_is_inaccurate_and_shown() -> None:
@@ -180,7 +221,7 @@ def test_a_finished_run_is_asked_again(
     run = replace(made_up.run(stages=STAGES[:2]), aa_pairs=[])
     path = codec.save(run, tmp_path)
     before = path.read_bytes()
-    words = ["objective=memory", 'subject_to=["p99<20ms", "memory<8GiB"]', "accuracy.max_dice_drop=0.5"]
+    words = ["objective=memory", 'subject_to=["p50<20ms", "memory<8GiB"]', "accuracy.max_dice_drop=0.5"]
     assert redraw.main([str(tmp_path), *words]) == 0
     text = (tmp_path / "report.md").read_text()
     assert "Use half for the least memory" in text
@@ -193,6 +234,7 @@ def test_a_finished_run_is_asked_again(
         "accuracy.max_dice_drp=0.5": "did you mean 'accuracy.max_dice_drop'?",
         "accuracy.max_dice_drop=abc": "expected float",
         "subject_to=[": "not a value",
+        'subject_to=["p99<20ms"]': "300 single calls of a stage, this run made 100; measure them: python -m pipeline ",
     }.items():
         capsys.readouterr()
         assert redraw.main([str(tmp_path), word]) == 2

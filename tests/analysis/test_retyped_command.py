@@ -10,6 +10,11 @@ from pipeline.analysis.summary import retyped
     [
         ("python -m pipeline", ["a=1"], "python -m pipeline a=1"),
         ("python -m pipeline hydra.run.dir=here b=3", ["a=1"], "python -m pipeline b=3 a=1"),
+        (
+            "python -m pipeline resume=r 'resume_despite=[code]' 'stage=[a,b]'",
+            ["c=1"],
+            "python -m pipeline 'stage=[a,b]' c=1",
+        ),
         ("python -m pipeline a=2 b=3", ["a=1"], "python -m pipeline b=3 a=1"),
         ("python -m pipeline stage=compile stage.mode=default", ["stage=amp"], "python -m pipeline stage=amp"),
         ("python -m pipeline -m stage=a,b", ["stage=amp"], "python -m pipeline stage=amp"),

@@ -57,7 +57,7 @@ def test_a_service_is_told_the_pace_that_lasts_beside_the_tail_of_a_call() -> No
     lines = cost_text(made_up.summary(made_up.run(stages=[first, fast])))
     assert lines[-1] == (
         "For a service that is built and warm: half, 12.5 ms per call at steady state; "
-        "p99 11.0 ms for a single call on an otherwise idle GPU."
+        "p50 11.0 ms, slowest of 20 11.0 ms for single calls on an otherwise idle GPU."
     )
 
 

@@ -8,13 +8,15 @@ import pytest
 from rich.console import Console
 
 from pipeline.analysis.stage_summary import StageSummary
+from pipeline.analysis.summary import RunSummary
 from pipeline.records.goals import Tolerance
-from pipeline.records.run_record import RunRecord
+from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Calibration, ImageSet
 from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy import calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder import ladder
+from pipeline.report.sections.stage import part
 from pipeline.report.terminal import first_screen
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -118,9 +120,26 @@ def test_masks_of_random_weights_are_judged_nowhere() -> None:
 def test_p99_says_of_how_many_calls_it_is() -> None:
     few = replace(RUN.stages[0], latencies=RUN.stages[0].latencies[:19])
     sixty = replace(RUN.stages[4], latencies=RUN.stages[4].latencies[:60])
-    table = ladder(made_up.summary(made_up.run(stages=[few, sixty])))
-    helped = next(heading.help for heading in table.headings if heading.title.startswith("p99"))
-    assert helped.startswith("99th percentile of 19 to 60 single calls")
+    assert tails(few, sixty) == {"slowest of 19 to 60, ms"}
+    many = replace(few, latencies=[0.01] * 1000)
+    assert tails(many, sixty) == {"p99 ms", "slowest of 60 to 1000, ms"}
+    assert tails(many) == {"p99 ms"}
+
+
+def tails(*stages: StageRecord) -> set[str]:
+    """The ladder's columns of the slowest calls, in the page, Markdown and CSV of these stages."""
+    found = made_up.summary(made_up.run(stages=list(stages)))
+    (first, *_) = csv.DictReader(io.StringIO(csv_text(found)))
+    assert bool(first["latency_p99_s"]) == (len(stages[0].latencies) >= 1000)
+    titles = [title for title in ladder(found).titles if title.startswith(("p99", "slowest"))]
+    assert all(title in made_up.page(found.run) for title in titles)
+    assert ("p99" in part_of(found)) == (len(stages[0].latencies) >= 1000)
+    return set(titles)
+
+
+def part_of(summary: RunSummary) -> str:
+    """The first stage's own latencies."""
+    return dict(part(summary, summary.stages[0]).facts)["latency"].partition("; including")[0]
 
 
 def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> None:

@@ -136,7 +136,28 @@ def test_times_and_percentiles() -> None:
     assert seconds.value == pytest.approx(0.01145)
     assert seconds.low < seconds.value < seconds.high
     found = latency([float(index) for index in range(101)])
-    assert (found.p50, found.p90, found.p99) == (50.0, 90.0, 99.0)
+    assert (found.p50, found.p90, found.slowest, found.calls) == (50.0, 90.0, 100.0, 101)
+
+
+@pytest.mark.parametrize(
+    ("calls", "p99", "p90_limit", "p99_limit"),
+    [
+        (1, None, None, None),
+        (29, None, None, None),
+        (30, None, 29, None),
+        (299, None, 277, None),
+        (300, None, 278, 299),
+        (999, None, 914, 994),
+        (1000, 989.01, 915, 995),
+    ],
+)
+def test_a_tail_is_told_of_enough_calls(
+    calls: int, p99: float | None, p90_limit: int | None, p99_limit: int | None
+) -> None:
+    """The upper limits are ranks that a binomial table gives."""
+    found = latency([float(index) for index in range(calls)])
+    assert found.p99 == (p99 if p99 is None else pytest.approx(p99))
+    assert (found.p90_limit, found.p99_limit) == (p90_limit, p99_limit)
 
 
 def test_outliers_are_marked_and_still_count() -> None:

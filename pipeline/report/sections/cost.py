@@ -15,8 +15,10 @@ from pipeline.report.formatting import (
     share,
     significant,
     spoken,
+    tail,
     two,
 )
+from pipeline.report.sections.ladder import counted_calls
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 MILLION = 1e6
@@ -32,11 +34,11 @@ MODEL = (
     "costs as much as a full one, since only the full one was measured. The time of a batch is drawn from the "
     "{latencies}. One batch runs at a time and copies are not hidden; "
     f"{ARRIVALS:,} {{samples}} per simulation, seed {SEED}. The simulation "
-    "leaves out the network, the decoding of {samples}, and any tail longer than the measured calls show."
+    "leaves out the network, the decoding of {samples}, and any tail longer than the {calls} measured calls show."
 )
 NOTES: dict[Finding, str] = {
     "": "",
-    "batch too slow": "not reachable: one batch takes {seconds} at its p99",
+    "batch too slow": "not reachable: one batch takes {seconds} in its slowest calls",
     "load too high": "more than {count} GPUs for the load alone: not simulated",
     "tail too tight": "not with {count} either, each idle for {idle} of the time",
     "mostly empty batches": "mostly empty batches: measure a smaller data.batch_size",
@@ -103,10 +105,10 @@ def cost_text(summary: RunSummary) -> list[str]:
     lines = [_best_for(summary.change_overs, words)] if summary.change_overs else []
     service = summary.stage(summary.best_for_service)
     if service and service.latency:
-        tail = f"p99 {seconds(service.latency.p99)} for a single call"
+        alone = f"p50 {seconds(service.latency.p50)}, {tail(service.latency)} for single calls"
         if service.sustained_seconds:
-            tail = f"{seconds(service.sustained_seconds)} per call at steady state; {tail} on an otherwise idle GPU"
-        lines.append(f"For a service that is built and warm: {spoken(service.name)}, {tail}.")
+            alone = f"{seconds(service.sustained_seconds)} per call at steady state; {alone} on an otherwise idle GPU"
+        lines.append(f"For a service that is built and warm: {spoken(service.name)}, {alone}.")
     return lines
 
 
@@ -144,7 +146,8 @@ def capacity(summary: RunSummary) -> Section:
     bare = any(not stage.stage.host_latencies for stage in summary.ranked)
     drawn_from = f"measured latencies{', without copies where those with copies are missing' if bare else ''}"
     wanted_text = f"{significant(target.images_per_second)} {words.samples}/s at a p99 of {seconds(target.p99_seconds)}"
-    model = MODEL.format(batch=summary.run.batch_size, latencies=drawn_from, **words.named)
+    calls = counted_calls(summary.ranked)
+    model = MODEL.format(calls=calls, batch=summary.run.batch_size, latencies=drawn_from, **words.named)
     table = table_of(capacity_columns(summary), capacity_lines(summary))
     table = table.without(["an hour"]) if asked.gpu_hour_price is None else table
     return Section("capacity", title, note=f"{wanted_text}. {model}", table=table)

@@ -1,6 +1,6 @@
 """The ladder: one list of columns for the terminal, HTML, Markdown, CSV and a sweep, and its charts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.analysis.stage_summary import StageSummary
@@ -26,7 +26,7 @@ from pipeline.report.formatting import (
 )
 from pipeline.report.sections.accuracy import OF_TASK
 from pipeline.report.tables import Cell, Column, Figure, Table, View, drawn, heading_of, number, stage_cell, unsorted
-from pipeline.stats.intervals import Ratio
+from pipeline.stats.intervals import P99_CALLS, Ratio
 
 TONES = {"faster": "good", "slower": "bad", "failed": "bad", "inaccurate": "bad", "timeout": "bad", "skipped": "quiet"}
 MARKS = {"winner": "▸\u00a0", "tie": "=\u00a0"}
@@ -42,18 +42,21 @@ class Headings:
     """Names within the titles; the default is for tables of several runs."""
 
     baseline: str = ""
-    single_calls: str = "the single calls"  # how many of them were timed
+    calls: str = ""  # how many single calls were timed, such as "17 to 20"
     task: TaskName = "segmentation"  # what the answers are
     words: Words = IMAGES  # for the data
 
 
 def headings_of(summary: RunSummary) -> Headings:
     """Return the names within the titles of one run's tables."""
-    counts = sorted(len(stage.stage.latencies) for stage in summary.stages if stage.stage.latencies)
-    calls = f"{counts[0]} single calls" if counts else "no single calls"
-    if counts and counts[0] < counts[-1]:
-        calls = f"{counts[0]} to {counts[-1]} single calls"
-    return Headings(clean(summary.baseline), calls, summary.run.config.task.name, summary.run.words)
+    named, words = summary.run.config.task.name, summary.run.words
+    return Headings(clean(summary.baseline), counted_calls(summary.stages), named, words)
+
+
+def counted_calls(stages: Sequence[StageSummary]) -> str:
+    """Return how many single calls of these stages were timed, such as "17 to 20"."""
+    counts = sorted({stage.latency.calls for stage in stages if stage.latency})
+    return f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else "".join(map(str, counts))
 
 
 def stage_columns(named: Headings) -> list[StageColumn]:
@@ -120,12 +123,15 @@ def _times(named: Headings) -> list[StageColumn]:
     pace = "ms per call at steady state: back to back, after the clock has settled; else as interleaved"
     beside = "ms per call, median of the samples interleaved with the baseline's, where those weren't at steady state"
     single = "ms of single calls on an otherwise idle device, from device to device: half of them take no longer"
-    slowest = f"99th percentile of {named.single_calls}; of fewer than a hundred that is the slowest"
+    tail = f"99th percentile of single calls; of fewer than {P99_CALLS:,} the slowest is given instead"
     both, csv = REPORT_AND_SWEEP, "images_per_second"
 
     def interleaved(stage: StageSummary) -> Cell:
         value = stage.seconds.value if stage.seconds else None
         return Cell(NOTHING if value is None or value == stage.pace else milliseconds(value), value)
+
+    def slowest(stage: StageSummary) -> float | None:
+        return stage.latency.slowest if stage.latency and stage.latency.p99 is None else None
 
     return [
         number("ms", lambda stage: stage.pace, milliseconds, pace, views=EVERYWHERE),
@@ -136,13 +142,16 @@ def _times(named: Headings) -> list[StageColumn]:
         number(f"{named.words.samples}/s", lambda of: of.images_per_second, significant, "at steady state", csv, both),
         number("p50 ms", lambda of: of.latency and of.latency.p50, milliseconds, single, "latency_p50_s", both),
         csv_only("latency_p90_s", lambda stage: stage.latency and stage.latency.p90),
-        number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, slowest, "latency_p99_s", both),
+        number("p99 ms", lambda of: of.latency and of.latency.p99, milliseconds, tail, "latency_p99_s", both),
+        number(f"slowest{f' of {named.calls}' if named.calls else ''}, ms", slowest, milliseconds, tail, views=both),
+        csv_only("latency_slowest_s", lambda stage: stage.latency and stage.latency.slowest),
         csv_only("latency_calls", lambda stage: len(stage.stage.latencies) or None),
         number(
             "host p50 ms", lambda stage: stage.host_latency and stage.host_latency.p50, milliseconds,
             "the same, including transfers from and to pinned host memory", "host_to_host_p50_s",
         ),
         csv_only("host_to_host_p99_s", lambda stage: stage.host_latency and stage.host_latency.p99),
+        csv_only("host_to_host_slowest_s", lambda stage: stage.host_latency and stage.host_latency.slowest),
     ]  # fmt: skip
 
 

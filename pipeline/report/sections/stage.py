@@ -9,7 +9,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, interval, seconds, significant, spoken, times, two
+from pipeline.report.formatting import clean, interval, seconds, significant, spoken, tail, times, two
 from pipeline.report.sections import accuracy, bottleneck, fusion, host, layout, memory, roofline
 from pipeline.report.tables import Table
 from pipeline.report.usage import Usage, usage
@@ -139,10 +139,8 @@ def _latency(stage: StageSummary) -> str:
     own, outside = stage.latency, stage.host_latency
     if own is None:
         return ""
-    text = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, p99 {seconds(own.p99)}"
-    if outside is None:
-        return text
-    return f"{text}; including transfers p50 {seconds(outside.p50)}, p99 {seconds(outside.p99)}"
+    text = f"single calls: p50 {seconds(own.p50)}, p90 {seconds(own.p90)}, {tail(own)}"
+    return f"{text}; including transfers p50 {seconds(outside.p50)}, {tail(outside)}" if outside else text
 
 
 def _energy(stage: StageSummary) -> str:
