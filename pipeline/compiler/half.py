@@ -1,8 +1,9 @@
 """A copy of a network in half precision: its casts, its layout, and modules that stay in fp32."""
 
 import copy
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import Literal, TypeGuard
@@ -15,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from pipeline.compiler.batch import IN_WORDS, Batch, Order, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import CompileError
 from pipeline.compiler.folding import folded
-from pipeline.compiler.network_calls import Function, FunctionMode, refuses
+from pipeline.compiler.network_calls import Function, FunctionMode, refuses, trial, trial_copy
 
 KeepFp32 = Literal["auto", "none"] | list[str]  # "auto": where a wrong answer begins
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
@@ -100,14 +101,15 @@ def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterat
             yield part
 
 
-def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> bool:
-    """Let a net cast what it makes itself, where it doesn't run without, but so; whether it does.
+def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> str:
+    """Let a net cast what it makes itself, where it doesn't run without, but so; return what is said of it, or "".
 
     So runs a net in half precision that makes fp32 values in its forward, such as a grid of positions, a time's sines
     or a softmax in fp32, which torch's layers don't take beside their weights. Only torch's layers cast where that
     suffices, so that what the net's own modules compute in fp32 on purpose stays fp32; else all with weights. One
     number a sample, as a time step is, stays as it is. Where no module meets them, as a filter for
-    functional.conv2d or the grid of a warp, each function of torch that a net calls is given one type (`OneType`).
+    functional.conv2d or the grid of a warp, each function of torch that a net calls is given one type (`OneType`); what
+    torch has no half kernel of, such as a quantile, then runs in fp32.
 
     Args:
         whole: calls the net, with casts of the inputs.
@@ -115,35 +117,44 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
         dtype: of its weights.
         inputs: of `whole`: a batch [batch, channels, height, width], and what others the net has.
     """
-    if dtype == torch.float32 or not refuses(whole, inputs):
-        return False
+    if dtype == torch.float32 or not refuses(whole, inputs, finite=dtype == torch.float16):
+        return ""
+    if not refuses(whole, inputs):  # a number of its own may be beyond half precision
+        return in_other_ways(whole, net, dtype, inputs, finite=True)
     parts = [part for part in with_weights(net) if not casts(part)]  # as those do that stay in fp32
     of_torch = [part for part in parts if type(part).forward.__module__.startswith("torch.nn.")]
-    for change in (partial(_let_cast, of_torch), partial(_let_cast, parts), partial(_run_in_one_type, net)):
+    for asked in (of_torch, parts):
         with ExitStack() as changed:
-            change(dtype, changed)
+            for part in asked:
+                changed.callback(takes_in(part, dtype, least_axes=2).remove)
             if not refuses(whole, inputs):
                 changed.pop_all()
-                return True
-    return False
+                return CAST_OWN_VALUES
+    return in_other_ways(whole, net, dtype, inputs)
 
 
-def _let_cast(parts: Collection[nn.Module], dtype: torch.dtype, changed: ExitStack) -> None:
-    for part in parts:
-        changed.callback(takes_in(part, dtype, least_axes=2).remove)
+def in_other_ways(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch, finite: bool = False) -> str:
+    """Give each function of torch that a net calls one type, and what half precision refuses another way.
+
+    Arguments and answer are those of `cast_own_values`; `finite` asks for an answer without infinities.
+    """
+    forward, looks = net.forward, _Mending(dtype)
+    with suppress(Exception), trial(inputs), looks:
+        trial_copy(whole)[0](*inputs.clone())
+    net.forward = partial(_in_one_type, forward, dtype, looks.ways)
+    if (finite and not looks.ways) or refuses(whole, inputs, finite):
+        net.forward = forward
+        return ""
+    return ", ".join([CAST_OWN_VALUES, *sorted({f"{called[0]} {WAYS[way]}" for called, way in looks.ways.items()})])
 
 
-def _run_in_one_type(net: nn.Module, dtype: torch.dtype, changed: ExitStack) -> None:
-    forward = net.forward
-    net.forward = partial(_in_one_type, forward, dtype)
-    changed.callback(setattr, net, "forward", forward)
-
-
-def _in_one_type(forward: Callable[..., object], dtype: torch.dtype, *inputs: object) -> object:
-    with OneType(dtype):
+def _in_one_type(forward: Callable[..., object], dtype: torch.dtype, ways: "Ways", *inputs: object) -> object:
+    with OneType(dtype, ways):
         return forward(*inputs)
 
 
+OVERFLOWS = "without overflow"  # in torch's error of a number beyond half precision (2.12)
+FILLS = ("__setitem__", "fill_", "full", "new_full", "new_tensor", "tensor", "where")  # make it an infinity instead
 # By their names' beginnings: torch has them in fp32 alone, or in half for some sizes alone, or places would be rounded.
 FOR_FP32 = ("fft_", "stft", "istft", "complex", "polar", "view_as_complex", "grid_sample")
 # What torch refuses two types in. All else takes both, as arithmetic does, or has one floating tensor.
@@ -162,20 +173,28 @@ INTO_THE_FIRST = frozenset(
 )
 
 
+Called = tuple[str, ...]  # a function's name, and the words and switches that it is called with
+Way = Callable[[torch.dtype, Function, tuple[object, ...], dict[str, object]], object]
+Ways = dict[Called, Way]
+
+
 class OneType(FunctionMode):
     """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
     That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
-    products. What takes both is left alone, and so are single numbers.
+    products. What takes both is left alone, and so are single numbers. Functions in `ways` are called so instead.
     """
 
-    def __init__(self, half: torch.dtype) -> None:
+    def __init__(self, half: torch.dtype, ways: Ways | None = None) -> None:
         super().__init__()
-        self.half = half
+        self.half, self.ways = half, ways or {}
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function."""
         name = getattr(func, "__name__", "")
+        way = self.ways.get(_called(func, args, named)) if self.ways else None
+        if way is not None:
+            return way(self.half, func, args, named)
         kinds = {part.dtype for part in tree_leaves((args, named)) if _is_floating(part) and part.dim()}
         if self.half in kinds and name.startswith(FOR_FP32):
             wanted = torch.float32
@@ -191,6 +210,83 @@ class OneType(FunctionMode):
         return func(*tree_map(cast, args), **tree_map(cast, named))
 
 
+class _Mending(OneType):
+    """Within, what fails in half precision is called in another way, which is kept if it works."""
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function.
+
+        Raises:
+            Exception: it fails in every way, or memory ran out.
+        """
+        try:
+            if _name(func) in FILLS and _holds_more(self.half, args, named):
+                raise OverflowError(OVERFLOWS)
+            return super().call(func, args, named)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except Exception as error:
+            way = _within_range if OVERFLOWS in str(error) else _in_fp32
+            if "out" in named or _name(func).startswith("__i"):  # what it writes into would be lost
+                raise
+            answer = way(self.half, func, args, named)
+            self.ways[_called(func, args, named)] = way
+            return answer
+
+
+def _name(func: Function) -> str:
+    return getattr(func, "__name__", "")
+
+
+def _called(func: Function, args: tuple[object, ...], named: dict[str, object]) -> Called:
+    said = [str(part) for part in tree_leaves((args, named)) if isinstance(part, str | bool)]
+    return (_name(func), *sorted(said))  # torch.compile has other orders
+
+
+def _holds_more(half: torch.dtype, *given: object) -> bool:
+    """Return whether a function in half precision is given a number beyond it."""
+    parts = tree_leaves(given)
+    return any(part is half or getattr(part, "dtype", None) is half for part in parts) and any(
+        part != _bounded(half, part) for part in parts if isinstance(part, float | int)
+    )
+
+
+def _bounded(half: torch.dtype, part: object) -> object:
+    most = torch.finfo(half).max
+    if isinstance(part, float | int) and not isinstance(part, bool) and math.isfinite(part):
+        return max(-most, min(part, most))
+    return part
+
+
+def _within_range(half: torch.dtype, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+    """Call a function with numbers that half precision holds."""
+    bounded = partial(_bounded, half)
+    return func(*tree_map(bounded, args), **tree_map(bounded, named))
+
+
+def _in_fp32(half: torch.dtype, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+    """Call a function in fp32, and give back what it writes into."""
+
+    def cast(part: object) -> object:
+        if part is half:
+            return torch.float32
+        return part.float() if isinstance(part, Tensor) and part.dtype == half else part
+
+    given, name = tree_map(cast, args), _name(func)
+    kind = next((part.device.type for part in tree_leaves(args) if isinstance(part, Tensor)), "cpu")
+    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+        answer = func(*given, **tree_map(cast, named))
+    if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
+        into, written = args[0], given[0]
+        assert isinstance(into, Tensor)
+        assert isinstance(written, Tensor)
+        return into.copy_(written)
+    return answer
+
+
+WAYS: dict[Way, str] = {_within_range: "within its range", _in_fp32: "in fp32"}
+
+
 def _is_floating(part: object) -> TypeGuard[Tensor]:
     return isinstance(part, Tensor) and part.is_floating_point()
 
@@ -203,12 +299,17 @@ def short(dtype: torch.dtype) -> Precision:
 class Cast(nn.Module):
     """A net in another precision, which may cast values of its own."""
 
-    casts_own_values = False
+    casts = ""  # what is said of them
+
+    @property
+    def casts_own_values(self) -> bool:
+        """Whether it does."""
+        return bool(self.casts)
 
     @property
     def and_casts(self) -> str:
         """The words that a description adds where the network's own values are cast; "" where they aren't."""
-        return f", {CAST_OWN_VALUES}" if self.casts_own_values else ""
+        return f", {self.casts}" if self.casts else ""
 
 
 class Half(Cast):
@@ -251,7 +352,7 @@ def half_net(
 ) -> Half:
     """Return a copy of a network as `Half`, in eval mode, with the casts that it needs; arguments as of `Half`."""
     half = Half(model, dtype, kept, layout, inputs).eval()
-    half.casts_own_values = cast_own_values(half, half.net, dtype, inputs)
+    half.casts = cast_own_values(half, half.net, dtype, inputs)
     return half
 
 
@@ -264,7 +365,7 @@ class AsItLies(Cast):
         net_in_dtype(self.net, dtype)
         self.dtype = dtype
         if inputs is not None:
-            self.casts_own_values = cast_own_values(self, self.net, dtype, inputs)
+            self.casts = cast_own_values(self, self.net, dtype, inputs)
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
         """Return logits [batch, classes, height, width], as `Half` does."""

@@ -36,11 +36,16 @@ def trial(inputs: Batch) -> Iterator[None]:
         yield
 
 
-def refuses(net: nn.Module, inputs: Batch) -> bool:
-    """Return whether a copy of the network fails with the inputs, for another reason than memory that ran out."""
+def refuses(net: nn.Module, inputs: Batch, finite: bool = False) -> bool:
+    """Return whether a copy of the network fails with the inputs, for another reason than memory that ran out.
+
+    With `finite` an answer with infinities or NaN is a failure as well.
+    """
     try:
         with trial(inputs):
-            trial_copy(net)[0](*inputs.clone())
+            answer = trial_copy(net)[0](*inputs.clone())
+            if finite and isinstance(answer, Tensor):
+                return not bool(answer.isfinite().all())
     except (torch.OutOfMemoryError, MemoryError):
         return False
     except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes
