@@ -31,7 +31,8 @@ def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch
         device: of its constants.
     """
     space, ones = tuple(range(2, axes)), [1] * (axes - 2)
-    scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
+    divisor = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
+    scale = torch.tensor(divisor, dtype=torch.float32, device=device)  # CUDA multiplies by a Python number's reciprocal
     low, high, mean, std = (
         torch.tensor(part, dtype=torch.float32, device=device).reshape(-1, *ones)
         for part in (contract.low, contract.high, contract.mean, contract.std)

@@ -53,6 +53,8 @@ def predicted(asked: argparse.Namespace) -> int:
         return REFUSED
     for name, reason in outcome.failed.items():
         tell(f"no {outcome.product} of {visible(name)}: {clean(reason)}")
+    if rate := outcome.rate.told():
+        tell(rate)
     show(f"{outcome.summary()}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
 

@@ -1,28 +1,41 @@
-"""The loop of a prediction: cases become windows, windows batches, and answers masks, each saved once it is whole."""
+"""The path from files to masks: threads read cases, the network answers batches of windows, threads write masks.
+
+The calling thread cuts windows, starts the network and puts its answers together. What waits between two parts is
+bounded in number or in bytes, so memory does not grow with the number of cases.
+"""
 
 import math
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import groupby, product
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.image_batches import to_batch
-from pipeline.config.request_error import RequestError
+from pipeline.config.data_request import GIB
 from pipeline.errors import ImageError, first_line
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
+from pipeline.predict.batches import Cutting, Network, Started
 from pipeline.predict.cases import Case, read_case
 from pipeline.predict.mask_files import InputFile
 from pipeline.predict.masks import Blended, Seamed
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
+from pipeline.predict.writing import MaskWriter
 from pipeline.report.formatting import visible
+
+UNDER_WAY = 2  # batches on a GPU: one that runs and one behind it
+MOST_READ_AHEAD = 64  # cases
+BYTES_READ_AHEAD = GIB // 2
+EMPTY = np.zeros(0, np.uint8)
 
 
 @dataclass
@@ -31,40 +44,39 @@ class Opened:
 
     Attributes:
         case: which.
-        image: [height, width, channels]; a volume has a depth before.
+        image: [height, width, channels]; a volume has a depth before. Empty once every window is cut.
         contract: how its windows become the network's input.
         inputs: its files, as they were before they were read.
+        size: of its windows, in pixels.
+        places: of its windows, along each side.
         mask: what puts it together of its windows' answers.
-        windows: how many there are of it.
-        answered: how many of them have been answered.
+        answered: number of windows that have been answered.
     """
 
     case: Case
     image: np.ndarray
     contract: InputContract
     inputs: list[InputFile]
+    size: tuple[int, ...]
+    places: list[tuple[Span, ...]]
     mask: Seamed | Blended
-    windows: int
     answered: int = 0
 
 
 @dataclass(frozen=True)
 class Window:
-    """A part of a case that one call answers.
-
-    Attributes:
-        of: the case.
-        place: along each side.
-        size: of its sides, in pixels.
-    """
+    """A part of a case that one call answers."""
 
     of: Opened
     place: tuple[Span, ...]
-    size: tuple[int, ...]
 
-    def values(self) -> np.ndarray:
-        """Return its pixels [*size, channels]."""
-        return cut_out(self.of.image, self.place, self.size)
+    def cut(self) -> Cutting:
+        """Return its pixels [*size, channels] and how they are treated."""
+        opened = self.of
+        cutting = Cutting(cut_out(opened.image, self.place, opened.size), opened.contract, opened.mask.takes)
+        if self.place is opened.places[-1]:
+            opened.image = EMPTY
+        return cutting
 
 
 class Prediction:
@@ -84,7 +96,9 @@ class Prediction:
         self.made_by = made_by
         self.cut = cut
         self.outcome = Outcome(predictor.product, predictor.words.sample)
+        self.network = Network(predictor)
         self.waiting: list[Window] = []
+        self.under_way: deque[tuple[list[Window], Started]] = deque()
 
     def make(
         self, cases: Sequence[Case], say: Callable[[str], None], now: Callable[[], float] = time.monotonic
@@ -101,61 +115,79 @@ class Prediction:
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
-        for case in cases:
-            for number, window in enumerate(self.windows(case)):
-                if self.waiting and self.waiting[0].size != window.size:
-                    self.answer()
-                self.waiting.append(window)
-                if len(self.waiting) == self.predictor.shape[0]:
-                    self.answer()
-                if number:
-                    progress.tell(self.outcome, f"; {visible(case.name)}: window {number + 1} of {window.of.windows}")
-            progress.tell(self.outcome)
-        if self.waiting:
-            self.answer()
+        threads = len(os.sched_getaffinity(0)) if self.network.on_gpu else 1  # a network on the CPU uses all cores
+        reading = ThreadPoolExecutor(threads, "reading")
+        try:
+            with MaskWriter(self.folder, self.predictor.name, self.made_by, threads, self.outcome) as self.writer:
+                for case, opened in self.opened_ahead(reading, cases):
+                    for number, place in enumerate(opened.places if opened else ()):
+                        if opened is None or case.name in self.outcome.failed:
+                            break
+                        self.take(Window(opened, place))
+                        if number:
+                            told = f"window {number + 1} of {len(opened.places)}"
+                            progress.tell(self.outcome, f"; {visible(case.name)}: {told}")
+                    progress.tell(self.outcome)
+                self.start()
+                self.finish(0)
+        finally:
+            reading.shutdown(cancel_futures=True)
         return self.outcome
 
-    def windows(self, case: Case) -> Iterator[Window]:
-        """Yield the windows of a case: none where its mask is there or it can't be read, no more once it has failed."""
+    def opened_ahead(self, reading: ThreadPoolExecutor, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
+        """Yield cases in order, each as `opened` gives it, while threads read those behind it.
+
+        Their number grows from one, as far as their size allows.
+        """
+        ahead: deque[tuple[Case, Future[Opened | None]]] = deque()
+        left, allowed, largest = iter(cases), 1, 1
+        while True:
+            ahead.extend((case, reading.submit(self.opened, case)) for case in islice(left, allowed - len(ahead)))
+            if not ahead:
+                return
+            case, future = ahead.popleft()
+            with self.outcome.rate.spent("reading"):
+                opened = future.result()
+            largest = max(largest, opened.image.nbytes if opened else 1)
+            yield case, opened
+            allowed = max(1, min(allowed + 1, MOST_READ_AHEAD, BYTES_READ_AHEAD // largest))
+
+    def opened(self, case: Case) -> Opened | None:
+        """Return the case, read and ready for its windows; None where its mask is there or it can't be read."""
         try:
             if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
                 self.outcome.kept.append(case.name)
-                return
+                return None
             inputs = [mask_files.described(file) for file in case.files]
             image = read_case(case, self.predictor.contract, self.predictor.kind)
             if self.predictor.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
         except ImageError as error:
             self.fail(case, first_line(error))
-            return
+            return None
         except OSError as error:
             self.fail(case, f"{error.filename}: {error.strerror}" if error.strerror else first_line(error))
-            return
+            return None
         size = self.window_size(image)
         along = self.cut.along(image.shape[:-1], size)
-        opened = self.opened(case, image, inputs, size, along)
-        for place in product(*along):
-            if case.name in self.outcome.failed:
-                return
-            yield Window(opened, place, size)
+        mask, contract = self.mask_of(case, image, size, along)
+        return Opened(case, image, contract, inputs, size, [*product(*along)], mask)
 
-    def opened(
-        self, case: Case, image: np.ndarray, inputs: list[InputFile], size: tuple[int, ...], along: list[list[Span]]
-    ) -> Opened:
-        """Return the case with what its windows share.
+    def mask_of(
+        self, case: Case, image: np.ndarray, size: tuple[int, ...], along: list[list[Span]]
+    ) -> tuple[Seamed | Blended, InputContract]:
+        """Return what puts a case's mask together, and how its windows are normalised.
 
         The logits of a volume's windows are blended; classes can't be. A volume in one window is treated as the run
         treated it.
         """
-        sides, windows = image.shape[:-1], math.prod(map(len, along))
-        as_values = self.predictor.gives == "values"
-        mask: Seamed | Blended = Seamed(sides, as_values)
-        contract = self.predictor.contract
-        if case.is_volume and windows > 1:
-            contract = by_whole(image, contract)
-            if self.predictor.gives != "classes":
-                mask = Blended(sides, size, along, str(case.files[0]), as_values)
-        return Opened(case, image, contract, inputs, mask, windows)
+        sides, as_values = image.shape[:-1], self.predictor.gives == "values"
+        if not case.is_volume or math.prod(map(len, along)) == 1:
+            return Seamed(sides, as_values), self.predictor.contract
+        contract = by_whole(image, self.predictor.contract)
+        if self.predictor.gives == "classes":
+            return Seamed(sides, as_values), contract
+        return Blended(sides, size, along, str(case.files[0]), as_values), contract
 
     def window_size(self, image: np.ndarray) -> tuple[int, ...]:
         """Return the sides of the windows of an image [height, width, channels]."""
@@ -165,35 +197,36 @@ class Prediction:
         multiple = step(sides)
         return tuple(padded(length, multiple) for length in image.shape[:-1])
 
-    def answer(self) -> None:
-        """Answer the waiting windows in one call, and save the masks that have become whole.
+    def take(self, window: Window) -> None:
+        """Put a window into the batch, and start the batch when it is full or the next window is of another size."""
+        if self.waiting and self.waiting[0].of.size != window.of.size:
+            self.start()
+        self.waiting.append(window)
+        if len(self.waiting) == self.predictor.shape[0]:
+            self.start()
 
-        Raises:
-            RequestError: the network gives values of another size than its input's.
-        """
+    def start(self) -> None:
+        """Start the network with the windows of the batch."""
         windows, self.waiting = self.waiting, []
-        batch = batch_of([(window.values(), window.of.contract) for window in windows], self.predictor)
-        with torch.inference_mode():
-            answer = self.predictor.run(batch.to(self.predictor.device))
-            self.check_size(batch, answer)
-            finite = answer.isfinite().flatten(1).all(1).tolist()
-            for number, (window, right) in enumerate(zip(windows, finite, strict=False)):
-                if right:
-                    self.add(window, answer[number : number + 1])
-                else:
+        if windows:
+            with self.outcome.rate.spent("assembling"):
+                batch = self.network.batch_of([window.cut() for window in windows])
+            with self.outcome.rate.spent("network"):
+                started = self.network.start(batch, [window.of.mask.takes for window in windows])
+            self.under_way.append((windows, started))
+            self.finish(UNDER_WAY if self.network.on_gpu else 0)
+
+    def finish(self, most: int) -> None:
+        """Wait until at most so many batches are under way, and put answers into their masks."""
+        while len(self.under_way) > most:
+            windows, started = self.under_way.popleft()
+            with self.outcome.rate.spent("network"):
+                started.wait()
+            for window, answer in zip(windows, started.each(), strict=True):
+                if answer is None:
                     self.fail(window.of.case, "the network's answer holds NaN or infinite logits")
-
-    def check_size(self, batch: Tensor, answer: Tensor) -> None:
-        """Raise if values [batch, channels, depth, height, width] are not of the volumes' size.
-
-        Raises:
-            RequestError: they aren't.
-        """
-        if self.predictor.gives == "values" and answer.shape[2:] != batch.shape[2:]:
-            taken, given = ("×".join(map(str, tensor.shape[2:])) for tensor in (batch, answer))
-            raise RequestError(
-                f"{self.predictor.name} answers {given} to volumes of {taken}; values of one size are written"
-            )
+                elif window.of.case.name not in self.outcome.failed:
+                    self.add(window, answer)
 
     def fail(self, case: Case, reason: str) -> None:
         """Record that a case has no mask, and remove one that something else has made."""
@@ -201,40 +234,19 @@ class Prediction:
         mask_files.remove(self.folder / case.mask)
 
     def add(self, window: Window, answer: Tensor) -> None:
-        """Put a window's answer [1, …] into its mask, and save the mask once it is whole."""
+        """Put a window's answer into its mask, and hand the mask to the writing threads once it is whole."""
         opened = window.of
-        if opened.case.name in self.outcome.failed:
-            return
         try:
-            opened.mask.add(window.place, answer)
-            opened.answered += 1
-            if opened.answered == opened.windows:
-                self.save(opened)
+            with self.outcome.rate.spent("assembling"):
+                opened.mask.add(window.place, answer)
         except ImageError as error:
             self.fail(opened.case, first_line(error))
-
-    def save(self, opened: Opened) -> None:
-        """Save a mask that has become whole."""
-        case = opened.case
-        mask_files.save(
-            opened.mask.finished(), self.folder / case.mask, case.files[0], self.predictor.name, self.made_by,
-            opened.inputs,
-        )  # fmt: skip
-        self.outcome.made.append(case.name)
-
-
-def batch_of(windows: Sequence[tuple[np.ndarray, InputContract]], predictor: Predictor) -> Tensor:
-    """Return windows as a batch that the predictor takes, filled up with the first.
-
-    Args:
-        windows: each [height, width, channels], of volumes with a depth before, and how it is normalised.
-        predictor: it is built for one number of images.
-    """
-    filled = [*windows, *[windows[0]] * (predictor.shape[0] - len(windows))]
-    if predictor.images_in:
-        return torch.from_numpy(np.stack([values for values, _ in filled]))
-    alike = groupby(filled, key=lambda window: (window[0].dtype, window[1]))
-    return torch.cat([to_batch(np.stack([values for values, _ in group]), rule) for (_, rule), group in alike])
+            return
+        opened.answered += 1
+        if opened.answered == len(opened.places):
+            finished = opened.mask.finished()
+            with self.outcome.rate.spent("writing"):
+                self.writer.take(opened.case, finished, opened.inputs)
 
 
 def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:

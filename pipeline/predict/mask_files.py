@@ -7,6 +7,7 @@ the mask that is there doesn't match and is made again.
 
 import hashlib
 import io
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from PIL import Image
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.formats import VOLUMES, format_in, reading, suffix_in, write_array
 from pipeline.records.content_digest import file_digest
-from pipeline.records.disk import write_bytes
+from pipeline.records.disk import sync_files, sync_folder
 
 SIDECARS = ".masks"
 SCHEMA = 1
+PNG_LEVEL = 1  # a quarter of level 6's time, for masks half as large again
 PNG = ".png"  # of an image's mask; a volume's has the volume's own format
 NPY = ".npy"  # of a volume's mask whose format can't be written
 
@@ -95,8 +97,8 @@ def sidecar_of(mask: Path) -> Path:
     return mask.parent / SIDECARS / f"{mask.name}.json"
 
 
-def save(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: Sequence[InputFile]) -> None:
-    """Write the sidecar, then the mask; each whole or not at all.
+def write(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: Sequence[InputFile]) -> None:
+    """Write a mask and its sidecar under provisional names, which `give_names` replaces.
 
     Args:
         labels: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values, fp32,
@@ -115,8 +117,27 @@ def save(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str,
     sidecar = Sidecar(stage, made_by, list(inputs), hashlib.sha256(content).hexdigest())
     path = sidecar_of(mask)
     path.parent.mkdir(exist_ok=True)
-    write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)), path)
-    write_bytes(content, mask)
+    unfinished(path).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
+    unfinished(mask).write_bytes(content)
+
+
+def give_names(masks: Sequence[Path]) -> None:
+    """Sync masks of one folder with their sidecars, and give them their names: the sidecars first.
+
+    Raises:
+        OSError: as `write`.
+    """
+    sidecars = [sidecar_of(mask) for mask in masks]
+    sync_files([unfinished(path) for path in [*sidecars, *masks]])
+    for paths in (sidecars, masks):
+        for path in paths:
+            unfinished(path).replace(path)
+        sync_folder(paths[0].parent)
+
+
+def unfinished(path: Path) -> Path:
+    """Return the provisional name of a file."""
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
 def content_of(labels: np.ndarray, mask: Path, source: Path) -> bytes:
@@ -126,7 +147,7 @@ def content_of(labels: np.ndarray, mask: Path, source: Path) -> bytes:
         ImageError: as `save`.
     """
     if mask.suffix == PNG:
-        Image.fromarray(labels).save(out := io.BytesIO(), "PNG")
+        Image.fromarray(labels).save(out := io.BytesIO(), "PNG", compress_level=PNG_LEVEL)
         return out.getvalue()
     with reading(source, "a volume"):
         return (format_in(VOLUMES, source).write or write_array)(labels, source)

@@ -7,6 +7,7 @@ window's side. The largest mean is the class; of values, the means are the answe
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,46 +18,44 @@ from pipeline.errors import ImageError
 from pipeline.predict.windows import Span
 
 SIGMA = 1 / 8  # of a window's side
+Takes = Literal["classes", "values"]  # of the network's answer to a window
 EIGHT_BITS = 256  # classes
 GIB = 2**30
 BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 of the largest
 
 
 def class_indices(logits: Tensor, axes: int) -> np.ndarray:
+    """Return the classes of `class_tensor`, uint8 up to 256 classes, else uint16."""
+    return as_labels(class_tensor(logits, axes))
+
+
+def class_tensor(logits: Tensor, axes: int) -> Tensor:
     """Return the classes [batch, height, width] of logits [batch, classes, height, width]; of volumes likewise.
 
-    They are uint8 up to 256 classes, else uint16. A single channel is cut at 0.
+    They are uint8 up to 256 classes, else of a wider type. A single channel is cut at 0.
 
     Args:
         logits: logits, or classes, which have one axis less and are kept.
         axes: number of axes of logits.
     """
     if logits.ndim < axes:
-        return logits.cpu().numpy().astype(np.uint8 if logits.dtype == torch.uint8 else np.uint16)
+        return logits
     if logits.shape[1] == 1:
-        return (logits[:, 0] > 0).to(torch.uint8).cpu().numpy()
+        return (logits[:, 0] > 0).to(torch.uint8)
     # Two cores of an EPYC take 29 ns a voxel of 3 classes, argmax 113, with the same choice among equals (torch 2.12).
     chosen = logits.max(1).indices if logits.is_cpu else logits.argmax(1)
-    if logits.shape[1] <= EIGHT_BITS:
-        return chosen.to(torch.uint8).cpu().numpy()
-    return chosen.to(torch.int32).cpu().numpy().astype(np.uint16)
+    return chosen.to(torch.uint8 if logits.shape[1] <= EIGHT_BITS else torch.int32)
 
 
-def decided(answer: Tensor, axes: int, as_values: bool) -> np.ndarray:
-    """Return what is written of one answer [1, channels, depth, height, width]: its classes, or its values, fp32.
+def as_labels(classes: Tensor) -> np.ndarray:
+    """Return classes as an array: uint8 stays, wider types become uint16."""
+    return classes.cpu().numpy().astype(np.uint8 if classes.dtype == torch.uint8 else np.uint16, copy=False)
 
-    Args:
-        answer: logits, values or classes; of images without a depth.
-        axes: number of axes of logits.
-        as_values: return the values, several of a voxel last.
-    """
-    written: np.ndarray
-    if as_values:
-        values = answer[0].to("cpu", torch.float32).movedim(0, -1)
-        written = (values if values.shape[-1] > 1 else values[..., 0]).numpy()
-    else:
-        written = class_indices(answer, axes)[0]
-    return written
+
+def as_written(values: Tensor) -> np.ndarray:
+    """Return values [channels, depth, height, width] as an array, fp32, several of a voxel last."""
+    last = values.to("cpu", torch.float32).movedim(0, -1)
+    return (last if last.shape[-1] > 1 else last[..., 0]).numpy()
 
 
 class Seamed:
@@ -69,12 +68,15 @@ class Seamed:
 
     def __init__(self, sides: Sequence[int], as_values: bool) -> None:
         self.sides = tuple(sides)
-        self.as_values = as_values
+        self.takes: Takes = "values" if as_values else "classes"
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: Tensor) -> None:
-        """Take the pixels of a window's answer [1, classes, height, width]; of volumes with a depth."""
-        decision = decided(answer, len(self.sides) + 2, self.as_values)
+        """Take the pixels of a window's classes [height, width], or of its values [channels, height, width].
+
+        Volumes have a depth before the height.
+        """
+        decision = as_written(answer) if self.takes == "values" else as_labels(answer)
         if not self.mask.size:
             self.mask = np.zeros((*self.sides, *decision.shape[len(self.sides) :]), decision.dtype)
         self.mask[tuple(span.place for span in place)] = decision[tuple(span.kept for span in place)]
@@ -98,6 +100,8 @@ class Blended:
         as_values: keep the means instead of classes.
     """
 
+    takes: Takes = "values"
+
     def __init__(
         self, sides: Sequence[int], size: Sequence[int], along: Sequence[Sequence[Span]], named: str, as_values: bool
     ) -> None:
@@ -112,16 +116,16 @@ class Blended:
         self.mask = np.zeros(0, np.uint8)
 
     def add(self, place: Sequence[Span], answer: Tensor) -> None:
-        """Add a window's logits, or values, [1, classes, depth, height, width].
+        """Add a window's logits, or values, [classes, depth, height, width].
 
         Raises:
             ImageError: the sums don't fit into memory.
         """
         if not self.sums.numel():
-            self.take_memory(answer.shape[1])
+            self.take_memory(answer.shape[0])
         first, *others = place
         self.settle(first.start)
-        part = answer[0].to("cpu", torch.float32)[:, *self.covered]
+        part = answer.to("cpu", torch.float32)[:, *self.covered]
         here = [slice(span.start, span.start + length) for span, length in zip(others, part.shape[2:], strict=True)]
         self.sums[:, :, *here].addcmul_(part, self.weights)
 
@@ -152,7 +156,7 @@ class Blended:
             return
         depth, height, width = self.totals
         means = self.sums[:, :done].div_(depth[self.settled : end, None, None]).div_(height[:, None]).div_(width)
-        self.mask[self.settled : end] = decided(means[None], len(self.sides) + 2, self.as_values)
+        self.mask[self.settled : end] = as_written(means) if self.as_values else class_indices(means[None], 5)[0]
         for at in range(0, planes - done, done):  # in pieces, without a second copy
             piece = self.sums[:, at + done : at + 2 * done]
             self.sums[:, at : at + piece.shape[1]] = piece

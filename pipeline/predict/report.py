@@ -1,6 +1,9 @@
-"""What has become of every case: the outcome, the lines of progress, and predict.json."""
+"""What has become of every case: the outcome, the lines of progress, the rate, and predict.json."""
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +13,56 @@ from pipeline.records.disk import write_json
 MANIFEST = "predict.json"
 FORMAT = 1  # of predict.json
 TOLD_EVERY = 5.0  # seconds between two lines of progress
+
+
+class Rate:
+    """The rate between the first masks and the last, and where the calling thread spent its time.
+
+    Attributes:
+        seconds: of each part of the path: waiting for "reading", in the "network", in "assembling", waiting for
+            "writing".
+        first: time at which the first masks had their names, and their number.
+        last: time at which the last masks had theirs, and the number of all.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self.first = self.last = (0.0, 0)
+
+    @contextmanager
+    def spent(self, part: str) -> Iterator[None]:
+        """Count the time within as spent in a part."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] += time.perf_counter() - began
+
+    def made(self, number: int) -> None:
+        """Count the masks that have got their names now."""
+        now = time.perf_counter()
+        self.last = now, self.last[1] + number
+        if not self.first[1]:
+            self.first = self.last
+
+    @property
+    def per_second(self) -> float | None:
+        """Masks a second after the first; None if all came at once."""
+        seconds, masks = self.last[0] - self.first[0], self.last[1] - self.first[1]
+        return masks / seconds if seconds and masks else None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the calling thread's time in each part, the largest first."""
+        total = self.seconds.total()
+        return {part: seconds / total for part, seconds in self.seconds.most_common()} if total else {}
+
+    def told(self) -> str:
+        """Return the rate and the shares in one line; empty without a rate."""
+        if self.per_second is None:
+            return ""
+        shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items())
+        return f"{self.per_second:,.3g} masks a second after the first; time by part: {shares}"
 
 
 @dataclass
@@ -22,6 +75,7 @@ class Outcome:
         made: cases whose mask was written now.
         kept: cases whose mask was there already, made of the same by the same.
         failed: of each case without a mask the reason, in one line.
+        rate: at which masks were made.
     """
 
     product: str = "mask"
@@ -29,6 +83,7 @@ class Outcome:
     made: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    rate: Rate = field(default_factory=Rate)
 
     @property
     def done(self) -> int:
@@ -55,7 +110,8 @@ class Outcome:
         """
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
         counts = {"made": len(self.made), "kept": len(self.kept), "failed": self.failed}
-        write_json(told | counts, folder / MANIFEST)
+        rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
+        write_json(told | counts | rate, folder / MANIFEST)
 
 
 class Progress:

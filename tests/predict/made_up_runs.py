@@ -12,6 +12,8 @@ from safetensors.torch import save_file
 from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
+from pipeline.predict import mask_files
+from pipeline.predict.mask_files import InputFile
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -83,3 +85,8 @@ def write_record(folder: Path, config: RunConfig) -> Path:
     record: RunRecord = replace(run, config=config, reference=reference, code_sha256=code_digest())
     codec.save(record, folder / "run")
     return folder / "run"
+
+
+def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: list[InputFile]) -> None:
+    mask_files.write(labels, mask, source, stage, made_by, inputs)
+    mask_files.give_names([mask])

@@ -18,7 +18,6 @@ from models.image_batches import to_batch
 from pipeline.config.request_error import RequestError
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.volume_files import read_labels, values_of
-from pipeline.predict import mask_files
 from pipeline.predict import masks as mask_makers
 from pipeline.predict.cases import cases_in
 from pipeline.predict.command import main
@@ -30,7 +29,7 @@ from pipeline.predict.windows import Cut, cut_out, padded, spans, step, strides
 from pipeline.records import codec
 from pipeline.records.goals import Task
 from tests.inputs.test_volume_files import nifti
-from tests.predict.made_up_runs import AFFINE, write_volumes_run
+from tests.predict.made_up_runs import AFFINE, save_mask, write_volumes_run
 
 Run = Callable[[Tensor], Tensor]
 CLOSE = 1e-5  # two largest means that fp32 may put in another order
@@ -209,7 +208,7 @@ def test_no_further_window_is_asked_of_a_volume_that_failed(scans: Path) -> None
         calls.append(1)
         return batch * float("nan")
 
-    mask_files.save(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", scans / "a.npy", "another", "another", [])
+    save_mask(np.zeros((4, 4, 4), np.uint8), scans.parent / "a.npy", scans / "a.npy", "another", "another", [])
     np.save(scans / "a.npy", a_volume(4, 40, 4))
     found = predicted(a_predictor(run, (4, 4, 4), batch=2), scans, out=".")
     assert found.failed == {"a": "the network's answer holds NaN or infinite logits"}

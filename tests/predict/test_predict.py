@@ -25,8 +25,7 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
-from pipeline.records.disk import write_bytes
-from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, weights, write_image, write_run
+from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, save_mask, weights, write_image, write_run
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ def test_masks_of_many_classes_have_16_bits(tmp_path: Path) -> None:
     logits = torch.zeros(1, 300, 2, 2)
     logits[0, 299] = 1.0
     found = masks.class_indices(logits, axes=4)[0]
-    mask_files.save(found, tmp_path / "mask.png", tmp_path, "eager", "a test", [])
+    save_mask(found, tmp_path / "mask.png", tmp_path, "eager", "a test", [])
     with Image.open(tmp_path / "mask.png") as image:
         assert (np.array(image) == 299).all()
     assert mask_files.is_made(tmp_path / "mask.png", [], "a test")
@@ -191,7 +190,7 @@ def test_an_answer_that_is_no_number_makes_no_mask(tmp_path: Path) -> None:
         part.mkdir()
     for name in ("a", "b"):
         write_image(folder / f"{name}.png", 4, 4)
-    mask_files.save(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
+    save_mask(np.zeros((4, 4), np.uint8), out / "b.png", out, "another stage", "another", [])
     logits = torch.tensor([0.0, float("nan")]).reshape(2, 1, 1, 1).expand(2, 2, 4, 4)
     predictor = Predictor("a test's", lambda _: logits, (2, 3, 4, 4), torch.device("cpu"), InputContract(), None)
     cases, _ = cases_in(folder, nnunet=False, volumes=False)
@@ -282,19 +281,19 @@ def test_a_bundle_predicts_by_its_own_loader(
 def test_a_kill_between_sidecar_and_mask_loses_nothing(
     run: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (images / "broken.png").unlink()
+    for path in images.glob("[!l]*"):
+        path.unlink()
     out = tmp_path / "masks"
     asked = [str(run), str(images), "--out", str(out), "--stage"]
 
-    def killed(content: bytes, path: Path) -> None:
-        if path.name == "large.png":
-            assert mask_files.sidecar_of(path).exists()
+    def killed(folder: Path) -> None:
+        if folder.name == mask_files.SIDECARS:
+            assert (folder / "large.png.json").exists()
             raise KeyboardInterrupt
-        write_bytes(content, path)
 
     for stage in ("eager", "half"):
         with monkeypatch.context() as patch:
-            patch.setattr(mask_files, "write_bytes", killed)
+            patch.setattr(mask_files, "sync_folder", killed)
             assert main([*asked, stage]) == 130
         assert (out / "large.png").exists() == (stage == "half")
         before = (out / "large.png").read_bytes() if stage == "half" else b""

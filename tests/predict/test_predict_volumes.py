@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from torch import Tensor
 
 from models.build import build_model
 from models.image_batches import to_batch
@@ -27,7 +28,7 @@ from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec
 from tests.inputs.test_volume_files import nifti
-from tests.predict.made_up_runs import AFFINE, write_image, write_volumes_run
+from tests.predict.made_up_runs import AFFINE, save_mask, write_image, write_volumes_run
 
 STORED = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -51,7 +52,7 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
     content, labels = with_affine(order), labels_of(2, 3, 4, np.uint16)
     source, mask = tmp_path / f"a{suffix}", tmp_path / f"mask{suffix}"
     source.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
-    mask_files.save(labels, mask, source, "eager", "a test", [])
+    save_mask(labels, mask, source, "eager", "a test", [])
     assert np.array_equal(values_of(mask), labels)
     plain = gzip.decompress(mask.read_bytes()) if suffix.endswith("gz") else mask.read_bytes()
     assert struct.unpack_from(f"{order}12f", plain, 280) == AFFINE
@@ -62,7 +63,7 @@ def test_a_nifti_mask_has_the_affine_of_its_volume(order: str, suffix: str, tmp_
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])
 def test_other_masks_are_of_the_volume_s_kind(suffix: str, tmp_path: Path) -> None:
     mask = tmp_path / f"mask{suffix}"
-    mask_files.save(labels_of(3, 5, 4), mask, tmp_path / f"a{suffix}", "eager", "a test", [])
+    save_mask(labels_of(3, 5, 4), mask, tmp_path / f"a{suffix}", "eager", "a test", [])
     assert np.array_equal(read_labels(mask), labels_of(3, 5, 4))
 
 
@@ -72,7 +73,7 @@ def test_values_are_of_the_volume_s_kind_too(suffix: str, channels: tuple[int, .
     values = np.random.default_rng(0).normal(size=(2, 3, 4, *channels)).astype(np.float32)
     source, answer = tmp_path / f"a{suffix}", tmp_path / f"answer{suffix}"
     source.write_bytes(gzip.compress(with_affine(">")) if suffix.endswith("gz") else with_affine(">"))
-    mask_files.save(values, answer, source, "eager", "a test", [])
+    save_mask(values, answer, source, "eager", "a test", [])
     assert np.array_equal(values_of(answer), values)
 
 
@@ -148,12 +149,15 @@ def test_nnunet_names_of_volumes(scans: Path, tmp_path: Path) -> None:
 
 def test_volumes_of_one_name_and_a_volume_that_changes(scans: Path, tmp_path: Path) -> None:
     (scans / "a.nii").write_bytes(nifti(STORED))
-    case = cases_in(scans, nnunet=False, volumes=True)[0][0]
-    prediction = Prediction(a_predictor((2, 3, 4), 1), tmp_path, "made by a test", Cut())
-    [window] = prediction.windows(case)
-    (scans / "a.nii").write_bytes(b"cut")
-    prediction.add(window, torch.zeros(1, 2, 2, 3, 4))
-    assert "not a volume that can be read" in prediction.outcome.failed["a"]
+    cases, _ = cases_in(scans, nnunet=False, volumes=True)
+
+    def cut(batch: Tensor) -> Tensor:
+        (scans / "a.nii").write_bytes(b"cut")
+        return torch.zeros(1, 2, *batch.shape[2:])
+
+    predictor = replace(a_predictor((2, 3, 4), 1), run=cut)
+    found = Prediction(predictor, tmp_path, "made by a test", Cut()).make(cases, print)
+    assert "not a volume that can be read" in found.failed["a"]
     np.save(scans / "a.npy", STORED)
     with pytest.raises(RequestError, match=r"a\.nii, a\.npy would share the mask a\.nii"):
         cases_in(scans, nnunet=False, volumes=True)

@@ -1,0 +1,151 @@
+"""Batches of windows on their way through the network.
+
+On a GPU, windows travel as the files' own values in pinned memory, and classes come back. Both copies have a stream of
+their own, so the network waits for neither. Normalisation and the choice of classes run on the device.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.image_batches import normaliser, to_batch
+from pipeline.config.request_error import RequestError
+from pipeline.inputs.input_contract import InputContract
+from pipeline.predict.masks import class_tensor
+from pipeline.predict.sources import Predictor
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """A window that has been cut out of an image.
+
+    Attributes:
+        values: [height, width, channels], as the file holds them; a volume has a depth before.
+        contract: how it is normalised.
+        takes: what is made of its answer: "classes", or "values", which are the network's own.
+    """
+
+    values: np.ndarray
+    contract: InputContract
+    takes: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """A batch whose answers may still be on their way.
+
+    Attributes:
+        takes: of each window.
+        answers: in the host's memory: "classes" [batch, height, width], "values" [batch, channels, height, width], and
+            "finite" [batch], True where all logits are numbers.
+        wait: returns once the answers are there.
+    """
+
+    takes: list[str]
+    answers: dict[str, Tensor]
+    wait: Callable[[], Any]
+
+    def each(self) -> Iterator[Tensor | None]:
+        """Yield the answer of each window, [height, width] or [channels, height, width]; None where it has NaN.
+
+        Call `wait` before.
+        """
+        for number, (takes, finite) in enumerate(zip(self.takes, self.answers["finite"].tolist(), strict=False)):
+            yield self.answers[takes][number] if finite else None
+
+
+class Network:
+    """A predictor that is called with windows.
+
+    Args:
+        predictor: the network.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.on_gpu = predictor.device.type == "cuda"
+        self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
+
+    @torch.inference_mode()
+    def start(self, batch: Tensor, takes: list[str]) -> Started:
+        """Call the network with a batch.
+
+        Args:
+            batch: of `batch_of`.
+            takes: of each of its windows.
+
+        Raises:
+            RequestError: the network gives values of another size than its input's.
+        """
+        answer = self.predictor.run(batch)
+        self.check_size(batch, answer)
+        answers = {"finite": answer.isfinite().flatten(1).all(1)}
+        if "classes" in takes:
+            answers["classes"] = class_tensor(answer, batch.ndim)
+        if "values" in takes:
+            answers["values"] = answer.to(torch.float32, copy=self.on_gpu)
+        if not self.on_gpu:
+            return Started(takes, answers, lambda: None)
+        return Started(takes, *self.sent_back(answers))
+
+    def sent_back(self, answers: dict[str, Tensor]) -> tuple[dict[str, Tensor], Callable[[], Any]]:
+        """Begin to copy tensors into the host's memory; return them and what waits for them."""
+        assert self.to_host is not None
+        self.to_host.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.to_host):
+            for name, answer in answers.items():
+                answer.record_stream(self.to_host)
+                pinned = torch.empty(answer.shape, dtype=answer.dtype, pin_memory=True)
+                answers[name] = pinned.copy_(answer, non_blocking=True)
+        return answers, self.to_host.record_event().synchronize
+
+    @torch.inference_mode()
+    def batch_of(self, windows: Sequence[Cutting]) -> Tensor:
+        """Return windows of one size as the predictor's batch on its device, filled up with the first."""
+        filled = [*windows, *[windows[0]] * (self.predictor.shape[0] - len(windows))]
+        parts = []
+        for (_, contract), group in groupby(filled, key=lambda window: (window.values.dtype, window.contract)):
+            values = self.stacked([window.values for window in group])
+            if self.predictor.images_in:
+                parts.append(self.moved(values))
+            elif contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
+                parts.append(self.moved(to_batch(values.numpy(), contract)))
+            else:
+                rule = normaliser(contract, np.dtype(str(values.dtype)[6:]), values.ndim, self.predictor.device)
+                parts.append(rule(self.moved(values).to(torch.float32)))
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def stacked(self, images: Sequence[np.ndarray]) -> Tensor:
+        """Return images in one tensor, which is pinned for a GPU."""
+        shape = (len(images), *images[0].shape)
+        kind = torch.from_numpy(np.zeros(0, images[0].dtype)).dtype
+        stack = torch.empty(shape, dtype=kind, pin_memory=self.on_gpu)
+        np.stack(images, out=stack.numpy())
+        return stack
+
+    def moved(self, values: Tensor) -> Tensor:
+        """Return a tensor on the predictor's device; the network's stream waits for the copy, the caller doesn't."""
+        with torch.cuda.stream(self.to_device) if self.on_gpu else nullcontext():
+            there = values.to(self.predictor.device, non_blocking=True)
+        if self.to_device is not None:
+            torch.cuda.current_stream().wait_stream(self.to_device)
+            there.record_stream(torch.cuda.current_stream())
+        return there
+
+    def check_size(self, batch: Tensor, answer: Tensor) -> None:
+        """Raise if values [batch, channels, depth, height, width] are not of the volumes' size.
+
+        Raises:
+            RequestError: they aren't.
+        """
+        if self.predictor.gives == "values" and answer.shape[2:] != batch.shape[2:]:
+            taken, given = ("×".join(map(str, tensor.shape[2:])) for tensor in (batch, answer))
+            raise RequestError(
+                f"{self.predictor.name} answers {given} to volumes of {taken}; values of one size are written"
+            )

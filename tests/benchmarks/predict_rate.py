@@ -1,0 +1,134 @@
+"""Compare `predict` with the loop that a user would write: JPEG files in, PNG masks out, on one GPU.
+
+    python -m tests.benchmarks.predict_rate RUN --stage fp8 --images 40000 --out rate.json
+
+RUN is a finished run with this stage. Both read the same files of 512×512 pixels, of which `--distinct` differ and the
+others are links to them. The loop has a DataLoader of `--workers`, torch.compile (reduce-overhead) in fp16, argmax on
+the GPU, and PNG masks from eight threads, without a sync. Rates are those between the first masks and the last.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from models.build import build_model
+from models.image_batches import normaliser
+from pipeline.records import codec
+from pipeline.records.disk import write_json
+from pipeline.records.run_record import RunRecord
+
+SIDE, QUALITY = 512, 90
+OCTAVES = (4, 8, 16, 32, 64, 128, 256, 512)  # cells along a side
+WRITERS = 8
+
+
+def photograph(seed: int) -> Image.Image:
+    """Return an image whose spectrum falls as that of photographs: noise of all scales, the larger the stronger."""
+    rng = np.random.default_rng(seed)
+    total = np.zeros((SIDE, SIDE, 3), np.float32)
+    for cells in OCTAVES:
+        noise = Image.fromarray(rng.integers(0, 256, (cells, cells, 3), np.uint8)).resize(
+            (SIDE, SIDE), Image.Resampling.BICUBIC
+        )
+        total += (np.asarray(noise, np.float32) - 127.5) / cells**0.6
+    return Image.fromarray(np.clip(total * 1.7 + 127.5, 0, 255).astype(np.uint8))
+
+
+def write_images(folder: Path, distinct: int, images: int) -> float:
+    """Write JPEG files and links to them; return their mean size in bytes."""
+    folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        files = [folder / f"{number:07d}.jpg" for number in range(images)]
+        [*pool.map(lambda pair: photograph(pair[0]).save(pair[1], quality=QUALITY), enumerate(files[:distinct]))]
+    for number, file in enumerate(files[distinct:]):
+        os.link(files[number % distinct], file)
+    return sum(file.stat().st_size for file in files[:distinct]) / distinct
+
+
+class Files(Dataset[tuple[Tensor, int]]):
+    """The files, decoded to uint8 [height, width, channels], with their numbers."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        """Return the number of files."""
+        return len(self.files)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        """Return a decoded file."""
+        with Image.open(self.files[number]) as image:
+            return torch.from_numpy(np.array(image)), number
+
+
+@torch.inference_mode()
+def plain_loop(run: RunRecord, images: Path, out: Path, workers: int) -> float:
+    """Make the masks by a DataLoader, torch.compile and threads; return masks a second after the first batch."""
+    out.mkdir()
+    model, data = run.config.model, run.config.data
+    net = build_model(model.target, model.options, model.checkpoint, run.config.seed).cuda().half()
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    compiled = torch.compile(net, mode="reduce-overhead")
+    normalised = normaliser(data.contract, np.dtype(np.uint8), 4, torch.device("cuda"))
+    files = sorted(images.iterdir())
+    loader = DataLoader(Files(files), data.batch_size, num_workers=workers, pin_memory=True, drop_last=True)
+    began, made = 0.0, 0
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writes = []
+        for batch, numbers in loader:
+            values = normalised(batch.cuda(non_blocking=True).float()).half()
+            masks = compiled(values.contiguous(memory_format=torch.channels_last)).argmax(1).to(torch.uint8).cpu()
+            for mask, number in zip(masks.numpy(), numbers.tolist(), strict=True):
+                saved = Image.fromarray(mask).save
+                writes.append(pool.submit(saved, out / f"{number:07d}.png", compress_level=1))
+            began, made = (began, made + len(numbers)) if began else (time.perf_counter(), 0)
+        [write.result() for write in writes]
+        return made / (time.perf_counter() - began)
+
+
+def predicted(run: Path, stage: str, images: Path, out: Path) -> dict[str, object]:
+    """Make the masks by `python -m pipeline.predict`; return its rate, the time from start to end, and its lines."""
+    began = time.perf_counter()
+    words = ["-m", "pipeline.predict", str(run), str(images), "--out", str(out), "--stage", stage]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    manifest = json.loads((out / "predict.json").read_text())
+    return {name: manifest[name] for name in ("masks_per_second", "shares", "made")} | {"seconds": seconds}
+
+
+def main() -> None:
+    """Print and write the rates."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--stage", default="fp8")
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--distinct", type=int, default=400)
+    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    record = codec.load(asked.run)
+    folder = Path(tempfile.mkdtemp())
+    told: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "cores": len(os.sched_getaffinity(0))}
+    told["jpeg_bytes"] = write_images(folder / "images", asked.distinct, asked.images)
+    told["predict"] = predicted(asked.run, asked.stage, folder / "images", folder / "masks")
+    told["plain_loop"] = plain_loop(record, folder / "images", folder / "loop", asked.workers)
+    write_json(told, asked.out)
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main()
