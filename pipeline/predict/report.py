@@ -1,7 +1,6 @@
 """What has become of every case: the outcome, the lines of progress, the rate, and predict.json."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ class Rate:
     """
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = dict.fromkeys(("reading", "network", "assembling", "writing"), 0.0)
         self.first = self.last = (0.0, 0)
 
     @contextmanager
@@ -54,8 +53,8 @@ class Rate:
     @property
     def shares(self) -> dict[str, float]:
         """Share of the calling thread's time in each part, the largest first."""
-        total = self.seconds.total()
-        return {part: seconds / total for part, seconds in self.seconds.most_common()} if total else {}
+        total = sum(self.seconds.values()) or 1.0
+        return {part: self.seconds[part] / total for part in sorted(self.seconds, key=self.seconds.__getitem__)[::-1]}
 
     def told(self) -> str:
         """Return the rate and the shares in one line; empty without a rate."""

@@ -13,7 +13,7 @@ from models.image_batches import to_batch
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import loop, mask_files
 from pipeline.predict.batches import Cutting
-from pipeline.predict.cases import cases_in
+from pipeline.predict.cases import cases_in, read_case
 from pipeline.predict.loop import Prediction
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
@@ -50,8 +50,8 @@ def test_each_mask_is_of_its_own_image(images: Path, tmp_path: Path, batch: int)
     assert found.rate.last[1] == len(cases)
     assert sum(found.rate.shares.values()) == pytest.approx(1)
     for case in cases:
-        image = loop.read_case(case, InputContract(), None)
-        assert np.array_equal(Image.open(tmp_path / "masks" / case.mask), image.argmax(-1))
+        image = read_case(case, InputContract(), None)
+        assert np.array_equal(np.asarray(Image.open(tmp_path / "masks" / case.mask)), image.argmax(-1))
 
 
 def test_memory_bounds_what_is_read_ahead(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
