@@ -1,6 +1,7 @@
 """The network that the user named, in fp32 and eval mode."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import ModuleType
@@ -15,6 +16,9 @@ from pipeline.errors import ModelError
 from pipeline.inputs.targets import import_target, refusal
 
 CLASS = "_class_"  # the only key of an option's value that stands for a class
+UNCOMPILED = "uncompiled"  # attribute of a network: its parts that torch.compile had wrapped
+WRAPPED, COMPILED, KEPT_EAGER = "_orig_mod", "_torchdynamo_orig_callable", "_torchdynamo_disable"  # torch 2.12
+QUANTISED = re.compile(r"torch\.(ao\.)?nn\.(intrinsic\.)?quantized\b")  # modules of layers
 
 
 def build_model(
@@ -57,6 +61,7 @@ def build_model(
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
     check_plain(target, model)
+    model = uncompiled(model)
     check_layouts(target, model)
     if checkpoint:
         load_into(model, checkpoint)
@@ -145,16 +150,51 @@ def without_history(model: nn.Module) -> None:
                 setattr(module, name, held.detach())
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """Take off torch.compile wherever it wraps the network, a part or a method, and return the network.
+
+    Stages compile by themselves, and eager must be eager. The network lists what was wrapped in `UNCOMPILED`.
+    """
+    found = [name.replace(f"{WRAPPED}.", "") or "the whole" for name, part in model.named_modules() if _wraps(part)]
+    model = _inner(model)
+    for part in model.modules():
+        part._modules.update({name: _inner(child) for name, child in part._modules.items() if child is not None})
+    for path, part in model.named_modules():
+        if part._compiled_call_impl is not None:  # Module.compile()
+            part._compiled_call_impl = None
+            found.append(path or "the whole")
+        for owner in (part, *type(part).__mro__):
+            for name, held in list(vars(owner).items()):
+                if not isinstance(held, nn.Module) and hasattr(held, COMPILED) and not hasattr(held, KEPT_EAGER):
+                    setattr(owner, name, getattr(held, COMPILED))
+                    found.append(f"{path}.{name}".lstrip("."))
+    if found:
+        setattr(model, UNCOMPILED, found)
+    return model
+
+
+def _wraps(part: nn.Module) -> bool:
+    return WRAPPED in part._modules  # torch.compile's own class is slow to import
+
+
+def _inner(part: nn.Module) -> nn.Module:
+    while _wraps(part):
+        part = part.get_submodule(WRAPPED)
+    return part
+
+
 def check_plain(target: str, model: nn.Module) -> None:
-    """Raise if the network is compiled or scripted already: stages do that themselves.
+    """Raise if a part of the network is scripted or quantised already: stages do that themselves.
 
     Raises:
-        ModelError: it is; the line says what to give instead.
+        ModelError: it is; the line names the part.
     """
-    compiled = "_orig_mod" in model._modules  # of torch.compile, whose module is slow to import
-    if compiled or isinstance(model, torch.jit.ScriptModule):
-        by = "torch.compile" if compiled else "torch.jit.script or torch.jit.load"
-        raise ModelError(f"model.target: {target} gives what {by} made; give the network itself: stages do that")
+    for path, part in model.named_modules():
+        scripted = isinstance(part, torch.jit.ScriptModule)
+        if scripted or QUANTISED.match(type(part).__module__):
+            what = f"{path} of {target}" if path else target
+            by = "what torch.jit.script or torch.jit.load made" if scripted else "quantised"
+            raise ModelError(f"model.target: {what} is {by} already; give the layer itself in fp32: stages do that")
 
 
 def check_layouts(target: str, model: nn.Module) -> None:

@@ -1,9 +1,10 @@
 """Networks whose answer is more than the logits: a tuple, a list of deep supervision, a dict, a dataclass."""
 
-import functools
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,7 +14,8 @@ from pipeline.errors import ModelError
 def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
     """Change the network to answer with one part of its answer, and return it.
 
-    A derived class of the same name replaces its class: a wrapper would rename the weights.
+    A derived class of the same name replaces its class: a wrapper would rename the weights. The derived class keeps
+    the whole answer's function as `whole`.
 
     Args:
         model: of any class.
@@ -21,14 +23,24 @@ def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
     """
     if output is None:
         return model
-    cls = type(model)
+    cls, whole = type(model), type(model).forward
+    signature = inspect.signature(model.forward)
+    if own := vars(model).pop("forward", None):  # set on the instance, it would hide the derived class's
+        model.own_forward = own
+        whole = _own_forward
 
-    @functools.wraps(cls.forward)  # keeps the signature
-    def forward(self: object, *inputs: object, **named: object) -> object:
-        return part_of(cls.forward(self, *inputs, **named), output, cls.__name__)
+    def forward(self: nn.Module, *inputs: object, **named: object) -> object:
+        return part_of(whole(self, *inputs, **named), output, cls.__name__)
 
-    model.__class__ = type(cls.__name__, (cls,), {"forward": forward, "__module__": cls.__module__})
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    forward.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
+    model.__class__ = type(cls.__name__, (cls,), {"forward": forward, "whole": whole, "__module__": cls.__module__})
     return model
+
+
+def _own_forward(model: Any, *inputs: object, **named: object) -> object:
+    """Call the `forward` that was set on the instance."""
+    return model.own_forward(*inputs, **named)
 
 
 def part_of(answer: object, output: int | str, net: str) -> object:

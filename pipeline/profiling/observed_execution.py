@@ -148,7 +148,7 @@ def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[
         seen = observed(of_batches(runner.one_by_one), runner.module, batch)
     except (RuntimeError, NotImplementedError) as error:
         return with_reason(declared, f"torch's dispatcher can't show it ({first_line(error)})"), named
-    share = seen.flops / max(1, net_flops(work.model, *batch.samples(0, 1)) * batch.shape[0])
+    share = seen.flops / max(1, net_flops(work.model, *batch))
     if share < SEEN_SHARE:
         reason = f"only {per_cent(share)} of the network's FLOPs pass torch's dispatcher"
         return with_reason(declared, reason), named

@@ -93,6 +93,7 @@ WarningCode = Literal[
     "not a number",
     "not at rest",
     "outliers",
+    "parts left out",  # outputs of the network, and layers behind them
     "phase failed",
     "processes alternated",
     "processor quota",

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from models.build import ends_the_program
 from models.model_output import described, tensors_of
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.batch import Batch
+from pipeline.compiler.batch import Batch, batched
 from pipeline.errors import ImageError, InputError, ModelError, TensorError
 from pipeline.inputs.stain import UNLABELLED
 from pipeline.profiling.operators import Dispatched, Operator
@@ -20,11 +20,16 @@ from pipeline.records.run_record import RunWarning
 from pipeline.stages.api import Workload
 from pipeline.worker.contract import share_memory
 from pipeline.worker.failures import failure_of
-from pipeline.worker.reference import LEAST_LIMIT
+from pipeline.worker.reference import LEAST_LIMIT, answered
 
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by less
 SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
+SIDES = (128, 224, 256, 512)  # pixels that networks with positions or pools of their own are made for
+
+
+class SeveralFit(ModelError):
+    """Several outputs have the shape that the task wants."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +41,14 @@ class Net:
         model: the network.
         inputs: of a call.
         task: says what the answer is.
+        classes: the least number that the labels have; None without labels.
     """
 
     name: str
     model: nn.Module
     inputs: Batch
     task: Task = SEGMENTATION
+    classes: int | None = None
 
     @property
     def images(self) -> Tensor:
@@ -73,7 +80,7 @@ def called(net: Net) -> object:
         if kind == "out of memory":
             raise
         shape = described_inputs(inputs)
-        hint = channel_hint(net) or batch_hint(net)
+        hint = channel_hint(net) or rank_hint(net) or batch_hint(net) or size_hint(net)
         raise ModelError(f"model.target: {net.name} fails on {shape}: {reason}{hint}") from error
     check_inputs_left(net, inputs, answer)
     return answer
@@ -117,12 +124,37 @@ def described_inputs(given: Batch) -> str:
 
 
 def channel_hint(net: Net) -> str:
-    """Return a clause where the first convolution takes another number of channels than the images have."""
-    first = next((part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)), None)
+    """Return a clause where the first convolution that the call reaches takes other channels than the images have."""
+    reached: list[nn.Conv2d | nn.Conv3d] = []
+    hooks = [
+        part.register_forward_pre_hook(lambda part, _: reached.append(part))
+        for part in net.model.modules()
+        if isinstance(part, nn.Conv2d | nn.Conv3d)
+    ]
+    answered(net.model, net.inputs)
+    for hook in hooks:
+        hook.remove()
     channels = net.images.shape[1] if net.images.dim() > 1 else 0
-    if first is None or first.in_channels == channels or len(net.inputs.names) > 1:
+    if not reached or reached[0].in_channels == channels or len(net.inputs.names) > 1:
         return ""
-    return f"; its first convolution takes {first.in_channels} channels, data.channels={channels} gives {channels}"
+    return f"; its first convolution takes {reached[0].in_channels} channels, data.channels={channels} gives {channels}"
+
+
+def rank_hint(net: Net) -> str:
+    """Return a clause for a network of images that is given volumes."""
+    convolutions = [part for part in net.model.modules() if isinstance(part, nn.Conv2d | nn.Conv3d)]
+    if net.images.dim() != 5 or not convolutions or any(isinstance(part, nn.Conv3d) for part in convolutions):
+        return ""
+    return "; it has Conv2d alone, and volumes have three dimensions (MONAI's: model.options.spatial_dims=3)"
+
+
+def size_hint(net: Net) -> str:
+    """Return a clause that names a size of images that the network takes."""
+    if net.images.dim() != 4 or len(net.inputs.names) > 1:
+        return ""
+    shape = net.images.shape[:2]
+    fits = (side for side in SIDES if answered(net.model, batched(net.images.new_zeros(*shape, side, side))))
+    return f"; it takes data.size={side}" if (side := next(fits, None)) else ""
 
 
 def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -144,14 +176,14 @@ def check_answer(net: Net, answer: object) -> Tensor:
     """
     of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
-        fitting = [name for name, part in tensors_of(answer).items() if fits(part, net.images)]
+        fitting = fitting_outputs(net, answer)
         what, size = ("logits", f"{net.words.one}'s") if of_classes else ("answer", "a fitting")
-        remedy = (
-            f"; name the one with the {what}: model.output={fitting[0]}"
-            if fitting
-            else f", none of which has {size} size"
-        )
-        raise ModelError(f"model.output: {net.name} answers with a {described(answer)}{remedy}")
+        options = " or ".join(f"model.output={name}" for name in fitting)
+        said = f"model.output: {net.name} answers with a {described(answer)}"
+        if len(fitting) > 1:
+            raise SeveralFit(f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}")
+        remedy = f"; name the one with the {what}: {options}" if fitting else f", none of which has {size} size"
+        raise ModelError(f"{said}{remedy}")
     if not answer.is_floating_point():
         wanted = "logits, before any argmax" if of_classes else "floating numbers"
         raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
@@ -171,6 +203,17 @@ def check_answer(net: Net, answer: object) -> Tensor:
             f"{negative_variance(net.model)}"
         )
     return answer
+
+
+def fitting_outputs(net: Net, answer: object) -> list[str]:
+    """Return the names of the outputs that have the wanted shape, of those with the labels' classes if any has."""
+    parts = {name: part for name, part in tensors_of(answer).items() if FITS[net.task.name](part, net.images)}
+    classes = net.classes
+    if classes is None or not net.task.has_masks:
+        return list(parts)
+    holds = [name for name, part in parts.items() if part.shape[1] >= classes or (part.shape[1] == 1 and classes <= 2)]
+    exact = [name for name in holds if parts[name].shape[1] == classes]
+    return exact or holds or list(parts)
 
 
 def check_plain(net: Net, answer: Tensor) -> None:
@@ -294,13 +337,14 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
         return []
     with Dispatched(see):
         called(net)
-    by = f"; {', '.join(drawn)} draws at random" if drawn else ""
+    certain = [name for name in drawn if "attention" not in name] or list(drawn)  # which draws with a dropout alone
+    by = f"; {', '.join(certain)} draws at random" if certain else ""
     text = f"{net.name} answers differently at a second call: {moved:.2g} apart (relative L2){by}"
     return [RunWarning("net in doubt", text, "turn randomness off in eval mode; smaller differences mean nothing")]
 
 
 def check_apart(net: Net, logits: Tensor) -> None:
-    """Raise if an answer depends on the rest of its batch.
+    """Raise if an answer depends on the rest of its batch; a network whose batch is a unit isn't asked.
 
     Args:
         net: a network that answers the same at each call, and its images.
@@ -312,6 +356,8 @@ def check_apart(net: Net, logits: Tensor) -> None:
     if len(logits) < 2:
         return
     one = replace(net, inputs=net.inputs.samples(0, 1))
+    if not answered(net.model, one.inputs):
+        return
     alone = check_answer(one, called(one))
     if (off := distance(alone, logits[:1])) > LEAST_LIMIT:
         raise ModelError(

@@ -6,6 +6,7 @@ A first look at random images comes before the user's images are read, as a fold
 import copy
 import inspect
 from dataclasses import replace
+from difflib import get_close_matches
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from pipeline.compiler.batch import Batch, batched
 from pipeline.config.data_request import GIB, TENSORS, VOLUME
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import InputError, ModelError, per_cent
+from pipeline.inputs.stain import UNLABELLED
 from pipeline.measure.rotation import fingerprint, held_by, is_same
 from pipeline.profiling.observed_execution import Seen, contradiction
 from pipeline.profiling.operators import Dispatched, Operator, size
@@ -25,6 +27,7 @@ from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
     Net,
+    SeveralFit,
     called,
     check_answer,
     check_apart,
@@ -35,37 +38,68 @@ from pipeline.worker.answer_checks import (
     probabilities,
     repeated,
 )
+from pipeline.worker.answer_parts import left_out
+from pipeline.worker.net_copies import check_copy, compiled_already, frames_compiled
 
 IMAGES = 2  # in a call; one if the batch has one, for which a network may be made
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-BY_RANK: dict[int, tuple[type[nn.Module], str]] = {  # by rank of the first input: the fitting convolution, and why
-    4: (nn.Conv2d, "images have two dimensions (data=volume gives volumes)"),
-    5: (nn.Conv3d, "volumes have three dimensions (MONAI's networks with model.options.spatial_dims=3)"),
-}
 TINY = 64  # pixels of a side, which most networks take
 LARGEST = 1024  # pixels of the run's own size; `check` sees larger ones, after it has counted their memory
 
 
-def check(work: Workload, task: Task = SEGMENTATION) -> list[RunWarning]:
+def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = None) -> list[RunWarning]:
     """Raise if the network breaks its contract; return warnings about doubts.
+
+    Args:
+        work: the network and its inputs.
+        task: says what its answer is.
+        output: the part of its answer that it was told to give.
 
     Raises:
         InputError: it does; the line names the option to change.
     """
-    net = Net(type(work.model).__name__, work.model, work.inputs[0].samples(0, IMAGES), task)
+    net = Net(type(work.model).__name__, work.model, work.inputs[0], task, labelled_classes(work))
     check_arguments(net)
     check_weights(net)
     check_dimensions(net)
     check_memory(net, work.shape, device_memory(work.device))
     check_sight(net)
-    logits = check_answer(net, called_unchanged(net))
+    compiled_before = frames_compiled(anew=True)
+    net, answer = first_answer(net)
+    compiled, logits = compiled_already(net, compiled_before), check_answer(net, answer)
     check_targets(work, logits)
     check_timestep(net)
     if task.has_masks:
         check_labels(work, classes=max(2, logits.shape[1]))
-    if not (doubts := repeated(net, logits)):
+    doubts = repeated(net, logits)
+    check_copy(net, repeats=not doubts)
+    if not doubts:
         check_apart(net, logits)
-    return [*doubts, *of_another_precision(net), *constant(net, logits), *probabilities(net, logits)]
+    parts = [] if output is None else left_out(net, output)
+    return [*compiled, *parts, *doubts, *of_another_precision(net), *constant(net, logits), *probabilities(net, logits)]
+
+
+def labelled_classes(work: Workload) -> int | None:
+    """Return the least number of classes that the labels have; None without labels."""
+    if work.labels is None:
+        return None
+    return 1 + max((value for value in np.unique(work.labels).tolist() if value != UNLABELLED), default=0)
+
+
+def first_answer(net: Net) -> tuple[Net, object]:
+    """Return the network with two samples and its answer; with the whole batch where it takes that alone.
+
+    Raises:
+        ModelError: same as `called_unchanged`.
+    """
+    few = replace(net, inputs=net.inputs.samples(0, IMAGES))
+    try:
+        return few, called_unchanged(few)
+    except ModelError as error:
+        failed = error.__cause__ is not None  # such as with frames that are joined four by four
+        if not failed or net.inputs.shape[0] <= IMAGES or not answers(net):
+            raise
+    return net, called_unchanged(net)
 
 
 def check_sight(net: Net) -> None:
@@ -101,8 +135,12 @@ def called_unchanged(net: Net) -> object:
     before = {name: fingerprint(part) for name, part in held_by(net.model).items()}
     answer = called(net)
     now = held_by(net.model)
-    changed = [name for name, part in now.items() if name not in before or not is_same(before[name], part)]
-    if changed:
+    if made := [name for name in now if name not in before]:
+        raise ModelError(
+            f"model.target: {net.name} makes its {made[0]} at its first call: no checkpoint, copy or export made "
+            "before would hold it; make it in __init__"
+        )
+    if changed := [name for name, part in now.items() if not is_same(before[name], part)]:
         raise ModelError(
             f"model.target: {net.name} changes its own {changed[0]} where it is called, in eval mode: a second call "
             "would see another network, and no stage could be compared; remove what counts or learns in eval mode"
@@ -166,16 +204,17 @@ def check_weights(net: Net) -> None:
 
 
 def check_dimensions(net: Net) -> None:
-    """Raise if no convolution has the images' dimensions: torch would let one take a batch for one volume.
+    """Raise if all convolutions are for volumes and the inputs are images: torch would take a batch for one volume.
 
     Raises:
-        ModelError: there is none.
+        ModelError: they are.
     """
-    wanted = BY_RANK.get(net.images.dim())
     kinds = {type(part).__name__: part for part in net.model.modules() if isinstance(part, Convolution)}
-    if wanted and kinds and not any(isinstance(part, wanted[0]) for part in kinds.values()):
-        has = " and ".join(kinds)
-        raise ModelError(f"model.target: {net.name} has {has} alone; {wanted[1]}")
+    if net.images.dim() == 4 and kinds and all(isinstance(part, nn.Conv3d) for part in kinds.values()):
+        raise ModelError(
+            f"model.target: {net.name} has {' and '.join(kinds)} alone; images have two dimensions (data=volume gives "
+            "volumes)"
+        )
 
 
 def check_timestep(net: Net) -> None:
@@ -185,9 +224,11 @@ def check_timestep(net: Net) -> None:
         ModelError: it has no input of that name.
     """
     if net.task.name == "diffusion" and net.task.timestep not in net.inputs.names[1:]:
+        close = get_close_matches(net.task.timestep, net.inputs.names[1:], n=1)
+        remedy = f"did you mean task.timestep={close[0]}?" if close else "data=tensors takes further ones"
         raise ModelError(
             f"task.timestep={net.task.timestep}: {net.name} is given no such input beside the latents; it is given "
-            f"{', '.join(net.inputs.names)} (data=tensors takes further ones)"
+            f"{', '.join(net.inputs.names)}; {remedy}"
         )
 
 
@@ -246,8 +287,9 @@ def without_values(model: nn.Module) -> nn.Module:
 def first_look(model: nn.Module, job: Job) -> None:
     """Check the network on a tiny image, and if that fails on one of the run's size.
 
-    On a copy, as a network may keep state. For a network that can't be copied, named tensors, and images that
-    keep their own size, `check` finds what isn't found here.
+    On a copy, as a network may keep state. For a network that can't be copied, or whose copy fails where it doesn't,
+    named tensors, images that keep their own size, and outputs that labels tell apart, `check` finds what isn't found
+    here.
 
     Args:
         model: on the job's device.
@@ -258,8 +300,9 @@ def first_look(model: nn.Module, job: Job) -> None:
     """
     if job.data.name == TENSORS:
         return
-    size = job.data.size
-    net = Net(type(model).__name__, model, chance(job, min(TINY, size or TINY)), job.task)
+    size, batch = job.data.size, job.data.batch_size
+    tiny, few = min(TINY, size or TINY), min(IMAGES, batch)
+    net = Net(type(model).__name__, model, chance(job, tiny, few), job.task)
     check_arguments(net)
     check_weights(net)
     check_dimensions(net)
@@ -268,8 +311,16 @@ def first_look(model: nn.Module, job: Job) -> None:
     except Exception:  # noqa: BLE001 - a network's parts may refuse in any way
         return
     with torch.random.fork_rng(devices=[]):
-        if not answers(net) and size is not None and size <= LARGEST:
-            answers(replace(net, inputs=chance(job, size)), strictly=True)
+        if any(answers(replace(net, inputs=chance(job, tiny, count))) for count in {few, batch}):
+            return
+        if size is not None and size <= LARGEST:
+            net = replace(net, inputs=chance(job, size, few))
+            try:
+                answers(net, strictly=True)
+            except InputError as error:
+                by_labels = isinstance(error, SeveralFit) and job.data.labels
+                if not by_labels and not answers(replace(net, model=model)):
+                    raise
 
 
 def answers(net: Net, *, strictly: bool = False) -> bool:
@@ -290,10 +341,10 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
     return True
 
 
-def chance(job: Job, side: int) -> Batch:
-    """Return random images, normalised as the run's: [batch, channels, side, side], with a depth for volumes."""
+def chance(job: Job, side: int, count: int) -> Batch:
+    """Return random images, normalised as the run's: [count, channels, side, side], with a depth for volumes."""
     data = job.data
     space = [side, side] if data.name != VOLUME else [min(side, data.depth or side), side, side]
-    shape = [min(IMAGES, data.batch_size), *space, data.contract.channels]
+    shape = [count, *space, data.contract.channels]
     drawn = np.random.default_rng(job.seed).integers(0, 256, shape, dtype=np.uint8)
     return batched(to_batch(drawn, data.contract).to(job.device))

@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,12 +17,13 @@ from torch import Tensor, nn
 from models.checkpoint import digest, stored_as
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
-from pipeline.errors import ModelError, typed_line
+from pipeline.errors import typed_line
 from pipeline.inputs.datasets import middle_plane, viewable
 from pipeline.inputs.stain import WORD
-from pipeline.measure.rotation import fingerprint, held_by, is_same
+from pipeline.measure.rotation import held_by
 from pipeline.profiling.layers import hooked, layer_work
 from pipeline.profiling.operators import net_flops, size
+from pipeline.records.diagnostics import LayerWork
 from pipeline.records.request import Job
 from pipeline.records.run_record import Reference
 from pipeline.stages.api import Workload
@@ -43,29 +45,46 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     Expects TF32 to be off.
     """
     model, batches = workload.model, workload.inputs[: workload.verified]
-    one = batches[0].samples(0, 1)
+    unit = 1 if answered(model, batches[0].samples(0, 1)) else batches[0].shape[0]  # samples that a call must have
+    one = batches[0].samples(0, unit)
     with torch.inference_mode():
         logits = [model(*batch) for batch in batches]
         further = [model(*batch)[:count].cpu() for batch, count in further_batches(workload)]
         repeat = model(*batches[0])
-        alone = torch.cat([model(*batches[0].samples(at, at + 1)) for at in range(batches[0].shape[0])])
+        alone = torch.cat([model(*batches[0].samples(at, at + unit)) for at in range(0, batches[0].shape[0], unit)])
         reference = Reference(
-            flops_per_image=net_flops(model, *one),
+            flops_per_image=net_flops(model, *one) // unit,
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
             weights_sha256=digest(job.model.weights) if job.model.weights else None,
             repeat_relative_l2=distance(repeat, logits[0]),
             batch_relative_l2=distance(alone, logits[0]),
-            fp64_relative_l2=fp64_error(model, one, logits[0][:1]),
-            minimal_bytes_per_image=count_activation_bytes(model, *one),
+            fp64_relative_l2=fp64_error(model, one, logits[0][:unit]),
+            minimal_bytes_per_image=count_activation_bytes(model, *one) // unit,
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
-            layers=layer_work(model, *one),
+            layers=[of_each(layer, unit) for layer in layer_work(model, *one)],
             weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
             distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
         )
     return reference, [*(part.cpu() for part in logits), *further]
+
+
+def of_each(layer: LayerWork, samples: int) -> LayerWork:
+    """Return the work for one of several samples."""
+    counts = {name: getattr(layer, name) // samples for name in ("flops", "read_elements", "written_elements")}
+    return replace(layer, **counts)
+
+
+def answered(model: nn.Module, inputs: Iterable[Tensor]) -> bool:
+    """Return whether a call answers at all."""
+    try:
+        with torch.inference_mode():
+            model(*(part.clone() for part in inputs))
+    except Exception:  # noqa: BLE001 - a network's code may raise anything
+        return False
+    return True
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
@@ -174,46 +193,12 @@ def fp64_error(model: nn.Module, one: Batch, logits: Tensor) -> float | None:
     """Return the relative L2 of fp32 `logits` [1, …] from fp64; None where fp64 fails or needs too much memory."""
     if count_activation_bytes(model, *one) * 2 > FP64_LIMIT_BYTES:
         return None
-    doubled = copied(model).double()
+    doubled = copy.deepcopy(model).double()
     try:
         return distance(logits, doubled(*one.mapped(in_fp64)))
     except Exception as error:  # noqa: BLE001 - a network may need fp32
         sys.stderr.write(f"no figure against fp64, in which the network fails: {typed_line(error)}\n")
         return None
-
-
-def copied(model: nn.Module) -> nn.Module:
-    """Return a copy of a network.
-
-    Raises:
-        ModelError: it can't be copied, or its copy shares its weights or holds other values.
-    """
-    try:
-        made = copy.deepcopy(model)
-    except Exception as error:
-        raise ModelError(
-            f"model.target: {type(model).__name__} can't be copied, and most stages work on a copy: "
-            f"{typed_line(error)}; keep threads, locks, open files and tensors with a gradient's history out of it"
-        ) from error
-    if not isinstance(made, nn.Module):
-        raise ModelError(
-            f"model.target: {type(model).__name__} gives a {type(made).__name__} for its copy (its __deepcopy__), and "
-            "most stages work on a copy; leave that to torch"
-        )
-    if made is model or {*map(id, model.parameters())} & {*map(id, made.parameters())}:
-        raise ModelError(
-            f"model.target: {type(model).__name__} gives its own weights to its copy (its __deepcopy__), and most "
-            "stages change a copy; leave that to torch"
-        )
-    held = held_by(made)
-    if wrong := [
-        name for name, part in held_by(model).items() if name not in held or not is_same(fingerprint(part), held[name])
-    ]:
-        raise ModelError(
-            f"model.target: a copy of {type(model).__name__} (by its __deepcopy__) hasn't its {wrong[0]}, and most "
-            "stages work on a copy; leave that to torch"
-        )
-    return made
 
 
 def in_fp64(part: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 def describe_run(bench: Bench, reporter: Reporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    doubts = [*net_contract.check(work, job.task), *files_left_out(work)]
+    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work)]
     reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
     reporter.report_run(environment=machine, warnings=doubts)

@@ -101,5 +101,5 @@ def test_what_has_no_form_for_volumes_says_so(folder: Path, tmp_path: Path) -> N
 
 def test_a_net_for_images_is_refused_volumes(folder: Path) -> None:
     wrong = replace(asked(folder, role="reference"), model=ModelSpec("unet", "models.unet.UNet", {"base": 4}, None))
-    with pytest.raises(ModelError, match=r"UNet has .*Conv2d.* alone; .*model\.options\.spatial_dims=3"):
+    with pytest.raises(ModelError, match=r"UNet fails .* Conv2d alone, and volumes .*model\.options\.spatial_dims=3"):
         run_stage(wrong, Recorder(0))
