@@ -48,6 +48,7 @@ SCHEMA = (
     "Tensor(a!)? result, Tensor(b!)? pooled, Tensor(c!)? logits, Tensor(d!)? statistics) -> ()"
 )
 GRADIENTS = torch.library.Library(NAMESPACE, "FRAGMENT")  # what autograd is told of the operations
+Size = list[int]  # height and width
 NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
 
 
@@ -98,11 +99,10 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
     x, weight, residual = given["x"], given["weight"], given["residual"]
     result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
-    activation = Activation(given["activation"], given["slope"])
     epilogue = Epilogue(
         scale=given["scale"],
         bias=given["bias"],
-        activation=activation,
+        activation=Activation(given["activation"], given["slope"]),
         pool=pooled is not None,
         head=head,
         slopes=given["slopes"],
@@ -135,10 +135,7 @@ def register(op: KernelOp) -> CustomOpDef:
         call, tile = kernel_call(op, given), given["tile"]
         if not len(call.x):  # TMA moves no empty tensor, and there is nothing to write
             return
-        with (
-            record_function(f"{ANNOTATION}{given['layer']}"),
-            torch.cuda.device_of(call.x),
-        ):  # Triton takes the current one
+        with record_function(f"{ANNOTATION}{given['layer']}"), torch.cuda.device_of(call.x):  # Triton takes that one
             if tile == REFERENCE or not is_cuda(call.x.device):
                 op.reference(*call.operands)
             else:
@@ -197,109 +194,81 @@ def measured(op: KernelOp, call: KernelCall) -> Tile:
 OPERATIONS = {op.name: register(op) for op in KERNELS}
 
 
-def _merge(statistics: Tensor, height: int, width: int, phases: int) -> tuple[Tensor, Tensor]:
-    """Return mean and variance [N, out] of statistics [N, blocks, 2, out]."""
-    if is_cuda(statistics.device):
+# What the operations without tiles compute, by torch's own, of the same arguments.
+BY_REFERENCE: dict[OpOverload, Callable[..., Tensor | tuple[Tensor, Tensor]]] = {}
+Computed = Callable[..., Any]
+
+
+def _register_plain(name: str, schema: str, on_gpu: Computed, by_torch: Computed, fake: Computed) -> CustomOpDef:
+    """Register an operation of statistics [N, blocks, 2, out] without tiles."""
+
+    def run(statistics: Tensor, *given: object) -> Any:
+        if not is_cuda(statistics.device):
+            return by_torch(statistics, *given)
         with torch.cuda.device_of(statistics):
-            return merge_statistics(statistics, height, width, phases)
-    return merged(statistics, height, width, phases)
+            return on_gpu(statistics, *given)
+
+    made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=(), schema=schema)
+    made.register_fake(fake)
+    made.register_autograd(partial(refuse_backward, name))
+    BY_REFERENCE[operation(name)] = by_torch
+    return made
 
 
-merge = torch.library.custom_op(f"{NAMESPACE}::merged_statistics", _merge, mutates_args=())
-
-
-@merge.register_fake
-def _(statistics: Tensor, *__: object) -> tuple[Tensor, Tensor]:
+def _pair(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     batch, _, _, channels = statistics.shape
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
 
-def _norm_factors(
-    statistics: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    size: list[int],
-    phases: int,
-    group_width: int = 1,
+def _factors(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size, phases: int, width: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Return factor and shift [N, out] of a norm of a map of this size, of statistics [N, blocks, 2, out].
-
-    So many neighbouring channels are normed together; saved nets of before don't say it, and mean each alone.
-    """
-    height, width = size
-    if is_cuda(statistics.device):
-        with torch.cuda.device_of(statistics):
-            return norm_factors(statistics, (height, width), phases, Norm(weight, bias, eps, group_width))
-    return _norm_factors_by_torch(statistics, weight, bias, eps, size, phases, group_width)
+    return norm_factors(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
 
 
-def _norm_factors_by_torch(
-    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
+def _factors_by_torch(
+    statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size, *how: int
 ) -> tuple[Tensor, Tensor]:
-    """Return what `norm_factors` computes, of the same arguments; `how` is what `merged` takes after a size."""
-    height, width = size
-    mean, variance = merged(statistics, height, width, *how)
+    mean, variance = merged(statistics, size[0], size[1], *how)
     factor = (variance + eps).rsqrt() * (1.0 if weight is None else weight)
     return factor, (0.0 if bias is None else bias) - mean * factor
 
 
-norm = torch.library.custom_op(f"{NAMESPACE}::norm_factors", _norm_factors, mutates_args=())
-
-
-@norm.register_fake
-def _(statistics: Tensor, *__: object) -> tuple[Tensor, Tensor]:
-    batch, _, _, channels = statistics.shape
-    return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
-
-
-def _excite(
-    statistics: Tensor,
-    weights: list[Tensor],
-    activation: str,
-    slope: float,
-    gate: str,
-    size: list[int],
-    phases: int,
+def _excited(
+    compute: Computed, statistics: Tensor, weights: list[Tensor], name: str, slope: float, gate: str, *how: Any
 ) -> Tensor:
-    """Return the factors [N, out] of squeeze-and-excitation of statistics [N, blocks, 2, out], in the weights' type."""
-    reduce, reduce_bias, expand, expand_bias = weights
-    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
-    height, width = size
-    if is_cuda(statistics.device):
-        with torch.cuda.device_of(statistics):
-            return excitation(statistics, (height, width), phases, layers)
-    return _excite_by_torch(statistics, weights, activation, slope, gate, size, phases)
+    size, phases = how
+    layers = Excitation(*weights, Activation(name, slope), gate)
+    factors: Tensor = compute(statistics, (size[0], size[1]), phases, layers)
+    return factors.to(layers.expand.dtype)
 
 
-def _excite_by_torch(
-    statistics: Tensor, weights: list[Tensor], activation: str, slope: float, gate: str, size: list[int], phases: int
-) -> Tensor:
-    """Return what `excitation` computes, of the same arguments."""
-    reduce, reduce_bias, expand, expand_bias = weights
-    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(activation, slope), gate)
-    height, width = size
-    return excitation_by_torch(statistics, (height, width), phases, layers).to(layers.expand.dtype)
-
-
-excite = torch.library.custom_op(f"{NAMESPACE}::excitation", _excite, mutates_args=())
-
-
-@excite.register_fake
-def _(statistics: Tensor, weights: list[Tensor], *_: object) -> Tensor:
-    return weights[0].new_empty(statistics.shape[0], statistics.shape[3])
-
-
-for name, known in (("merged_statistics", merge), ("norm_factors", norm), ("excitation", excite)):
-    known.register_autograd(partial(refuse_backward, name))
-
-
-# What the operations without tiles compute, by torch's own, of the same arguments.
-BY_REFERENCE: dict[OpOverload, Callable[..., Tensor | tuple[Tensor, Tensor]]] = {
-    operation("merged_statistics"): merged,
-    operation("norm_factors"): _norm_factors_by_torch,
-    operation("excitation"): _excite_by_torch,
-}
+# Mean and variance [N, out] of a map.
+merge = _register_plain(
+    "merged_statistics",
+    "(Tensor statistics, SymInt height, SymInt width, SymInt phases) -> (Tensor, Tensor)",
+    merge_statistics,
+    merged,
+    _pair,
+)
+# Factor and shift [N, out] of a norm of a map of this size.
+norm = _register_plain(
+    "norm_factors",
+    "(Tensor statistics, Tensor? weight, Tensor? bias, float eps, SymInt[] size, SymInt phases, SymInt group_width=1) "
+    "-> (Tensor, Tensor)",
+    _factors,
+    _factors_by_torch,
+    _pair,
+)
+# The factors [N, out] of squeeze-and-excitation, in the weights' type.
+excite = _register_plain(
+    "excitation",
+    "(Tensor statistics, Tensor[] weights, str activation, float slope, str gate, SymInt[] size, SymInt phases) "
+    "-> Tensor",
+    partial(_excited, excitation),
+    partial(_excited, excitation_by_torch),
+    lambda statistics, weights, *_: weights[0].new_empty(statistics.shape[0], statistics.shape[3]),
+)
 
 
 # A norm of x [N, C, H, W]: what its statistics [N, blocks, 2, C] are of, weight and bias of C values, what follows.
@@ -340,11 +309,10 @@ def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
 def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     """Return a convolution of what a norm gives, by a tile; by torch without one."""
     x, out = (by_pixels(given[name]) for name in ("x", "result"))
-    activation = Activation(given["activation"], given["slope"])
     residual, counted = given.get("residual"), given["statistics"]
     epilogue = Epilogue(
         bias=given["bias"],
-        activation=activation,
+        activation=Activation(given["activation"], given["slope"]),
         residual=None if residual is None else by_pixels(residual),
         residual_scale=given.get("residual_scale", 1.0),
         statistics=counted is not None,

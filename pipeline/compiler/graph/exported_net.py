@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from pipeline.compiler.batch import CHANNELS_LAST, Batch, Order, batched, in_dtype, laid_out, net_in_dtype, net_laid_out
 from pipeline.compiler.errors import UnsupportedError, first_line
 from pipeline.compiler.folding import compute_once
-from pipeline.compiler.graph.fx_graph import arguments, is_call, name_by_first_paths
+from pipeline.compiler.graph.fx_graph import add_constant, arguments, is_call, name_by_first_paths
 from pipeline.compiler.half import cast_own_values
 from pipeline.compiler.network_calls import exported_program
 
@@ -121,6 +121,20 @@ class ExportedNet:
     def knows(self, *nodes: object) -> bool:
         """Return whether each of an operation's arguments is a constant or not given."""
         return all(node is None or self.constant(node) is not None for node in nodes)
+
+    def parameters(self, conv: fx.Node) -> tuple[Tensor, Tensor] | None:
+        """Return the constant weight and bias [out] of a convolution, zeros without one; None where one is computed."""
+        given = arguments(conv)
+        weight, bias = self.constant(given["weight"]), self.constant(given["bias"])
+        if weight is None or not self.knows(given["bias"]):
+            return None
+        return weight, weight.new_zeros(conv.meta["val"].shape[1]) if bias is None else bias
+
+    def add_weight(self, name: str, exact: Tensor) -> fx.Node:
+        """Return a node that gives a weight in the net's type, which is `exact` in fp32, at the insertion point."""
+        node = add_constant(self.module, name, laid_out(exact.to(self.dtype)))
+        self.exact = {**self.exact, str(node.target): exact}
+        return node
 
 
 def export(

@@ -9,8 +9,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 Shape = tuple[int, ...]
-CONCATENATION, CLONE = "aten.cat.default", "aten.clone.default"
+CONCATENATION, CLONE, PAD = "aten.cat.default", "aten.clone.default", "aten.pad.default"
 ADDITION, MULTIPLICATION = "aten.add.Tensor", "aten.mul.Tensor"
+CAST, TO = "aten._to_copy.default", "aten.to.dtype"
+CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"
 BY_STORAGE = ("aten.as_strided.default", "aten.view.dtype")  # what they read depends on how a tensor lies in memory
 
 
@@ -64,6 +66,12 @@ def joined(cat: fx.Node) -> list[fx.Node]:
 def shape_of(node: fx.Node) -> Shape:
     """Return the shape of the tensor that a node gives."""
     return tuple(int(length) for length in node.meta["val"].shape)
+
+
+def steps_of(node: fx.Node) -> list[int]:
+    """Return the strides of the map [N, C, H, W] that a node gives, its channels side by side."""
+    _, channels, height, width = shape_of(node)
+    return [channels * height * width, 1, channels * width, channels]
 
 
 def gives_image(node: object) -> bool:
@@ -173,6 +181,11 @@ def module_of(node: fx.Node) -> str:
     """Return the path of the innermost module that an exported node is from; empty of what lies between modules."""
     stack = list((node.meta.get(STACK) or {}).values())
     return str(stack[-1][0]) if stack else ""
+
+
+def name_of(node: fx.Node) -> str:
+    """Return the path of a node's module; the node's own name where it lies between modules."""
+    return module_of(node) or node.name
 
 
 def is_matrix_work(node: fx.Node) -> bool:

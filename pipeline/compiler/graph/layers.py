@@ -18,13 +18,12 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import is_call
 from pipeline.kernels import conv3x3x3
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import ROWS, statistics_of
+from pipeline.kernels.common.block_statistics import ROWS, blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, flops_of
 from pipeline.kernels.common.library import ended
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
-from pipeline.kernels.conv1x1 import GATED_OP, gated_by_library
 from pipeline.kernels.conv3x3.conv3x3_operands import STACKED
 from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
 from pipeline.kernels.polyphase.polyphase_layers import PHASE_TAPS, UPSAMPLED, one_window
@@ -32,6 +31,7 @@ from pipeline.kernels.polyphase.polyphase_layers import PHASE_TAPS, UPSAMPLED, o
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
 Answer = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Parameters = Sequence[LibraryParameters]
 
 
 class Packed(NamedTuple):
@@ -98,9 +98,7 @@ class KernelLayer(nn.Module):
         """
         return self.by_library(self.parameters_in(dtype), inputs, residual)
 
-    def by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Answer:
+    def by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Answer:
         """Return the same of the inputs [N, in, H, W] with the weights and biases of `parameters_in`."""
         y = self.sums_by_library(parameters, inputs, residual)
         if self.op.writes_logits:
@@ -113,12 +111,11 @@ class KernelLayer(nn.Module):
         statistics = statistics_of(y.float().permute(0, 2, 3, 1), self.op.phases) if self.statistics else None
         return y if self.stores_out else None, pooled, logits, statistics
 
-    def sums_by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Tensor:
+    def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
         """Return the output [N, out, H', W'] of the inputs [N, in, H, W], residual and activation included."""
-        ends = Ends(self.activation, self.slopes, residual, dilation=self.dilation)
-        return self.op.library(inputs[0], parameters[0], ends)
+        ends = Ends(self.activation, self.slopes, residual, self.slices, self.dilation)
+        x, *factors = inputs  # [N, in, 1, 1], of the kernel that multiplies its input by them
+        return self.op.library(x * factors[0] if factors else x, parameters[0], ends)
 
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Weights and biases in a type, as the library reads them."""
@@ -139,11 +136,16 @@ class KernelLayer(nn.Module):
         if self.op.pack is None or self.weight is None or self.bias is None:
             return Packed(None, None if rescale == 1.0 else torch.full((channels,), rescale), None)
         weight, bias = self.op.pack(self.weight), (self.bias / out_scale).float().contiguous()
-        scale = torch.full_like(bias, rescale)
-        if not in_scales:
-            return Packed(weight.to(dtype), None if rescale == 1.0 else scale, bias)
-        rounded, by_channel = quantised(weight, self.op.out_axis, summed=self.op.tap_axis)
-        return Packed(rounded, scale * by_channel, bias)
+        scale: Tensor | None = None
+        if in_scales:
+            weight, by_channel = quantised(weight, self.op.out_axis, summed=self.op.tap_axis)
+            scale = torch.full_like(bias, rescale) * by_channel
+        else:
+            weight, scale = weight.to(dtype), None if rescale == 1.0 else torch.full_like(bias, rescale)
+        few = weight.shape[1] <= STACKED and self.slices % 2 == 0
+        if self.op is conv3x3x3.OP and few and not reaching_views_barred():
+            weight = conv3x3x3.stacked(weight)  # of two slices at a time
+        return Packed(weight, scale, bias)
 
 
 def library_parameters(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> LibraryParameters:
@@ -165,43 +167,6 @@ class LibraryLayer(nn.Module):
         """Return the layer's answer to its inputs [N, in, H, W] and its residual [N, out, H', W']."""
         pairs = zip(self.weights, self.biases, strict=True)
         return self.layer.by_library([LibraryParameters(*pair) for pair in pairs], inputs, residual)
-
-
-class GatedLayer(KernelLayer):
-    """The layer between matching and lowering; its inputs are the map and the factors [N, in, 1, 1]."""
-
-    def __init__(self, name: str, weight: Tensor, bias: Tensor) -> None:
-        super().__init__(name, GATED_OP, weight, bias)
-
-    def sums_by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Tensor:
-        """Return the output [N, out, H, W] of the map [N, in, H, W] and the factors [N, in, 1, 1]."""
-        x, gate = inputs
-        return gated_by_library(x, gate, parameters[0], Ends(self.activation, self.slopes, residual))
-
-
-class VolumeLayer(KernelLayer):
-    """The layer between matching and lowering; its input is [N, in, D · H, W], and its weight has five axes."""
-
-    def __init__(self, name: str, op: KernelOp, weight: Tensor, bias: Tensor, slices: int) -> None:
-        super().__init__(name, op, weight, bias)
-        self.slices = slices
-
-    def sums_by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Tensor:
-        """Return the output [N, out, D' · H', W'] of the input [N, in, D · H, W], residual and activation included."""
-        return self.op.library(inputs[0], parameters[0], Ends(self.activation, self.slopes, residual, self.slices))
-
-    def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
-        """Return the parts as the kernel reads them, of two slices at a time where that pays."""
-        parts = super().packed(dtype, in_scales, out_scale, channels)
-        assert parts.weight is not None
-        few = parts.weight.shape[1] <= STACKED and self.slices % 2 == 0
-        if self.op is not conv3x3x3.OP or not few or reaching_views_barred():
-            return parts
-        return parts._replace(weight=conv3x3x3.stacked(parts.weight))
 
 
 @dataclass(frozen=True)
@@ -253,9 +218,7 @@ class UpsampledLayer(KernelLayer):
         outer, (small, *skips) = len(self.bias), [(1, *shape[1:]) for shape in shapes]
         return UPSAMPLED.flops(small, outer) + sum(flops_of(9)(skip, outer) for skip in skips)
 
-    def sums_by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Tensor:
+    def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
         """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
         own, *transposed = parameters
         dtype = own.weight.dtype
@@ -302,9 +265,7 @@ class LibraryPhases(UpsampledLayer):
         up = self.upsampling.weight
         return self.weight.shape[1] - (self.channels if up is None else up.shape[1])
 
-    def sums_by_library(
-        self, parameters: Sequence[LibraryParameters], inputs: Sequence[Tensor], residual: Tensor | None
-    ) -> Tensor:
+    def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
         """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
         (small, *skips), (of_small, *of_skip) = inputs, parameters
         for skip, (weight, _) in zip(skips, of_skip, strict=True):
@@ -358,6 +319,16 @@ def producer(module: fx.GraphModule, value: object) -> tuple[fx.Node, KernelLaye
     if layer is None or not isinstance(value, fx.Node) or value.args[1] != OUT:
         return None
     return value.all_input_nodes[0], layer
+
+
+def summed(node: fx.Node, layer: KernelLayer, shape: Sequence[int]) -> fx.Node:
+    """Let a layer sum its output of this shape [N, out, H, W]; return the statistics' node, at the insertion point."""
+    layer.statistics = True
+    batch, channels, height, width = shape
+    statistics = node.graph.call_function(operator.getitem, (node, STATISTICS))
+    blocks = blocks_of(height, width, layer.op.phases)
+    statistics.meta["val"] = torch.empty(batch, blocks, 2, channels, device="meta")
+    return statistics
 
 
 def put_layer(net: ExportedNet, node: fx.Node, layer: KernelLayer, inputs: list[fx.Node], place: int = OUT) -> fx.Node:

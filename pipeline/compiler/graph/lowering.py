@@ -7,6 +7,7 @@ there. `find_places` says which buffers there are. A network may join a value wi
 lies in the widest of them. For another, its own bytes are copied when that is read, not what it is joined with.
 """
 
+import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ import torch._inductor.inductor_prims  # registers prims::inductor_force_stride_
 from torch import Tensor, fx
 from torch.fx.node import Argument
 
-from pipeline.compiler.custom_ops import REFERENCE, operation
+from pipeline.compiler.custom_ops import OUTPUTS, REFERENCE, operation
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import reads_fp8, writes_fp8
 from pipeline.compiler.graph.fx_graph import (
@@ -28,6 +29,7 @@ from pipeline.compiler.graph.fx_graph import (
     joined,
     part_of_answer,
     shape_of,
+    steps_of,
 )
 from pipeline.compiler.graph.layers import (
     FP8,
@@ -64,6 +66,11 @@ class Copy(NamedTuple):
     source: Place
     target: Place
     channels: int
+
+    def after(self) -> tuple[Place, Place]:
+        """Return where the channels after these lie, and where they would be wanted."""
+        ends = (Place(place.widest, place.first + self.channels) for place in (self.source, self.target))
+        return next(ends), next(ends)
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
                 places.homes.setdefault(part, Place(cat, first))
     done: set[Place] = set()
     for cat in [cat for cat in parts_of if cat in places.joined]:
-        places.copies[cat] = list(_missing(places, cat, parts_of[cat], done))
+        places.copies[cat] = _missing(places, cat, parts_of[cat], done)
     return places
 
 
@@ -159,38 +166,24 @@ def _runs(parts: list[fx.Node], wide: list[fx.Node]) -> Iterator[int]:
             yield first
 
 
-def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place]) -> Iterator[Copy]:
-    """Yield the copies that still fill a concatenation's place in its buffer; adjacent parts make one copy."""
+def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place]) -> list[Copy]:
+    """Return the copies that still fill a concatenation's place in its buffer; adjacent parts make one copy."""
     widest, begin = places.joined[cat]
-    run: Copy | None = None
+    copies: list[Copy] = []
     for part, first in _with_firsts(parts):
         home, target, channels = places.homes[part], Place(widest, begin + first), shape_of(part)[1]
         if home == target or target in done:
             continue
         done.add(target)
-        if run is not None and _after(run) == (home, target):
-            run = run._replace(channels=run.channels + channels)
-            continue
-        if run is not None:
-            yield run
-        run = Copy(home, target, channels)
-    if run is not None:
-        yield run
-
-
-def _after(copy: Copy) -> tuple[Place, Place]:
-    """Return where what follows a copy lies, and where it would be wanted."""
-    source, target, channels = copy
-    return Place(source.widest, source.first + channels), Place(target.widest, target.first + channels)
+        if copies and copies[-1].after() == (home, target):
+            channels += copies[-1].channels
+            home, target, _ = copies.pop()
+        copies.append(Copy(home, target, channels))
+    return copies
 
 
 aten = torch.ops.aten
-PLACES = {
-    OUT: "result",
-    POOLED: "pooled",
-    LOGITS: "logits",
-    STATISTICS: "statistics",
-}  # of a layer's answer, by the operation's names
+PLACES = dict(enumerate(OUTPUTS))  # of a layer's answer, by the operation's names
 
 
 @dataclass(frozen=True)
@@ -274,14 +267,10 @@ class _Lowering:
         return value.name not in self.plan.scales or writes_fp8(layer)
 
     def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
-        name = f"library_{node.name}"
+        name, added = f"library_{node.name}", residual_of(node)
         self.module.add_submodule(name, LibraryLayer(layer, self.net.dtype))
-        added = residual_of(node)
-        answer = self.graph.call_module(
-            name,
-            tuple(self.read(value) for value in inputs_of(node)),
-            {"residual": self.read(added) if added else None},
-        )
+        values = tuple(self.read(value) for value in inputs_of(node))
+        answer = self.graph.call_module(name, values, {"residual": self.read(added) if added else None})
         for part in list(node.users):
             self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
 
@@ -297,7 +286,9 @@ class _Lowering:
         head = layer.head or (None, None)
         tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1], "slopes": layer.slopes}
         added = residual_of(node)
-        inputs = [self._input(value, layer, in_fp8) for value in values]
+        inputs = [self.stored[value] if in_fp8 else self.read(value) for value in values]
+        if not layer.op.reads_image:
+            inputs = [self._laid_out(value, x) for value, x in zip(values, inputs, strict=True)]
         outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
             operation(layer.op.name),
@@ -323,11 +314,6 @@ class _Lowering:
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", _units(out_scale)))
             self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
 
-    def _input(self, value: fx.Node, layer: KernelLayer, in_fp8: bool) -> fx.Node:
-        """Return a value as a kernel reads it: its channels side by side, unless it is the user's batch."""
-        x = self.stored[value] if in_fp8 else self.read(value)
-        return x if layer.op.reads_image else self._laid_out(value, x)
-
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """Return what is kept of a value, or that as ATen reads it, with its channels side by side.
 
@@ -339,9 +325,7 @@ class _Lowering:
         if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
             return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
         if x not in self.copies:
-            _, channels, height, width = shape_of(value)
-            steps = [channels * height * width, 1, channels * width, channels]
-            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, steps)
+            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, steps_of(value))
         return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
@@ -369,10 +353,9 @@ class _Lowering:
         Through a view by as_strided: Inductor then writes in place, whatever it is made of; by slice it would write a
         new buffer and copy the other parts.
         """
-        batch, channels, height, width = shape_of(place.widest)
-        steps = [channels * height * width, 1, channels * width, channels]
+        batch, _, height, width = shape_of(place.widest)
         wide, sizes = self._wide(place.widest), [batch, length, height, width]
-        view = self._noted(aten.as_strided.default, wide, sizes, steps, place.first)
+        view = self._noted(aten.as_strided.default, wide, sizes, steps_of(place.widest), place.first)
         self._call(aten.copy_.default, view, made)
         return view
 
@@ -410,16 +393,10 @@ class _Lowering:
 
         By empty_strided: Inductor turns torch.empty of a memory format into NCHW, and copies.
         """
-        batch, channels, height, width = shape_of(value)
-        pixels = height * width
-        steps = [channels * pixels, 1, channels * width, channels]
-        if contiguous:
-            steps = [channels * pixels, pixels, width, 1]
-        made = self.graph.call_function(
-            aten.empty_strided.default,
-            ([batch, channels, height, width], steps),
-            {"dtype": dtype, "device": self.net.device},
-        )
+        shape = list(shape_of(value))
+        steps = [math.prod(shape[1:]), shape[2] * shape[3], shape[3], 1] if contiguous else steps_of(value)
+        how: dict[str, Argument] = {"dtype": dtype, "device": self.net.device}
+        made = self.graph.call_function(aten.empty_strided.default, (shape, steps), how)
         if not contiguous:
             self.laid_out.add(made)
         return made

@@ -4,14 +4,13 @@ Such are standardised weights, and batch norms in eval mode, which become part o
 """
 
 import operator
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.node import Argument
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from pipeline.compiler.batch import CHANNELS_LAST, laid_out
 from pipeline.compiler.folding import BatchNorm, fold
@@ -134,9 +133,10 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
     before = [known[one] for one in node.all_input_nodes]
     read = frozenset[fx.Node]().union(*(one.read for one in before))
     expected = node.meta.get("val")
-    made = list(_tensors(expected))
-    allowed = FREE_BYTES + GROWTH * sum(_bytes(constant.meta["val"]) for constant in read)
-    if not made or not all(map(_has_numbers, made)) or sum(map(_bytes, made)) > allowed:
+    made = [part for part in tree_leaves(expected) if isinstance(part, Tensor)]
+    if not made or not all(isinstance(length, int) for part in made for length in part.shape):  # none by values
+        return None
+    if sum(map(_bytes, made)) > FREE_BYTES + GROWTH * sum(_bytes(constant.meta["val"]) for constant in read):
         return None
     given = fx.map_arg((node.args, node.kwargs), lambda one: known[one].value)
     args, named = tree_map(lambda part: torch.float32 if part is dtype else part, given)
@@ -151,19 +151,6 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
             return None
     views = node.target is operator.getitem or node.target.is_view  # type: ignore[union-attr]
     return Known(value, read, any(one.computed for one in before) or (bool(before) and not views))
-
-
-def _has_numbers(tensor: Tensor) -> bool:
-    """Return whether the shape of what a graph computes holds numbers alone, none that depend on values."""
-    return all(isinstance(length, int) for length in tensor.shape)
-
-
-def _tensors(value: object) -> Iterator[Tensor]:
-    """Return the tensors of what an operation gives: one, or several of one list."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        yield from (part for part in value if isinstance(part, Tensor))
 
 
 def _bytes(tensor: Tensor) -> int:
@@ -188,17 +175,12 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
         if not is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
             continue
         assert isinstance(conv, fx.Node)
-        given = arguments(conv)
-        weight, known = net.constant(given["weight"]), batch_norm(net, norm)
-        transposed = is_call(conv, *TRANSPOSED)
-        if weight is None or known is None or not net.knows(given["bias"]) or only_user(conv) is not norm:
+        held, known, transposed = net.parameters(conv), batch_norm(net, norm), is_call(conv, *TRANSPOSED)
+        if held is None or known is None or only_user(conv) is not norm or conv.meta["val"].dtype != net.dtype:
             continue
-        if conv.meta["val"].dtype != net.dtype:
+        if transposed and arguments(conv)["groups"] != 1:
             continue
-        if transposed and given["groups"] != 1:
-            continue
-        before = weight.transpose(0, 1) if transposed else weight
-        scaled, shift = fold(before, net.constant(given["bias"]), known)
+        scaled, shift = fold(held[0].transpose(0, 1) if transposed else held[0], held[1], known)
         give_weight(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
         replace(answer, conv)
         net.module.graph.erase_node(norm)
@@ -209,21 +191,16 @@ def fold_batch_norm(net: ExportedNet) -> list[str]:
 def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
     """Return what a batch norm's node knows; None where it isn't constant."""
     given = arguments(node)
-    parts = [given[name] for name in ("weight", "bias", "running_mean", "running_var")]
+    parts = [given[name] for name in ROLES]
     scale, shift, mean, variance = map(net.constant, parts)
-    return (
-        None
-        if mean is None or variance is None or not net.knows(*parts)
-        else BatchNorm(mean, variance, given["eps"], scale, shift)
-    )
+    if mean is None or variance is None or not net.knows(*parts):
+        return None
+    return BatchNorm(mean, variance, given["eps"], scale, shift)
 
 
 def give_weight(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
-    name, graph = module_of(conv), net.module.graph
-    with graph.inserting_before(conv):
-        kernel = add_constant(net.module, f"{name}.weight", laid_out(weight.to(net.dtype)))
-        shift = add_constant(net.module, f"{name}.bias", bias.to(net.dtype))
-    net.exact = {**net.exact, str(kernel.target): weight, str(shift.target): bias}
-    conv.update_arg(1, kernel)
-    conv.args = (*conv.args[:2], shift, *conv.args[3:])
+    name = module_of(conv)
+    with net.module.graph.inserting_before(conv):
+        held = net.add_weight(f"{name}.weight", weight), net.add_weight(f"{name}.bias", bias)
+    conv.args = (conv.args[0], *held, *conv.args[3:])

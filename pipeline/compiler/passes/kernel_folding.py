@@ -1,14 +1,18 @@
 """Lets kernels do the work of the operations around them: activations, pools, and the head."""
 
 import operator
+from collections.abc import Iterator
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import (
     ADDITION,
+    CAST,
+    CONV2D,
     MULTIPLICATION,
+    TO,
     Shape,
     add_constant,
     arguments,
@@ -17,23 +21,23 @@ from pipeline.compiler.graph.fx_graph import (
     is_call,
     like,
     module_of,
+    name_of,
     only_user,
     replace,
     shape_of,
+    source,
 )
 from pipeline.compiler.graph.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
-from pipeline.compiler.passes.kernel_matching import CONV2D, describe
+from pipeline.compiler.passes.kernel_matching import describe
 from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, recognised
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten}
 POOLING = "aten.max_pool2d.default"
-TO = "aten.to.dtype"
-CAST = "aten._to_copy.default"
 POINTWISE = RECOGNISABLE | {ADDITION, TO, MULTIPLICATION}
 aten = torch.ops.aten
 LEAST_CHANNELS = 64  # of a layer that adds a residual
@@ -50,17 +54,19 @@ def fold_residual(net: ExportedNet) -> list[str]:
             continue
         if {value.meta["val"].dtype for value in (add, *both)} != {net.dtype}:
             continue
-        for out in sorted(both, key=lambda value: -order.get(value, 0)):
+        for out, other in sorted((both, both[::-1]), key=lambda values: -order.get(values[0], 0)):
             made = producer(net.module, out)
-            if made and can_add(*made) and only_user(out) is add and only_user(made[0]) is out:
-                _add_to(made[0], out, add, next(value for value in both if value is not out))
+            if made and _can_add(*made) and only_user(out) is add and only_user(made[0]) is out:
+                add.prepend(made[0])  # the layer moves to where the other value is known
+                made[0].kwargs = {**made[0].kwargs, "residual": other}
+                add.prepend(out)
+                replace(add, out)
                 matched.append(made[1].name)
                 break
     return matched
 
 
-def can_add(node: fx.Node, layer: KernelLayer) -> bool:
-    """Return whether a layer's kernel can add a residual, and gains by it."""
+def _can_add(node: fx.Node, layer: KernelLayer) -> bool:
     alone = layer.activation == NONE and residual_of(node) is None
     return alone and layer.weight is not None and gains_by_adding(layer.op, layer.weight.shape)
 
@@ -80,14 +86,6 @@ def of_few_channels(op: KernelOp, weight: Shape) -> bool:
     return op is conv3x3.OP and conv3x3_narrow.pays(weight[1], weight[0])
 
 
-def _add_to(node: fx.Node, out: fx.Node, add: fx.Node, other: fx.Node) -> None:
-    """Let a layer's node, whose output is `out`, add another value; it moves to where that is known."""
-    add.prepend(node)
-    node.kwargs = {**node.kwargs, "residual": other}
-    add.prepend(out)
-    replace(add, out)
-
-
 def fold_activation(net: ExportedNet) -> list[str]:
     """Make an activation that alone reads a layer part of it; one of a form that no kernel has stays ATen's."""
     matched = []
@@ -96,7 +94,7 @@ def fold_activation(net: ExportedNet) -> list[str]:
         activation = recognised(str(node.target), node.args[1:], node.kwargs)
         if made is None or activation is None or made[1].weight is None or made[1].activation != NONE:
             continue
-        out, layer = node.all_input_nodes[0], made[1]
+        out, layer = source(node), made[1]
         if only_user(out) is not node or only_user(made[0]) is not out:
             continue
         slopes = net.constant(node.args[1]) if activation.by_channel else None
@@ -114,48 +112,46 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
     matched = []
     for pool in calls(net.module.graph, POOLING):
         made = producer(net.module, pool.args[0])
-        if made is None or "pool" not in made[1].op.folds or made[1].pool or not is_2x2(pool):
+        if made is None or "pool" not in made[1].op.folds or made[1].pool or not _is_2x2(pool):
             continue
-        node, layer = made
-        layer.pool = True
-        replace(pool, _answer(node, POOLED, pool))
-        _forget_output(node, layer)
-        matched.append(layer.name)
+        made[1].pool = True
+        _answer_instead(*made, POOLED, pool)
+        matched.append(made[1].name)
     return matched
 
 
-def is_2x2(pool: fx.Node) -> bool:
+def _is_2x2(pool: fx.Node) -> bool:
     """Return whether a pool is 2×2 with stride 2 and no padding, on an even size."""
     given = arguments(pool)
-    even = all(length % 2 == 0 for length in shape_of(pool.all_input_nodes[0])[2:])
+    even = all(length % 2 == 0 for length in shape_of(source(pool))[2:])
     steps = list(given["stride"]) in ([], [2, 2])
     still = not any(given["padding"]) and list(given["dilation"]) in ([1], [1, 1]) and not given["ceil_mode"]
     return list(given["kernel_size"]) in ([2], [2, 2]) and steps and still and even
 
 
+def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]]:
+    """Yield convolutions whose answer is there in fp32: with that node, as a kernel judges them, weight and bias."""
+    for head in calls(net.module.graph, CONV2D):
+        seen, user, held = describe(net, head), only_user(head), net.parameters(head)
+        logits = user if user is not None and is_call(user, CAST) else head
+        if seen is not None and held is not None and logits.meta["val"].dtype == torch.float32:
+            yield head, logits, seen, held
+
+
 def fold_head(net: ExportedNet) -> list[str]:
     """Join a 1×1 convolution to a few classes to the 3×3 convolution before it, whose output is then never stored."""
     matched = []
-    for head in calls(net.module.graph, CONV2D):
-        made, seen = producer(net.module, head.args[0]), describe(net, head)
-        if made is None or seen is None or "head" not in made[1].op.folds or not seen.is_square(1, 1, 0):
+    for head, logits, seen, (weight, bias) in _heads(net):
+        made = producer(net.module, head.args[0])
+        if made is None or "head" not in made[1].op.folds or not seen.is_square(1, 1, 0):
             continue
-        node, layer = made
-        logits = _in_fp32(head)
         few = seen.outer <= MOST_CLASSES and seen.inner <= WIDEST_HEAD
-        alone = only_user(head.all_input_nodes[0]) is head and not layer.pool
-        if not few or not alone or logits is None:
+        if not few or only_user(source(head)) is not head or made[1].pool:
             continue
-        given = arguments(head)
-        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
-        assert weight is not None
-        bias = weight.new_zeros(len(weight)) if bias is None else bias
-        layer.head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
-        replace(logits, _answer(node, LOGITS, logits))
-        net.module.graph.eliminate_dead_code()
-        net.merged |= {module_of(head): layer.name}
-        _forget_output(node, layer)
-        matched.append(layer.name)
+        made[1].head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
+        net.merged |= {module_of(head): made[1].name}
+        _answer_instead(*made, LOGITS, logits)
+        matched.append(made[1].name)
     return matched
 
 
@@ -166,72 +162,48 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
     the layer before them once. The bias is a part of each product, as Inductor would add it in a kernel of its own.
     """
     matched = []
-    for head in calls(net.module.graph, CONV2D):
-        seen, logits, value = describe(net, head), _in_fp32(head), head.all_input_nodes[0]
-        if seen is None or logits is None or not conv_head.accepts(seen) or not seen.is_square(1, 1, 0):
+    for head, logits, seen, (weight, bias) in _heads(net):
+        value, graph = source(head), net.module.graph
+        if not conv_head.accepts(seen) or not seen.is_square(1, 1, 0):
             continue
         if not is_call(value, *POINTWISE) or only_user(value) is not head:
             continue
-        given = arguments(head)
-        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
-        assert weight is not None
-        rows = weight.float().reshape(len(weight), 1, -1, 1, 1)
-        graph = net.module.graph
         with graph.inserting_before(logits):
             x = graph.call_function(aten.to.dtype, (value, torch.float32))
+            x.meta = {"val": like(value, shape_of(value), torch.float32)}
+            x.meta["head"] = Head(weight.flatten(1).float().contiguous(), bias.float())  # for `own_norms`
             sums = []
-            for label, row in enumerate(rows):
+            for label, row in enumerate(weight.float().reshape(len(weight), 1, -1, 1, 1)):
                 factors = add_constant(net.module, f"{module_of(head)}.weight{label}", row.contiguous())
                 products = graph.call_function(aten.mul.Tensor, (x, factors))
-                if bias is not None:
+                if arguments(head)["bias"] is not None:
                     products = graph.call_function(aten.add.Tensor, (products, float(bias[label]) / seen.inner))
                 sums.append(graph.call_function(aten.sum.dim_IntList, (products, [1], True)))
+                sums[-1].meta = {"val": like(logits, (shape_of(logits)[0], 1, *seen.out_size))}
             together = graph.call_function(aten.cat.default, (sums, 1))
         together.meta = dict(logits.meta)
-        x.meta = {"val": like(value, shape_of(value), torch.float32)}
-        for part in sums:
-            part.meta = {"val": like(logits, (shape_of(logits)[0], 1, *seen.out_size))}
         replace(logits, together)
-        matched.append(module_of(head) or head.name)
+        matched.append(name_of(head))
     return matched
 
 
 def take_head(net: ExportedNet) -> list[str]:
     """Let a kernel compute a last convolution to a few classes, its logits fp32, as the user gets them."""
     matched = []
-    for head in calls(net.module.graph, CONV2D):
-        seen, logits = describe(net, head), _in_fp32(head)
-        if seen is None or logits is None or not conv_head.accepts(seen):
-            continue
-        given = arguments(head)
-        weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
-        assert weight is not None
-        name = module_of(head) or head.name
-        layer = KernelLayer(name, conv_head.OP, weight, weight.new_zeros(len(weight)) if bias is None else bias)
-        layer.stores_out = False
-        put_layer(net, logits, layer, [head.all_input_nodes[0]], LOGITS)
-        matched.append(name)
+    for head, logits, seen, held in _heads(net):
+        if conv_head.accepts(seen):
+            layer = KernelLayer(name_of(head), conv_head.OP, *held)
+            layer.stores_out = False
+            put_layer(net, logits, layer, [source(head)], LOGITS)
+            matched.append(layer.name)
     return matched
 
 
-def _in_fp32(head: fx.Node) -> fx.Node | None:
-    """Return the node where logits are in fp32: the head, or the cast that alone reads it; None if they never are."""
-    user = only_user(head)
-    cast = user if is_call(user, CAST) else head
-    return cast if cast is not None and cast.meta["val"].dtype == torch.float32 else None
-
-
-def _answer(node: fx.Node, place: int, instead: fx.Node) -> fx.Node:
-    """Put another part of a layer's answer in the place of a node that computed it."""
+def _answer_instead(node: fx.Node, layer: KernelLayer, place: int, instead: fx.Node) -> None:
+    """Put a part of a layer's answer in the place of a node; an output that nothing reads then isn't stored."""
     with node.graph.inserting_after(node):
         part = node.graph.call_function(operator.getitem, (node, place))
     part.meta = {**instead.meta, "val": like(instead, shape_of(instead))}
-    return part
-
-
-def _forget_output(node: fx.Node, layer: KernelLayer) -> None:
-    """Don't store an output that nothing reads."""
-    for out in [user for user in node.users if user.args[1] == OUT]:
-        if not out.users:
-            node.graph.erase_node(out)
+    replace(instead, part)
+    node.graph.eliminate_dead_code()
     layer.stores_out = any(user.args[1] == OUT for user in node.users)

@@ -6,13 +6,28 @@ import torch
 from torch import fx
 
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import arguments, calls, gives_image, is_call, like, module_of, shape_of
+from pipeline.compiler.graph.fx_graph import (
+    CAST,
+    CONV2D,
+    MULTIPLICATION,
+    PAD,
+    SAME_CONV2D,
+    TRANSPOSED,
+    arguments,
+    calls,
+    gives_image,
+    is_call,
+    like,
+    name_of,
+    only_user,
+    shape_of,
+    source,
+)
 from pipeline.compiler.graph.layers import KernelLayer, put_layer
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.conv1x1 import GATED_OP
 
-CONV2D, SAME_CONV2D, TRANSPOSED = "aten.conv2d.default", "aten.conv2d.padding", "aten.conv_transpose2d.input"
 UPSAMPLING = "aten.upsample_bilinear2d.vec"
-CAST, PAD = "aten._to_copy.default", "aten.pad.default"
 
 
 def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
@@ -30,22 +45,59 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
     return take
 
 
+def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
+    """Put a layer of the kernel in a node's place; return the layer's name."""
+    weight, bias = (None, None) if is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
+    layer, x = KernelLayer(name_of(node), op, weight, bias), source(node)
+    with net.module.graph.inserting_before(node):
+        seen = uncast(x) if op.reads_image else x
+    if "dilation" in op.folds:
+        layer.dilation = pair(arguments(node)["dilation"])[0]
+    put_layer(net, node, layer, [seen])
+    return layer.name
+
+
+def take_gated_conv1x1(net: ExportedNet) -> list[str]:
+    """Let a 1×1 convolution that alone reads a map times a factor for each image and channel multiply by it."""
+    matched = []
+    for conv in calls(net.module.graph, CONV2D):
+        seen, product, held = describe(net, conv), source(conv), net.parameters(conv)
+        parts = factors_and_map(product) if is_call(product, MULTIPLICATION) else None
+        if seen is None or held is None or parts is None or only_user(product) is not conv:
+            continue
+        if seen.is_square(1, 1, 0) and seen.suits_bulk_copies and seen.in_size != (1, 1):
+            matched.append(name_of(conv))
+            put_layer(net, conv, KernelLayer(name_of(conv), GATED_OP, *held), [parts[1], parts[0]])
+    return matched
+
+
+def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """Return what a multiplication multiplies: [N, channels, 1, 1] and [N, channels, H, W]; None for anything else."""
+    both = [value for value in product.args if isinstance(value, fx.Node) and gives_image(value)]
+    if len(both) < 2:
+        return None
+    factors, x = sorted(both, key=lambda value: shape_of(value)[2:])
+    same = factors.meta["val"].dtype == x.meta["val"].dtype
+    return (factors, x) if same and shape_of(factors) == (*shape_of(x)[:2], 1, 1) else None
+
+
 def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     """Return a node as a kernel judges it; None where no kernel could take it.
 
     That is what isn't 2-D, computes in another type than the net's, or has no constant weights.
     """
-    source = node.all_input_nodes[0]
-    if not gives_image(node) or not gives_image(source) or node.meta["val"].dtype != net.dtype:
+    x = source(node)
+    if not gives_image(node) or not gives_image(x) or node.meta["val"].dtype != net.dtype:
         return None
     if is_call(node, UPSAMPLING):
-        return _upsampling(node, source) if by_its_sizes(node) else None
-    given = arguments(node)
-    weight = net.constant(given["weight"])
-    if weight is None or not net.knows(given["bias"]):
+        sizes = shape_of(x)[1], shape_of(node)[1], pair(shape_of(x)[2:]), pair(shape_of(node)[2:])
+        corners = bool(arguments(node)["align_corners"])
+        return LayerDescription("upsample_bilinear2d", *sizes, align_corners=corners) if by_its_sizes(node) else None
+    held = net.parameters(node)
+    if held is None:
         return None
     kind = "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d"
-    return described(kind, node, pair(weight.shape[2:]), reads_image=image_of(source) is not None)
+    return described(kind, node, pair(held[0].shape[2:]), reads_image=image_of(x) is not None)
 
 
 def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image: bool) -> LayerDescription:
@@ -87,18 +139,10 @@ def padding(
 
 def by_its_sizes(node: fx.Node) -> bool:
     """Return whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
-    sizes = zip(shape_of(node)[2:], shape_of(node.all_input_nodes[0])[2:], strict=True)
-    factors = arguments(node)["scale_factors"]
+    factors, sizes = arguments(node)["scale_factors"], zip(shape_of(node)[2:], shape_of(source(node))[2:], strict=True)
     return factors is None or all(
         factor * before == after for factor, (after, before) in zip(factors, sizes, strict=True)
     )
-
-
-def _upsampling(node: fx.Node, source: fx.Node) -> LayerDescription:
-    before, after = shape_of(source), shape_of(node)
-    corners = bool(arguments(node)["align_corners"])
-    sizes = pair(before[2:]), pair(after[2:])
-    return LayerDescription("upsample_bilinear2d", before[1], after[1], *sizes, align_corners=corners)
 
 
 def pair(values: Sequence[int]) -> tuple[int, int]:
@@ -121,31 +165,15 @@ def image_of(node: fx.Node) -> fx.Node | None:
     if not kind.is_floating_point or torch.finfo(kind).eps > torch.finfo(torch.float16).eps:
         return None
     if is_call(node, CAST, PAD):
-        return image_of(node.all_input_nodes[0])
+        return image_of(source(node))
     return node if node.op == "placeholder" else None
-
-
-def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
-    """Put a layer of the kernel in a node's place; return the layer's name."""
-    graph, given, name = net.module.graph, arguments(node), module_of(node) or node.name
-    weight, bias = net.constant(given.get("weight")), net.constant(given.get("bias"))
-    if weight is not None and bias is None:
-        bias = weight.new_zeros(shape_of(node)[1])
-    source = node.all_input_nodes[0]
-    with graph.inserting_before(node):
-        seen = uncast(source) if op.reads_image else source
-    layer = KernelLayer(name, op, weight, bias)
-    if "dilation" in op.folds:
-        layer.dilation = pair(given["dilation"])[0]
-    put_layer(net, node, layer, [seen])
-    return name
 
 
 def uncast(node: fx.Node) -> fx.Node:
     """Return the user's image as it came, padded as the node pads it."""
     if not is_call(node, PAD):
-        return uncast(node.all_input_nodes[0]) if is_call(node, CAST) else node
-    before = uncast(node.all_input_nodes[0])
+        return uncast(source(node)) if is_call(node, CAST) else node
+    before = uncast(source(node))
     padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
     padded.meta = {"val": like(before, shape_of(node))}
     return padded

@@ -1,4 +1,4 @@
-"""Instance and group norms: their sums where a kernel can make them, and the rest in operations that stay in NHWC.
+"""Sums over a map, made by the kernel that makes the map: of instance and group norms, of squeeze-and-excitation.
 
 ATen's own instance norm answers in NCHW, and its group norm is a kernel that nothing fuses with. Of a reduction and
 pointwise operations Inductor makes one pass that sums and one that normalises, the activation and the residual with it.
@@ -15,7 +15,9 @@ from torch.fx.node import Argument
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import (
     ADDITION,
+    CONV2D,
     MULTIPLICATION,
+    TO,
     add_constant,
     arguments,
     calls,
@@ -26,42 +28,95 @@ from pipeline.compiler.graph.fx_graph import (
     part_of_answer,
     replace,
     shape_of,
+    source,
 )
-from pipeline.compiler.graph.layers import STATISTICS, KernelLayer, producer
-from pipeline.compiler.passes.kernel_folding import TO, of_few_channels
+from pipeline.compiler.graph.layers import KernelLayer, producer, summed
+from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, of_few_channels
+from pipeline.compiler.passes.kernel_matching import describe
 from pipeline.kernels import conv_first
-from pipeline.kernels.common.activation import NONE
-from pipeline.kernels.common.block_statistics import blocks_of, fits_kernels, grouped
+from pipeline.kernels.common.activation import NONE, recognised
+from pipeline.kernels.common.block_statistics import fits_kernels, grouped
+from pipeline.kernels.excitation import MOST_INNER
 
 aten = torch.ops.aten
+INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"
 VAR_MEAN, VIEW = "aten.var_mean.correction", "aten.view.default"
+POOL, MEAN = "aten.adaptive_avg_pool2d.default", "aten.mean.dim"
+GATES = {"aten.sigmoid.default": "sigmoid", "aten.hardsigmoid.default": "hardsigmoid"}
 LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these are pixels
+
+
+def norms_in_nhwc(net: ExportedNet) -> list[str]:
+    """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over a channel's or a group's pixels.
+
+    A norm in fp64 stays as it is: for the digits that fp32 hasn't, the net's own code asks for it.
+    """
+    matched = []
+    for norm in calls(net.module.graph, INSTANCE, GROUP):
+        given = arguments(norm)
+        if not gives_image(norm) or not given.get("use_input_stats", True):
+            continue
+        if norm.meta["val"].dtype == torch.float64:
+            continue
+        answer = _normalised(net, norm, given, int(given.get("num_groups", shape_of(norm)[1])))
+        norm.replace_all_uses_with(answer)
+        net.module.graph.erase_node(norm)
+        matched.append(module_of(norm))
+    return matched
+
+
+def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: int) -> fx.Node:
+    graph, shape = net.module.graph, list(shape_of(norm))
+    batch, channels, height, width = shape
+    in_groups = groups < channels
+    with graph.inserting_before(norm):
+
+        def call(target: Callable[..., object], *args: Argument, **named: Argument) -> fx.Node:
+            return graph.call_function(target, args, named)
+
+        x = call(aten.to.dtype, given["input"], torch.float32)
+        whole = call(aten.view.default, x, [batch, groups, channels // groups, height, width]) if in_groups else x
+        both = call(aten.var_mean.correction, whole, [2, 3, 4] if in_groups else [2, 3], correction=0, keepdim=True)
+        variance, mean = call(operator.getitem, both, 0), call(operator.getitem, both, 1)
+        factor = call(aten.rsqrt.default, call(aten.add.Tensor, variance, given["eps"]))
+        y = call(aten.mul.Tensor, call(aten.sub.Tensor, whole, mean), factor)
+        y = call(aten.view.default, y, shape) if in_groups else y
+        for target, name in ((aten.mul.Tensor, "weight"), (aten.add.Tensor, "bias")):
+            known = net.constant(given[name])
+            if known is not None:
+                y = call(target, y, add_constant(net.module, f"{module_of(norm)}.{name}", _for_channels(known.float())))
+            elif given[name] is not None:
+                computed = call(aten.to.dtype, given[name], torch.float32)
+                y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
+        answer = call(aten.to.dtype, y, norm.meta["val"].dtype)
+    answer.meta = dict(norm.meta)
+    return answer
+
+
+def _for_channels(vector: Tensor) -> Tensor:
+    return vector.reshape(1, -1, 1, 1)
 
 
 def sum_where_made(net: ExportedNet) -> list[str]:
     """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
-    matched = []
-    for both in calls(net.module.graph, VAR_MEAN):
-        view = both.all_input_nodes[0]
-        cast = view.all_input_nodes[0] if is_call(view, VIEW) else view
+    matched, graph = [], net.module.graph
+    for both in calls(graph, VAR_MEAN):
+        view = source(both)
+        cast = source(view) if is_call(view, VIEW) else view
         made = producer(net.module, cast.args[0]) if is_call(cast, TO) else None
-        if made is None or "statistics" not in made[1].op.folds or made[1].activation != NONE:
+        if made is None or made[1].activation != NONE or not _can_sum(made[1]):
             continue
         node, layer = made
-        batch, channels, height, width = shape_of(cast.all_input_nodes[0])
-        if (
-            not (channels >= LEAST_CHANNELS or rows_are_pixels(layer))
-            or layer.statistics
-            or layer.head is not None
-            or not layer.has_whole_blocks(height)
-        ):
+        shape = shape_of(source(cast))
+        channels, height, width = shape[1:]
+        if not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)) or not layer.has_whole_blocks(height):
             continue
-        layer.statistics, phases = True, layer.op.phases
-        group_width = int(view.args[1][2]) if is_call(view, VIEW) else None  # type: ignore[index,arg-type]
-        with net.module.graph.inserting_before(both):
-            statistics = net.module.graph.call_function(operator.getitem, (node, STATISTICS))
-            statistics.meta["val"] = torch.empty(batch, blocks_of(height, width, phases), 2, channels, device="meta")
-            known = net.module.graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
+        phases, group_width = layer.op.phases, None
+        if is_call(view, VIEW):
+            group_width = int(view.args[1][2])  # type: ignore[index,arg-type]
+        with graph.inserting_before(both):
+            statistics = summed(node, layer, shape)
+            known = graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
         if group_width is None or fits_kernels(group_width, channels):
             _norm_by_factors(both, cast, statistics, phases, group_width or 1)
         replace(both, known)
@@ -69,11 +124,14 @@ def sum_where_made(net: ExportedNet) -> list[str]:
     return matched
 
 
-def rows_are_pixels(layer: KernelLayer) -> bool:
+def _can_sum(layer: KernelLayer) -> bool:
+    return "statistics" in layer.op.folds and not layer.statistics and layer.head is None
+
+
+def _rows_are_pixels(layer: KernelLayer) -> bool:
     """Return whether a layer's products have pixels for rows, so that few channels leave none empty."""
-    if layer.op in (conv_first.OP, conv_first.STRIDED_OP):
-        return True
-    return layer.weight is not None and of_few_channels(layer.op, layer.weight.shape)
+    of_images = layer.op in (conv_first.OP, conv_first.STRIDED_OP)
+    return of_images or (layer.weight is not None and of_few_channels(layer.op, layer.weight.shape))
 
 
 def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:
@@ -90,7 +148,7 @@ def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int
     last, ends = _with_ends(last)
     variance = only_user(parts[0])
     assert variance is not None
-    graph, size = both.graph, list(shape_of(x.all_input_nodes[0])[2:])
+    graph, size = both.graph, list(shape_of(source(x))[2:])
     with graph.inserting_before(last):
         given = (statistics, *ends, variance.args[1], size, phases, group_width)
         factors = graph.call_function(factor_and_shift, given)
@@ -137,57 +195,68 @@ def variance_and_mean(
     return variance[:, :, None, None, None], mean[:, :, None, None, None]
 
 
-INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"
-
-
-def norms_in_nhwc(net: ExportedNet) -> list[str]:
-    """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over a channel's or a group's pixels.
-
-    A norm in fp64 stays as it is: for the digits that fp32 hasn't, the net's own code asks for it.
-    """
-    matched = []
-    for norm in calls(net.module.graph, INSTANCE, GROUP):
-        given = arguments(norm)
-        if not gives_image(norm) or not given.get("use_input_stats", True):
+def excite_where_summed(net: ExportedNet) -> list[str]:
+    """Make the factors of squeeze-and-excitation in one kernel, of what the layer that makes the map sums of it."""
+    matched, graph = [], net.module.graph
+    for pool in calls(graph, POOL, MEAN):
+        made = producer(net.module, pool.args[0]) if _is_global(pool) else None
+        chain = _two_layers(net, pool) if made is not None and _can_sum(made[1]) else None
+        if made is None or chain is None:
             continue
-        if norm.meta["val"].dtype == torch.float64:
+        node, layer = made
+        if not layer.op.by_channel and (layer.bias is None or len(layer.bias) < LEAST_CHANNELS):
             continue
-        channels = shape_of(norm)[1]
-        answer = _normalised(net, norm, given, int(given.get("num_groups", channels)))
-        norm.replace_all_uses_with(answer)
-        net.module.graph.erase_node(norm)
-        matched.append(module_of(norm))
+        shape, gate = shape_of(source(pool)), chain[-1]
+        activation = recognised(str(chain[1].target), chain[1].args[1:], chain[1].kwargs)
+        assert activation is not None
+        with graph.inserting_before(gate):
+            statistics = summed(node, layer, shape)
+            parts = [*_constants(net, chain[0], turned=False), *_constants(net, chain[2], turned=True)]
+            ends = (activation.name, activation.slope, GATES[str(gate.target)], list(shape[2:]), layer.op.phases)
+            factors = graph.call_function(factors_of, (statistics, parts, *ends))
+        factors.meta = dict(gate.meta)
+        replace(gate, factors)
+        matched.append(layer.name)
     return matched
 
 
-def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: int) -> fx.Node:
-    graph, shape = net.module.graph, list(shape_of(norm))
-    batch, channels, height, width = shape
-    grouped = groups < channels
-    with graph.inserting_before(norm):
-
-        def call(target: Callable[..., object], *args: Argument, **named: Argument) -> fx.Node:
-            return graph.call_function(target, args, named)
-
-        x = call(aten.to.dtype, given["input"], torch.float32)
-        whole = call(aten.view.default, x, [batch, groups, channels // groups, height, width]) if grouped else x
-        both = call(aten.var_mean.correction, whole, [2, 3, 4] if grouped else [2, 3], correction=0, keepdim=True)
-        variance, mean = call(operator.getitem, both, 0), call(operator.getitem, both, 1)
-        factor = call(aten.rsqrt.default, call(aten.add.Tensor, variance, given["eps"]))
-        y = call(aten.mul.Tensor, call(aten.sub.Tensor, whole, mean), factor)
-        y = call(aten.view.default, y, shape) if grouped else y
-        for target, name in ((aten.mul.Tensor, "weight"), (aten.add.Tensor, "bias")):
-            known = net.constant(given[name])
-            if known is not None:
-                y = call(target, y, add_constant(net.module, f"{module_of(norm)}.{name}", _for_channels(known)))
-            elif given[name] is not None:
-                computed = call(aten.to.dtype, given[name], torch.float32)
-                y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
-        answer = call(aten.to.dtype, y, norm.meta["val"].dtype)
-    answer.meta = dict(norm.meta)
-    return answer
+def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tensor:
+    """Return the factors [N, out, 1, 1] of a map with statistics [N, blocks, 2, out]; arguments as of the operation."""
+    factors: Tensor = torch.ops.unet_ladder.excitation(statistics, weights, *ends)
+    return factors[:, :, None, None]
 
 
-def _for_channels(vector: Tensor) -> Tensor:
-    """Return a vector [channels] as fp32 [1, channels, 1, 1]."""
-    return vector.float().reshape(1, -1, 1, 1)
+def _is_global(pool: fx.Node) -> bool:
+    """Return whether a node takes the mean over all pixels of a map, and keeps both dimensions."""
+    given = arguments(pool)
+    if is_call(pool, POOL):
+        return list(given["output_size"]) == [1, 1]
+    return sorted(dim % 4 for dim in given["dim"] or []) == [2, 3] and given["keepdim"] and given["dtype"] is None
+
+
+def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
+    """Return the 1×1 convolution after a pool, its activation, the second one and the gate; None for anything else."""
+    chain: list[fx.Node] = []
+    before = pool
+    for names in ((CONV2D,), (*RECOGNISABLE - {PRELU},), (CONV2D,), (*GATES,)):
+        user = only_user(before)
+        if user is None or not is_call(user, *names):
+            return None
+        chain.append(user)
+        before = user
+    first, between, second, _ = chain
+    seen = [describe(net, conv) for conv in (first, second)]
+    if any(layer is None or not layer.is_square(1, 1, 0) for layer in seen):
+        return None
+    if recognised(str(between.target), between.args[1:], between.kwargs) is None:
+        return None
+    return chain if shape_of(first)[1] <= MOST_INNER and shape_of(second)[1] == shape_of(pool)[1] else None
+
+
+def _constants(net: ExportedNet, conv: fx.Node, *, turned: bool) -> list[fx.Node]:
+    """Return nodes for a 1×1 convolution's weight [inner, channels] and its bias in fp32."""
+    name, held = module_of(conv), net.parameters(conv)
+    assert held is not None
+    matrix = held[0].flatten(1).T if turned else held[0].flatten(1)
+    weight = add_constant(net.module, f"{name}.weight", matrix.to(net.dtype).contiguous())
+    return [weight, add_constant(net.module, f"{name}.bias", held[1].float().contiguous())]

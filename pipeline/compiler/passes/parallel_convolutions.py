@@ -5,6 +5,7 @@ one's, around the tap that they lie on. No multiplication is added, and neither 
 adds them is written or read.
 """
 
+import math
 import operator
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -143,17 +144,13 @@ def _is_sum(net: ExportedNet, node: fx.Node) -> bool:
 
 def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
     """Return a convolution's constants; None where they aren't constant, or padding differs between the sides."""
-    given = arguments(conv)
-    weight, bias = net.constant(given["weight"]), net.constant(given["bias"])
-    if weight is None or not net.knows(given["bias"]) or conv.meta["val"].dtype != net.dtype:
+    given, held = arguments(conv), net.parameters(conv)
+    if held is None or conv.meta["val"].dtype != net.dtype:
         return None
-    size = weight.shape[2:]
+    size = held[0].shape[2:]
     stride, dilation = each_axis(given["stride"], len(size)), each_axis(given["dilation"], len(size))
     around = padding(given["padding"], size, dilation)
-    if -1 in around:
-        return None
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    return Branch(weight, bias, Walk(stride, around, dilation, given["groups"]))
+    return None if -1 in around else Branch(*held, Walk(stride, around, dilation, given["groups"]))
 
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:
@@ -175,14 +172,12 @@ def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> 
 def _identity(like: Branch) -> Branch:
     """Return a convolution of one pixel that gives its input, in another's groups and of as many inputs."""
     outer, inner = like.weight.shape[:2]
-    weight = like.weight.new_zeros(outer, inner, *[1] * (like.weight.ndim - 2))
+    axes = like.weight.ndim - 2
+    weight = like.weight.new_zeros(outer, inner, *[1] * axes)
     channel = torch.arange(outer, device=weight.device)
     weight[channel, channel % inner] = 1
-    axes = weight.ndim - 2
     return Branch(weight, like.bias.new_zeros(outer), Walk((1,) * axes, (0,) * axes, (1,) * axes, like.walk.groups))
 
 
 def _taps(conv: fx.Node) -> int:
-    """Return how many taps a convolution's window has."""
-    weight = arguments(conv)["weight"]
-    return int(torch.Size(shape_of(weight)[2:]).numel())
+    return math.prod(shape_of(arguments(conv)["weight"])[2:])

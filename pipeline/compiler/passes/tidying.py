@@ -12,7 +12,8 @@ from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     CLONE,
     CONCATENATION,
-    add_constant,
+    CONV2D,
+    PAD,
     arguments,
     calls,
     is_call,
@@ -23,7 +24,7 @@ from pipeline.compiler.graph.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.passes.kernel_matching import CONV2D, PAD, describe, pair
+from pipeline.compiler.passes.kernel_matching import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
 
@@ -76,23 +77,22 @@ def fold_padding(net: ExportedNet) -> list[str]:
         conv, sides = only_user(pad), zeros_around(pad)
         if conv is None or sides is None or not is_call(conv, CONV2D) or source(conv) is not pad:
             continue
-        own = pair(arguments(conv)["padding"])
-        stride, rest = conv.args[3] if len(conv.args) > 3 else [1, 1], conv.args[5:]
-        bias = conv.args[2] if len(conv.args) > 2 else None
-        padding = [own[0] + sides[0], own[1] + sides[1]]
-        conv.args = (source(pad), conv.args[1], bias, stride, padding, *rest)
+        left, right, above, below = sides
+        if left != right or above != below:
+            continue
+        own, given = pair(arguments(conv)["padding"]), arguments(conv)
+        padding = [own[0] + above, own[1] + left]
+        conv.args = (source(pad), conv.args[1], given["bias"], given["stride"], padding, *conv.args[5:])
         net.module.graph.erase_node(pad)
         matched.append(module_of(conv))
     return matched
 
 
-def zeros_around(pad: fx.Node) -> tuple[int, int] | None:
-    """Return how many rows above and below and columns left and right a pad adds; None where sides or values differ."""
+def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
+    """Return how many columns left and right and rows above and below a pad of zeros adds; None for another pad."""
     given = arguments(pad)
-    if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
-        return None
-    left, right, above, below = given["pad"]
-    return (above, left) if left == right and above == below and min(left, above) >= 0 else None
+    fits = given["mode"] == "constant" and not given["value"] and len(given["pad"]) == 4 and min(given["pad"]) >= 0
+    return tuple(given["pad"]) if fits else None
 
 
 OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
@@ -148,14 +148,12 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
         rows: how many.
         padding: on all sides, from then on.
     """
-    given, before = arguments(conv), conv.args
+    given, before, known = arguments(conv), conv.args, net.exact
     weight = net.constant(given["weight"])
     assert weight is not None
     wider = functional.pad(weight, (rows, 0, rows, 0)).contiguous(memory_format=torch.channels_last)
     with net.module.graph.inserting_before(conv):
-        kernel = add_constant(net.module, f"{module_of(conv)}.weight", wider.to(net.dtype))
-    known = net.exact
-    net.exact = {**known, str(kernel.target): wider}
+        kernel = net.add_weight(f"{module_of(conv)}.weight", wider)
     conv.args = (x, kernel, given["bias"], [2, 2], [padding] * 2, [1, 1], given["groups"])
     seen = describe(net, conv)
     if seen is not None and any(op.accepts is not None and op.accepts(seen) for op in OFFERED):
@@ -167,9 +165,6 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
 
 def _late(pad: fx.Node) -> int | None:
     """Return the rows that a pad of zeros adds above, if it adds one more below and columns alike, to an even size."""
-    given = arguments(pad)
-    if given["mode"] != "constant" or given["value"] or len(given["pad"]) != 4:
-        return None
-    left, right, above, below = given["pad"]
+    left, right, above, below = zeros_around(pad) or (0, 0, 0, 0)
     even = all(length % 2 == 0 for length in shape_of(source(pad))[2:])
-    return above if even and left == above >= 0 and right == below == above + 1 else None
+    return above if even and left == above and right == below == above + 1 else None

@@ -4,11 +4,14 @@ A 1×1 convolution after an up-sampling goes before it, where a quarter of the p
 """
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import (
     CONCATENATION,
+    CONV2D,
+    SAME_CONV2D,
+    TRANSPOSED,
     arguments,
     calls,
     channel_concatenations,
@@ -16,13 +19,14 @@ from pipeline.compiler.graph.fx_graph import (
     joined,
     like,
     module_of,
+    name_of,
     only_user,
     shape_of,
     source,
 )
 from pipeline.compiler.graph.layers import LibraryPhases, UpsampledLayer, Upsampling, put_layer
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
-from pipeline.compiler.passes.kernel_matching import CONV2D, SAME_CONV2D, TRANSPOSED, UPSAMPLING, by_its_sizes, describe
+from pipeline.compiler.passes.kernel_matching import UPSAMPLING, by_its_sizes, describe
 from pipeline.kernels.common.kernel_op import CHANNELS
 
 NEAREST = "aten.upsample_nearest2d.vec"
@@ -80,14 +84,14 @@ def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
 
 def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node, kind: type[UpsampledLayer]) -> str:
     """Put one layer in the place of a convolution and an up-sampling before it; its name, or "" where that can't be."""
-    given, rest = arguments(conv), [part for part in parts if part is not up]
-    skip = sum(shape_of(part)[1] for part in rest)
-    weight, bias, upsampling = net.constant(given["weight"]), net.constant(given["bias"]), upsampling_of(net, up)
-    if weight is None or upsampling is None or skip % CHANNELS:
+    rest, small = [part for part in parts if part is not up], source(up)
+    held, upsampling = net.parameters(conv), upsampling_of(net, up)
+    if held is None or upsampling is None or sum(shape_of(part)[1] for part in rest) % CHANNELS:
         return ""
-    bias = weight.new_zeros(len(weight)) if bias is None else bias
-    name, small = module_of(conv) or conv.name, up.all_input_nodes[0]
-    layer = kind(name, upsampling, up_last(weight, parts, up), bias, shape_of(small)[1])
+    pieces = dict(zip(parts, held[0].split([shape_of(part)[1] for part in parts], dim=1), strict=True))
+    up_last = torch.cat([pieces[part] for part in (*rest, up)], dim=1)
+    name = name_of(conv)
+    layer = kind(name, upsampling, up_last, held[1], shape_of(small)[1])
     if not layer.pays(shape_of(small)):
         return ""
     with net.module.graph.inserting_before(conv):
@@ -96,12 +100,6 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node,
     if is_call(up, TRANSPOSED):
         net.merged |= {module_of(up): name}
     return name
-
-
-def up_last(weight: Tensor, parts: list[fx.Node], up: fx.Node) -> Tensor:
-    """Return a weight [out, in, 3, 3] whose up-sampled channels come after all others."""
-    pieces = dict(zip(parts, weight.split([shape_of(part)[1] for part in parts], dim=1), strict=True))
-    return torch.cat([*(pieces[part] for part in parts if part is not up), pieces[up]], dim=1)
 
 
 def _together(rest: list[fx.Node]) -> fx.Node:

@@ -15,19 +15,21 @@ from torch import Tensor, fx
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import (
     ADDITION,
+    CAST,
     CONCATENATION,
     MULTIPLICATION,
-    add_constant,
+    TO,
     arguments,
     calls,
     is_call,
     like,
     module_of,
+    name_of,
     replace,
     shape_of,
 )
-from pipeline.compiler.graph.layers import VolumeLayer, put_layer
-from pipeline.compiler.passes.kernel_folding import CAST, RECOGNISABLE, TO
+from pipeline.compiler.graph.layers import KernelLayer, put_layer
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE
 from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, upconv2x2x2
@@ -59,30 +61,22 @@ class Form(NamedTuple):
         given = arguments(node)
         if not is_call(node, self.call) or tuple(weight.shape[2:]) != self.window or given["groups"] != 1:
             return False
-        return all(_axes(given[name]) == value for name, value in self.given.items())
+        return all(_axes(given[name]) == value for name, value in {"dilation": ONE, **self.given}.items())
 
 
 NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
 CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
 WITHIN: Axes = (0, 1, 1)
-ALONE: dict[str, Axes | str] = {"dilation": ONE}
 FORMS = (
-    Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE, **ALONE}),
-    Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same", **ALONE}),
-    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE, **ALONE}, (2, 2 * ROWS, 2)),
-    Form(polyphase_layers.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE, **ALONE}, (1, 2 * ROWS, 2)),
-    Form(
-        upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE, **ALONE}, (1, ROWS, 1)
-    ),
-    Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN, **ALONE}),
-    Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same", **ALONE}),
-    Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN, **ALONE}, FLAT),
-    Form(
-        conv_by_slice.TRANSPOSED_OP,
-        TRANSPOSED,
-        FLAT,
-        {"stride": FLAT, "padding": NONE, "output_padding": NONE, **ALONE},
-    ),
+    Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE}),
+    Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same"}),
+    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE}, (2, 2 * ROWS, 2)),
+    Form(polyphase_layers.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE}, (1, 2 * ROWS, 2)),
+    Form(upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE}, (1, ROWS, 1)),
+    Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN}),
+    Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same"}),
+    Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN}, FLAT),
+    Form(conv_by_slice.TRANSPOSED_OP, TRANSPOSED, FLAT, {"stride": FLAT, "padding": NONE, "output_padding": NONE}),
 )
 INNER = (conv3x3x3.OP, conv_by_slice.OP)  # for one of these alone volumes become images
 
@@ -92,13 +86,13 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
     graph = net.module.graph
     found = {node: kernel_for(net, node) for node in calls(graph, CONV3D, SAME_CONV3D, TRANSPOSED)}
     kernels = {node: op for node, op in found.items() if op is not None}
-    names = [module_of(conv) or conv.name for conv in kernels]
-    if any(op in kernels.values() for op in INNER):
-        walk = _Walk(net, kernels)
-        for node in list(graph.nodes):
-            walk.visit(node)
-        return names
-    return []
+    if not any(op in kernels.values() for op in INNER):
+        return []
+    names = [name_of(conv) for conv in kernels]
+    walk = _Walk(net, kernels)
+    for node in list(graph.nodes):
+        walk.visit(node)
+    return names
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
@@ -106,12 +100,10 @@ def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
 
     None takes one that computes in another type than the net's.
     """
-    source, weight = node.all_input_nodes[0], net.constant(arguments(node)["weight"])
-    if weight is None or not volume(node) or not volume(source) or not net.knows(arguments(node)["bias"]):
+    source, held = node.all_input_nodes[0], net.parameters(node)
+    if held is None or not volume(node) or not volume(source) or node.meta["val"].dtype != net.dtype:
         return None
-    if node.meta["val"].dtype != net.dtype:
-        return None
-    form = next((form for form in FORMS if form.fits(node, weight)), None)
+    form = next((form for form in FORMS if form.fits(node, held[0])), None)
     inner, outer = shape_of(source)[1], shape_of(node)[1]
     if form is None or outer % CHANNELS:
         return None
@@ -201,14 +193,12 @@ class _Walk:
 
     def _put_layer(self, node: fx.Node) -> None:
         """Put the kernels' layer in a convolution's place."""
-        given, shape = arguments(node), shape_of(node)
-        weight, bias = self.net.constant(given["weight"]), self.net.constant(given["bias"])
-        assert weight is not None
-        bias = weight.new_zeros(shape[1]) if bias is None else bias
-        op, slices = self.kernels[node], self.shapes.get(given["input"], shape_of(given["input"]))[2]
-        layer = VolumeLayer(module_of(node) or node.name, op, weight, bias, slices)
+        shape, x, op, held = shape_of(node), arguments(node)["input"], self.kernels[node], self.net.parameters(node)
+        assert held is not None
+        layer = KernelLayer(name_of(node), op, *held)
+        layer.slices = self.shapes.get(x, shape_of(x))[2]
         with self.graph.inserting_before(node):
-            seen = uncast(given["input"]) if op.reads_image else self._image(given["input"])
+            seen = uncast(x) if op.reads_image else self._image(x)
         node.meta = {**node.meta, "val": like(node, _flat(shape))}
         self._now_gives_image(put_layer(self.net, node, layer, [seen]), shape)
 
@@ -216,21 +206,17 @@ class _Walk:
         """Return the weight [out, in, 1, 1] of a convolution of 1×1×1 in the net's type; None for what isn't one."""
         if not is_call(node, CONV3D, SAME_CONV3D) or node.meta["val"].dtype != self.net.dtype:
             return None
-        given = arguments(node)
-        weight = self.net.constant(given["weight"])
+        given, held = arguments(node), self.net.parameters(node)
         unpadded = isinstance(given["padding"], str) or _axes(given["padding"]) == NONE
         plain = unpadded and _axes(given["stride"]) == ONE and given["groups"] == 1
-        fits = weight is not None and plain and tuple(weight.shape[2:]) == (1, 1, 1) and self.net.knows(given["bias"])
-        return weight[:, :, 0] if fits and weight is not None else None
+        return held[0][:, :, 0] if held is not None and plain and held[0].shape[2:] == (1, 1, 1) else None
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
         """Put a convolution of 1×1 in the place of one of 1×1×1."""
         given, shape = arguments(node), shape_of(node)
         seen = self._image(given["input"])
         with self.graph.inserting_before(node):
-            kept = weight.to(self.net.dtype).contiguous(memory_format=torch.channels_last)
-            taps = add_constant(self.net.module, f"{module_of(node)}.weight", kept)
-            self.net.exact = {**self.net.exact, str(taps.target): weight}
+            taps = self.net.add_weight(f"{module_of(node)}.weight", weight)
             conv = self.graph.call_function(aten.conv2d.default, (seen, taps, given["bias"]))
         conv.meta = {**node.meta, "val": like(node, _flat(shape))}
         replace(node, conv)

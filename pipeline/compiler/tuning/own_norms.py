@@ -22,16 +22,16 @@ from pipeline.compiler.graph.fx_graph import (
     ADDITION,
     CONCATENATION,
     MULTIPLICATION,
+    TO,
     add_constant,
     erase_unread,
     is_call,
-    joined,
     only_user,
-    shape_of,
+    source,
 )
 from pipeline.compiler.graph.layers import FP8
 from pipeline.compiler.ops import tile_of, tile_text
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, TO
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.norms import factor_and_shift
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.compiler.tuning.choose import RIGHT, untimed_library
@@ -40,8 +40,6 @@ from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_normed import slope_of
-
-SUM = "aten.sum.dim_IntList"
 
 
 class FoundHead(NamedTuple):
@@ -54,41 +52,13 @@ class FoundHead(NamedTuple):
 def head_of(value: fx.Node) -> FoundHead | None:
     """Return the head that alone reads a value [N, C, H, W] and that a norm's pass can make; None without one."""
     wide = only_user(value)
-    if wide is None or not is_call(wide, TO) or wide.args[1] != torch.float32:
+    head = None if wide is None else wide.meta.get("head")  # which `head_after_pointwise` has left
+    if wide is None or head is None or not norm_pass.may_head(*head.weight.shape):
         return None
-    classes = {found[0]: found[1:] for product in wide.users if (found := _class_of(product, wide)) is not None}
-    logits = only_user(next(iter(classes), wide))
-    if len(classes) < len(wide.users) or not is_call(logits, CONCATENATION) or logits is None:
-        return None
-    if logits.args[1:] != (1,) or set(joined(logits)) != classes.keys() or len(joined(logits)) != len(classes):
-        return None
-    if any(len(total.users) != 1 for total in classes):
-        return None
-    parts = [classes[total] for total in joined(logits)]
-    weight = torch.stack([row for row, _ in parts])
-    if not norm_pass.may_head(*weight.shape):
-        return None
-    return FoundHead(logits, Head(weight, weight.new_tensor([bias for _, bias in parts])))
-
-
-def _class_of(product: fx.Node, wide: fx.Node) -> tuple[fx.Node, Tensor, float] | None:
-    """Return the sum of a class's products over channels, its row of the weight and its bias."""
-    factors = product.args[1] if is_call(product, MULTIPLICATION) and product.args[0] is wide else None
-    if not isinstance(factors, fx.Node) or factors.op != "get_attr":
-        return None
-    module, channels = product.graph.owning_module, shape_of(wide)[1]
-    row = dict(module.named_buffers()).get(str(factors.target)) if module is not None else None
-    total, share = only_user(product), 0.0
-    if is_call(total, ADDITION) and total is not None and not total.kwargs:
-        added = total.args[1]
-        if not isinstance(added, float):
-            return None
-        total, share = only_user(total), added
-    if row is None or row.dtype != torch.float32 or row.shape != (1, channels, 1, 1):
-        return None
-    if total is None or not is_call(total, SUM) or total.args[1:] != ([1], True) or total.kwargs:
-        return None
-    return total, row.flatten(), share * channels
+    logits = wide
+    while not is_call(logits, CONCATENATION):  # the sums of each class read no other value
+        logits = next(iter(logits.users))
+    return FoundHead(logits, head)
 
 
 aten = torch.ops.aten
@@ -99,6 +69,7 @@ MEMORY, CLAMP, COPY, PLACE = (
     "aten.as_strided.default",
 )
 OF_PASS_ALONE = ("norm_scale", "tile", "result", "head_weight", "head_bias")  # arguments
+OF_LAYER = "weight bias activation slope layer tile result statistics residual residual_scale".split()  # noqa: SIM905
 LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default")
 
 
@@ -179,26 +150,28 @@ def put_pass(found: FoundPass) -> fx.Node:
     """Put the kernel's operation, by its reference as yet, in the place of a norm's pass; its node."""
     graph, last = found.x.graph, found.last
     counted, weight, bias, eps, _, phases, group_width = found.factors.args
-    norm = {"counted": counted, "norm_weight": weight, "norm_bias": bias, "eps": eps, "phases": phases}
     stored = next((user for user in last.users if is_call(user, COPY)), None)
     with graph.inserting_before(stored or last):
         out = _memory(found, stored)
-        weight, bias = _of_head(found)
+        head_weight, head_bias = _of_head(found)
         given = {
-            **norm,
+            "counted": counted,
+            "norm_weight": weight,
+            "norm_bias": bias,
+            "eps": eps,
+            "phases": phases,
             "norm_activation": found.activation.name,
             "norm_slope": found.activation.slope,
             "norm_scale": 1.0 if found.scale is None else found.scale,
             "tile": REFERENCE,
             "result": out,
             "group_width": group_width,
-            "head_weight": weight,
-            "head_bias": bias,
+            "head_weight": head_weight,
+            "head_bias": head_bias,
         }
         call = graph.call_function(operation("normalised"), (found.x,), given)
     if stored is not None:
-        place = stored.args[0]
-        assert isinstance(place, fx.Node)
+        place = source(stored)
         graph.erase_node(stored)
         place.replace_all_uses_with(out)
         graph.erase_node(place)
@@ -224,16 +197,13 @@ def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
 def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
     """Return what the kernel writes to: memory of its own, or the part of a buffer that the pass filled."""
     graph, (shape, steps) = found.x.graph, found.x.args
-    if found.head is not None:
-        logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
-        described = list(logits.shape), list(logits.stride())
-        return graph.call_function(aten.empty_strided.default, described, {**found.x.kwargs, "dtype": torch.float32})
-    if stored is None:
+    if stored is None or found.head is not None:
         dtype = torch.float16 if found.scale is None else FP8
+        if found.head is not None:
+            logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
+            shape, steps, dtype = list(logits.shape), list(logits.stride()), torch.float32
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
-    place = stored.args[0]
-    assert isinstance(place, fx.Node)
-    view: Any = place.args
+    view: Any = source(stored).args
     wide, (_, length, _, _), _, first = view
     return graph.call_function(aten.slice.Tensor, (wide, 1, first, first + length))
 
@@ -259,19 +229,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
 def normed_arguments(call: fx.Node, layer: fx.Node) -> dict[str, Any]:
     """Return the arguments of the operation that does what a norm's pass and the layer after it do."""
     norm = {name: part for name, part in call.kwargs.items() if name not in OF_PASS_ALONE}
-    kept = (
-        "weight",
-        "bias",
-        "activation",
-        "slope",
-        "layer",
-        "tile",
-        "result",
-        "statistics",
-        "residual",
-        "residual_scale",
-    )
-    return {**norm, **{name: layer.kwargs[name] for name in kept}}
+    return {**norm, **{name: layer.kwargs[name] for name in OF_LAYER}}
 
 
 def norm_when_read(call: fx.Node, layer: fx.Node) -> None:
