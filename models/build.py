@@ -2,17 +2,23 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
-from types import ModuleType
+from functools import partial
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from models.checkpoint import load_into, without_plain_values
+from models.checkpoint import LOADED, Loaded, load_into, without_plain_values
 from models.model_output import with_output
-from pipeline.errors import ModelError
+from pipeline.errors import CheckpointError, ModelError, first_line, typed_line
 from pipeline.inputs.targets import import_target, refusal
 
 CLASS = "_class_"  # the only key of an option's value that stands for a class
@@ -22,16 +28,25 @@ QUANTISED = re.compile(r"torch\.(ao\.)?nn\.(intrinsic\.)?quantized\b")  # module
 
 
 def build_model(
-    target: str, options: Mapping[str, object], checkpoint: str | None, seed: int, output: int | str | None = None
+    target: str,
+    options: Mapping[str, object],
+    checkpoint: str | None,
+    seed: int,
+    output: int | str | None = None,
+    *,
+    key: str | None = None,
+    upsample: str | None = None,
 ) -> nn.Module:
     """Make the network `target(**options)` in eval mode with the checkpoint's weights, or with seeded random ones.
 
     Args:
         target: a dotted name such as "my_package.MyNet", of a class or of a function that makes a network.
         options: its keyword arguments; {_class_: "torch.nn.InstanceNorm2d"} stands for that class.
-        checkpoint: a weights file; None: random weights.
+        checkpoint: a weights file, or a folder of a library; None: random weights, or those that the maker loads.
         seed: of random weights.
         output: the part of the network's answer that holds the logits; None: the answer itself.
+        key: of the weights in the checkpoint.
+        upsample: "bilinear" or "nearest" brings logits to the image's size.
 
     Raises:
         ModelError: `target` names nothing that makes a network, or it doesn't take these options.
@@ -39,6 +54,28 @@ def build_model(
     """
     maker = maker_of_net(target)
     arguments = with_classes(options, "model.options")
+    of_a_library = checkpoint is not None and Path(checkpoint).is_dir() and hasattr(maker, "from_pretrained")
+    make = partial(from_folder, maker, str(checkpoint)) if of_a_library else maker
+    files: set[str] = set()
+    with noting_files(files):
+        model = made_by(make, target, arguments, seed)
+    check_plain(target, model)
+    model = uncompiled(model)
+    check_layouts(target, model)
+    if checkpoint and not of_a_library:
+        load_into(model, checkpoint, key)
+    elif files and not checkpoint:
+        again = uncompiled(made_by(make, target, arguments, seed + 1))
+        LOADED[model] = Loaded(itself=difference_of_values(model, again) == "")
+    return with_output(answering(model), output, upsample)
+
+
+def made_by(maker: Callable[..., nn.Module], target: str, arguments: Mapping[str, Any], seed: int) -> nn.Module:
+    """Return the network that a class or function makes after torch's generator is seeded.
+
+    Raises:
+        ModelError: same as `build_model`.
+    """
     torch.manual_seed(seed)
     try:
         model = maker(**arguments)
@@ -46,26 +83,58 @@ def build_model(
         raise ModelError(f"model.target: {target} {ends_the_program(error)} when it is made") from error
     except (TypeError, ValueError) as error:
         known = ", ".join(inspect.signature(maker).parameters)
-        raise ModelError(f"model.options don't fit {target}: {error}; it takes {known}") from None
-    except (
-        RuntimeError,
-        ArithmeticError,
-        LookupError,
-        MemoryError,
-    ) as error:  # torch's, of a size, or the network's own
-        if not options:
+        raise ModelError(f"model.options don't fit {target}: {first_line(error)}; it takes {known}") from None
+    except (RuntimeError, ArithmeticError, LookupError, MemoryError) as error:  # torch's, of a size, or the network's
+        if not arguments:
             raise
-        said = ", ".join(f"{key}={value}" for key, value in options.items())
-        why = (str(error).splitlines() or [""])[0]
-        raise ModelError(f"model.options ({said}): {target} fails with them: {type(error).__name__}: {why}") from None
+        said = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        raise ModelError(f"model.options ({said}): {target} fails with them: {typed_line(error)}") from None
     if not isinstance(model, nn.Module):
         raise ModelError(f"model.target={target}: it returns a {type(model).__name__}, no torch.nn.Module")
-    check_plain(target, model)
-    model = uncompiled(model)
-    check_layouts(target, model)
-    if checkpoint:
-        load_into(model, checkpoint)
-    return with_output(answering(model), output)
+    return model
+
+
+def from_folder(cls: Any, folder: str, **arguments: object) -> nn.Module:
+    """Return the network that a library's class makes from the folder that its `save_pretrained` has written.
+
+    Raises:
+        CheckpointError: weights are missing, which the library would draw at random.
+    """
+    libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    if not libraries & {"transformers", "diffusers"}:
+        model: nn.Module = cls.from_pretrained(folder, **arguments)
+        load_into(model, folder)
+        return model
+    model, found = cls.from_pretrained(folder, output_loading_info=True, **arguments)
+    lost = [*found["missing_keys"], *(each[0] for each in found["mismatched_keys"])]
+    if lost:
+        raise CheckpointError(f"{folder}: {len(lost)} weights of {cls.__name__} are missing in it, first {lost[0]}")
+    return model
+
+
+@contextmanager
+def noting_files(found: set[str]) -> Iterator[None]:
+    """Put the names of the functions that read weights from a file meanwhile into `found`."""
+    readers = {function.__code__: function.__name__ for function in (torch.load, np.load, load_file)}
+
+    def see(frame: FrameType, event: str, function: object) -> None:
+        if event == "call" and frame.f_code in readers:
+            found.add(readers[frame.f_code])
+        elif event == "c_call" and type(getattr(function, "__self__", None)).__name__ == "safe_open":
+            found.add("safe_open")
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def difference_of_values(model: nn.Module, again: nn.Module) -> str:
+    """Return the first tensor of a network that another seed makes otherwise; an empty text if there is none."""
+    other = again.state_dict()
+    return next((name for name, part in model.state_dict().items() if not torch.equal(part, other[name])), "")
 
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
@@ -79,7 +148,7 @@ def maker_of_net(target: str) -> Callable[..., nn.Module]:
         raise ModelError(f"model.target={target}: no network's class, as {why}; name yours as my_package.MyNet")
     module = _imported("model.target", target, module_name)
     maker: Callable[..., nn.Module] | None = getattr(module, name, None)
-    if maker is None or not (inspect.isfunction(maker) or _is_layer(maker)):
+    if maker is None or not (inspect.isfunction(maker) or _is_layer(maker) or hasattr(maker, "from_pretrained")):
         raise ModelError(f"model.target={target}: no class of a network in {module_name}{_nearest(module, name)}")
     return maker
 

@@ -1,13 +1,18 @@
-"""Weights files: safetensors, or a state dict of tensors alone. Code in a pickle is never run."""
+"""Weights files: safetensors, or tensors in a pickle, of which no code is run."""
 
+import builtins
 import os
 import pickle
 import re
 import zipfile
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import BuiltinFunctionType
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,117 +21,278 @@ from safetensors.torch import save as in_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from pipeline.command_line import tell
 from pipeline.errors import CheckpointError
-from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of
+from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of, parts_of
 
-NESTS = (
+NESTS = [
+    "",
     "state_dict",
     "model_state_dict",
     "model",
     "network_weights",
-)  # keys under which training scripts keep the weights
+    "net",
+]  # keys of training scripts, best first
 INFLATES_TO = 2  # times its size, with a margin for the names of small weights
-DEEPEST = 10  # keys within each other; a mapping can hold itself
-# Prefixes of names: the first two by DataParallel and torch.compile, the others an attribute's name in Lightning.
-WRAPPERS = r"(module\.|_orig_mod\.|model\.|net\.)*"
-TRAINING_HEAD = "aux_classifier."  # torchvision's name
-# Code that makes only numbers: nnU-Net keeps its losses as numpy's, beside the weights.
-NUMBERS = [np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType]
-SCALAR: Any = np.float64(0).__reduce__()[0]  # numpy's function that unpickles a number
-SCALAR_NAMES = ("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")  # of numpy 1 and 2
+DEEPEST = 50  # mappings or modules within each other; one can hold itself
+MOST_NAMED = 6  # sets of weights, or entries, in a message
+# Parts of names that wrappers add, also in the middle: DataParallel, torch.compile, FSDP, activation checkpoints.
+ADDED = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+# Tensors of training alone: torchvision's second head, buffers of thop and of torch's averaged models.
+OF_TRAINING = re.compile(r"aux_classifier\..*|(.*\.)?(total_ops|total_params|n_averaged)")
+# Code that makes only numbers and arrays: nnU-Net keeps its losses as numpy's, beside the weights.
+NUMBERS: list[Any] = [np.ndarray, np.dtype, *{type(np.dtype(kind)) for kind in "?bhilqBHILQefdgUSMm"}]
+MAKERS: list[Any] = [np.float64(0).__reduce__()[0], np.zeros(1).__reduce__()[0]]
+HOMES = ("numpy.core.multiarray", "numpy._core.multiarray")  # of numpy 1 and 2
+RUNNING = {"subprocess", "shutil", "socket", "importlib", "runpy", "pty", "ctypes", "os", "posix", "nt", "sys"}
 
 
-def load_into(model: nn.Module, path: str) -> None:
+class Unread:
+    """The inert stand-in of an object whose class is not imported; it keeps the object's state."""
+
+    state: object = None
+
+    def __init__(self, *_: object) -> None:
+        """Take what the class would take."""
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+@dataclass
+class Held:
+    """The content of a weights file.
+
+    Attributes:
+        tensors: by name, with the keys of the mappings around it and dots between.
+        homes: the keys of the mapping that each tensor lies in.
+        others: the keys of everything else that such a mapping holds.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    homes: dict[str, str] = field(default_factory=dict)
+    others: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass
+class Loaded:
+    """The outcome of loading a network's weights.
+
+    Attributes:
+        told: clauses about the weights that were taken, and about what was left out.
+        kinds: the floating types in the file, such as ["float16"].
+        itself: whether the network's own code loads them.
+    """
+
+    itself: bool = False
+    told: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+
+
+LOADED: WeakKeyDictionary[nn.Module, Loaded] = WeakKeyDictionary()
+
+
+def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
     """Load a file's weights into the network; half precision becomes the network's own.
+
+    The network's own `load_state_dict` renames what earlier versions of its library called otherwise, so names are
+    compared behind it. `LOADED` keeps what was found.
+
+    Args:
+        model: the network.
+        path: of the file.
+        key: of the weights in the file; None: those that fit.
 
     Raises:
         CheckpointError: the file can't be read safely, belongs to another network, or holds unfit values.
     """
-    state, told = without_prefixes(model.state_dict(), read(find(path), tell))
-    state, left_out = without_training_head(model.state_dict(), state)
-    for said in (told, left_out):
-        if said:
-            tell(f"{path}: {said}")
-    if misfit := difference(model.state_dict(), state):
-        copies = [prefix for prefix in whole_nets(model.state_dict(), state) if prefix]
-        under = f"; it holds them under {' and '.join(copies)}: save those of one" if copies else ""
-        raise CheckpointError(f"{path}: weights of another network than {type(model).__name__}: {misfit}{under}")
-    if unfit := unfit_values(model.state_dict(), state):
+    found = LOADED[model] = Loaded()
+    wanted, held = model.state_dict(), read(find(path))
+    names = without_added(wanted)
+    prefix = prefix_of(groups_of(wanted, names), list(held.tensors), key, path, found.told)
+    within = {name: part for name, part in held.tensors.items() if name.startswith(prefix)}
+    homes = {held.homes[name] for name in within if name.removeprefix(prefix) in names} or set(held.homes.values())
+    state = {name.removeprefix(prefix): part for name, part in within.items() if held.homes[name] in homes}
+    beside = [name for name, home in held.homes.items() if home in homes and not name.startswith(prefix)]
+    training = [name for name in state if name not in names and OF_TRAINING.fullmatch(name)]
+    for left_out, what in ((beside, f"tensors beside those under {prefix!r}"), (training, "tensors of training")):
+        if left_out:
+            found.told.append(f"{len(left_out)} {what} left out, first {left_out[0]}")
+    if others := [name for home in sorted(homes) for name in held.others[home]]:
+        found.told.append(f"left out, as no tensors: {listed(others)}")
+    given = {names.get(name, name): part for name, part in state.items() if name not in training}
+    with_shared(wanted, given)
+    if unfit := unfit_values(wanted, given):
         raise CheckpointError(f"{path}: {unfit}")
-    model.load_state_dict(state)
+    found.kinds = kinds_of(given.values())
+    if misfit := misfit_of(model, given):
+        raise CheckpointError(f"{path}: weights of another network than {type(model).__name__}: {misfit}")
 
 
-def without_prefixes(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors under the network's names, and a clause about what was renamed or left out.
+def misfit_of(model: nn.Module, given: dict[str, Tensor]) -> str:
+    """Load the weights by the network's own loader; return why they don't fit, in a clause, or an empty text."""
+    try:
+        outcome = model.load_state_dict(given)
+    except Exception as error:  # noqa: BLE001 - a library's loader may raise any type
+        return difference(model.state_dict(), given) or str(error).partition("\n")[0]
+    all_taken = outcome is not None and not outcome.missing_keys and not outcome.unexpected_keys
+    return "" if all_taken else difference(model.state_dict(), given)
 
-    Tensors beside the network's, such as the weights of a loss, are left out.
+
+def kinds_of(tensors: Iterable[Tensor]) -> list[str]:
+    """Return the floating types of tensors of any shapes, such as ["float16"]."""
+    return sorted({str(part.dtype).removeprefix("torch.") for part in tensors if part.is_floating_point()})
+
+
+def listed(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def without_added(names: Iterable[str]) -> dict[str, str]:
+    """Return names by what they are without the parts that wrappers add; as they are where two would be the same."""
+    original = list(names)
+    plain = {ADDED.sub("", name): name for name in original}
+    return plain if len(plain) == len(original) else {name: name for name in original}
+
+
+def groups_of(wanted: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, object]:
+    """Return for each name, by its plain form, the place of its values: names of shared values have one place."""
+    return {plain: place_of(wanted[name]) or name for plain, name in names.items()}
+
+
+def place_of(part: Tensor) -> tuple[object, ...]:
+    """Return the place of a tensor's values in memory; empty of a tensor without values."""
+    if part.layout is not torch.strided or not part.numel() or not (pointer := part.data_ptr()):
+        return ()
+    return pointer, part.shape, part.stride()
+
+
+def with_shared(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> None:
+    """Add the names of values that the network shares and a file holds once, as save_model of safetensors stores them.
 
     Args:
         wanted: the network's tensors, of any shapes.
-        given: the checkpoint's.
-    """
-    taken = prefix_of(wanted, given)
-    state = {name.removeprefix(taken): tensor for name, tensor in given.items() if name.startswith(taken)}
-    left_out = [name for name in given if not name.startswith(taken)]
-    beside = f", {len(left_out)} tensors beside them left out, first {left_out[0]}" if left_out else ""
-    return state, f"its weights are those under {taken!r}{beside}" if taken else ""
-
-
-def prefix_of(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """Return the prefix of the network's names in a checkpoint: one that gives all of them, or else most.
-
-    Of several whole networks, the one under a wrapper's prefix is taken; without one, the prefix is empty.
-    """
-    whole = whole_nets(wanted, given)
-    known = [prefix for prefix in whole if re.fullmatch(WRAPPERS, prefix)]
-    if whole:
-        return min(known, key=len) if known else whole[0] * (len(whole) == 1)
-    tried = {"", *(name[: dot.end()] for name in given for dot in re.finditer(r"\.", name))}
-    return max(sorted(tried, key=len), key=lambda prefix: sum(prefix + name in given for name in wanted))
-
-
-def whole_nets(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """Return the prefixes under which a checkpoint has all of the network's tensors; "" for none."""
-    first = next(iter(wanted), "")
-    before = [name.removesuffix(first) for name in given if name.endswith(first)]
-    return [each for each in before if each[-1:] in {"", "."} and all(each + name in given for name in wanted)]
-
-
-def without_training_head(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors without those of an auxiliary head for training, and a clause about what was left out.
-
-    Args:
-        wanted: the network's tensors, of any shapes; a head in it stays.
         given: the checkpoint's, under the network's names.
     """
-    head = [name for name in given if name.startswith(TRAINING_HEAD)]
-    if not head or any(name.startswith(TRAINING_HEAD) for name in wanted):
-        return given, ""
-    kept = {name: tensor for name, tensor in given.items() if name not in head}
-    return kept, f"{len(head)} tensors of an auxiliary head for training left out, first {head[0]}"
+    stored = {place_of(wanted[name]): given[name] for name in wanted if name in given}
+    for name in wanted:
+        if name not in given and (place := place_of(wanted[name])) and place in stored:
+            given[name] = stored[place]
 
 
-def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, Tensor]:
-    """Read the tensors of a file by name.
+def prefix_of(groups: Mapping[str, object], given: list[str], key: str | None, path: str, told: list[str]) -> str:
+    """Return the prefix of the network's names in a file: one that gives all of them, or else most.
+
+    Of several that give all, one of a training script's keys is taken.
 
     Args:
-        path: the file.
-        say: is told, in a line, about other weights in the file that are not used.
+        groups: the network's names, each with the group whose values it shares.
+        given: the file's names.
+        key: where the names must begin.
+        path: of the file, for messages.
+        told: takes a clause about other whole networks in the file.
 
     Raises:
-        CheckpointError: it is damaged, no such file format, or a pickle that holds more than tensors.
+        CheckpointError: nothing has that key, or several whole networks lie under keys that say nothing.
+    """
+    found: defaultdict[str, set[object]] = defaultdict(set)
+    for name in given:
+        for start in (0, *(dot.end() for dot in re.finditer(r"\.", name))):
+            if name[start:] in groups and f"{name[:start]}".startswith(f"{key}." if key else ""):
+                found[name[:start]].add(groups[name[start:]])
+    if key and not found:
+        known = sorted({name.partition(".")[0] for name in given})
+        raise CheckpointError(f"model.checkpoint_key={key}: {path} holds no weights under it; it has {listed(known)}")
+    most = max(map(len, found.values()), default=0)
+    best = sorted((prefix for prefix in found if len(found[prefix]) == most), key=len)
+    known = [prefix for prefix in best if all(part in NESTS for part in prefix.split("."))]
+    whole = most == len(set(groups.values()))
+    keys = [prefix.rstrip(".") for prefix in best]
+    if key is None and whole and len(best) > 1 and not known:
+        choices = " or ".join(f"model.checkpoint_key={each}" for each in keys[:MOST_NAMED])
+        raise CheckpointError(f"{path}: weights under each of {listed(keys)}; choose by {choices}")
+    chosen = min(known or best or [""], key=lambda prefix: NESTS.index(prefix.partition(".")[0]) if known else 0)
+    others = [each for each in keys if each != chosen.rstrip(".")]
+    if whole and others:
+        told.append(
+            f"the weights under {chosen.rstrip('.')!r} are taken, and those under {listed(others)} are not; "
+            "model.checkpoint_key chooses"
+        )
+    return chosen
+
+
+def read(path: Path) -> Held:
+    """Read the tensors of a file, or of the files that an index names.
+
+    Raises:
+        CheckpointError: it is damaged, no such file format, or a pickle that could run code.
+    """
+    held = Held()
+    for part in parts_of(path):
+        gather(held, stored(part), "", 0)
+    if not held.tensors:
+        raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
+    plain = without_added(held.tensors)
+    held.homes = {name: held.homes[full] for name, full in plain.items()}
+    held.tensors = {name: held.tensors[full] for name, full in plain.items()}
+    return held
+
+
+def gather(held: Held, value: object, before: str, depth: int) -> bool:
+    """Put the tensors of nested mappings, lists and networks into `held`, under names that begin with `before`.
+
+    Arrays are weights where no tensor is beside them. Returns whether there was a tensor.
+    """
+    home, entries, known = before.removesuffix("."), entries_of(value), len(held.tensors)
+    of_arrays = not any(isinstance(part, Tensor) for part in entries.values())
+    for key, entry in entries.items():
+        name = f"{before}{key}"
+        is_weight = of_arrays and isinstance(entry, np.ndarray) and entry.dtype.kind in "fiub"
+        part = torch.from_numpy(entry) if is_weight else entry
+        if isinstance(part, Tensor):
+            held.tensors[name], held.homes[name] = part, home
+        elif part is not None and (depth > DEEPEST or not gather(held, part, f"{name}.", depth + 1)):
+            held.others[home].append(name)
+    return len(held.tensors) > known
+
+
+def entries_of(value: object) -> Mapping[Any, Any]:
+    """Return the entries of a mapping, a list, or a network whose class was not imported; else none."""
+    if isinstance(value, Unread) and isinstance(value.state, Mapping) and "_modules" in value.state:
+        kept = value.state.get("_non_persistent_buffers_set") or ()
+        buffers = {name: part for name, part in value.state.get("_buffers", {}).items() if name not in kept}
+        return {**value.state.get("_parameters", {}), **buffers, **value.state["_modules"]}
+    return value if isinstance(value, Mapping) else dict(enumerate(value)) if isinstance(value, list | tuple) else {}
+
+
+def stored(path: Path) -> object:
+    """Return the content of one file; objects other than tensors, numbers and containers are `Unread`.
+
+    Raises:
+        CheckpointError: same as `read`.
     """
     try:
         if path.suffix.lower() == SAFE:
-            return load_file(path)
+            tensors = load_file(path)
+            same = notes(path)  # save_model of safetensors keeps there which names share values
+            return tensors | {
+                name: tensors[kept] for name, kept in same.items() if kept in tensors and name not in tensors
+            }
         if path.suffix.lower() in PICKLES:
             check_archive(path)
-            with torch.serialization.safe_globals([*NUMBERS, SCALAR, *((SCALAR, name) for name in SCALAR_NAMES)]):
-                return _tensors(path, torch.load(path, map_location="cpu", weights_only=True), say)
+            known = [
+                *NUMBERS,
+                (lambda *_: {}, "collections.defaultdict"),
+                *((maker, f"{home}.{maker.__name__}") for maker in MAKERS for home in HOMES),
+            ]
+            with torch.serialization.safe_globals(known):
+                unread = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipfile.is_zipfile(path) else []
+            check_harmless(path, unread)
+            with torch.serialization.safe_globals([*known, *((Unread, name) for name in unread)]):
+                return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         why = "no pickle, or one that holds more than tensors and could run code; save model.state_dict()"
-        raise CheckpointError(f"{path}: {kind_of(path) or why + _recipe(path)}") from None
+        raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the unpickler raises any type on bytes that are no pickle
@@ -134,6 +300,19 @@ def read(path: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, T
         why = f"no file of weights that can be read ({type(error).__name__}: {first})"
         raise CheckpointError(f"{path}: {kind_of(path) or why}") from None
     raise CheckpointError(f"{path}: {path.suffix or 'no suffix'}: {READABLE}")
+
+
+def check_harmless(path: Path, names: Iterable[str]) -> None:
+    """Raise if a pickle names a function that runs code: nothing would run it, but its sender meant it to run.
+
+    Raises:
+        CheckpointError: it does.
+    """
+    for name in names:
+        module, _, last = name.rpartition(".")
+        calls = module == "builtins" and last != "getattr" and isinstance(vars(builtins).get(last), BuiltinFunctionType)
+        if calls or name.partition(".")[0] in RUNNING:
+            raise CheckpointError(f"{path}: a pickle that names {name} and could run code; do not trust its source")
 
 
 def check_archive(path: Path) -> None:
@@ -153,42 +332,6 @@ def check_archive(path: Path) -> None:
         )
     if any(name.endswith("/constants.pkl") for name in archive.namelist()):
         raise CheckpointError(f"{path}: a TorchScript archive, which holds code; save model.state_dict()")
-
-
-def _recipe(path: Path) -> str:
-    """Return how to extract the weights from a pickle of Lightning or of a training script, in a clause."""
-    if not zipfile.is_zipfile(path):
-        return ""
-    code = (
-        f"import torch; kept = torch.load({str(path)!r}, weights_only=False); "
-        "torch.save(kept['state_dict'] if isinstance(kept, dict) else kept.state_dict(), 'weights.pt')"
-    )
-    return f'; of a file that you trust, as this runs what it holds: python -c "{code}"'
-
-
-def _tensors(path: Path, value: object, say: Callable[[str], None]) -> dict[str, Tensor]:
-    """Return the state dict in an unpickled value, which may be nested under one of NESTS or under its only key."""
-    for _ in range(DEEPEST):
-        if not isinstance(value, Mapping):
-            break
-        states = [name for name, part in value.items() if _is_state(part)]
-        nests = [name for name in NESTS if isinstance(value.get(name), Mapping)] or states[:1] * (len(states) == 1)
-        if not nests and states:
-            names = ", ".join(map(str, states))
-            raise CheckpointError(f"{path}: weights under each of {names}; save the one that is meant")
-        if not nests:
-            break
-        if others := [str(name) for name in states if name != nests[0]]:
-            say(f"{path}: the weights under {nests[0]!r} are taken, and those under {', '.join(others)} are not")
-        value = value[nests[0]]
-    if not _is_state(value):
-        raise CheckpointError(f"{path}: no state dict in it; save model.state_dict()")
-    return {str(name): part for name, part in value.items()}
-
-
-def _is_state(value: object) -> TypeGuard[Mapping[object, Tensor]]:
-    """Return whether a value maps names to tensors."""
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(part, Tensor) for part in value.values())
 
 
 def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
@@ -213,10 +356,9 @@ def unfit_values(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> s
     for name, part in given.items():
         if kind := without_plain_values(part):
             return f"{name} has {kind}; save model.state_dict() of the network in fp32, fp16 or bf16"
-        if wanted[name].is_floating_point() != part.is_floating_point() and not counts(wanted[name], part):
-            return (
-                f"{name} is {part.dtype}, the network's is {wanted[name].dtype}; a conversion would change its values"
-            )
+        own = wanted.get(name, part)
+        if own.is_floating_point() != part.is_floating_point() and not counts(own, part):
+            return f"{name} is {part.dtype}, the network's is {own.dtype}; a conversion would change its values"
         if part.is_floating_point() and not bool(part.float().isfinite().all()):
             return f"{name} holds NaN or infinite values"
     return ""
@@ -232,16 +374,6 @@ def without_plain_values(part: Tensor) -> str:
     if part.is_meta or is_lazy(part):
         return "no values"
     return "a sparse or quantized layout" if part.layout != torch.strided or part.is_quantized else ""
-
-
-def stored_as(path: str) -> list[str]:
-    """Return the floating types of a file's weights, such as ["float16"].
-
-    Raises:
-        CheckpointError: as `read`.
-    """
-    kinds = {str(part.dtype).removeprefix("torch.") for part in read(find(path)).values() if part.is_floating_point()}
-    return sorted(kinds)
 
 
 def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
@@ -272,5 +404,17 @@ def notes(path: Path) -> dict[str, str]:
 
 
 def digest(path: str) -> str:
-    """Return the SHA-256 of the file: records keep it, as a flipped bit in weights loads without an error."""
-    return sha256(find(path).read_bytes()).hexdigest()
+    """Return the SHA-256 of the files: records keep it, as a flipped bit in weights loads without an error."""
+    summed = sha256()
+    for part in parts_of(find(path)):
+        summed.update(part.read_bytes())
+    return summed.hexdigest()
+
+
+def digest_of(model: nn.Module) -> str:
+    """Return the SHA-256 of a network's weights and buffers, of weights that the network's own code loads."""
+    summed = sha256()
+    for name, part in model.state_dict().items():
+        summed.update(name.encode())
+        summed.update(part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return summed.hexdigest()

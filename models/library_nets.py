@@ -4,6 +4,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from inspect import Parameter
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipeline.errors import InputError, ModelError
 MOST_NAMED = 12  # networks or encoders in a message
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
 RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials
+SYNONYMS = {"in_channels": ("n_input_channels", "num_channels"), "out_channels": ("num_classes", "out_classes")}
 
 
 def smp_net(
@@ -39,68 +41,97 @@ def smp_net(
         ModelError: smp isn't installed, has no such architecture or encoder, or takes other options.
     """
     library = imported("segmentation_models_pytorch", "segmentation-models-pytorch", "smp")
-    encoders = library.encoders.get_encoder_names()
-    whose = "smp"
-    if encoder_name.startswith("tu-"):
+    by_timm = encoder_name.startswith("tu-")
+    if by_timm:
         timm = imported("timm", "timm", "smp")
         whose, encoders = "timm", [f"tu-{name}" for name in timm.list_models()]
-        if ":" in encoder_name or timm.is_model(encoder_name.removeprefix("tu-")):  # of a hub, or by an earlier name
-            encoders.append(encoder_name)
-    if encoder_name not in encoders:
+        known = ":" in encoder_name or timm.is_model(encoder_name.removeprefix("tu-"))  # of a hub, or an earlier name
+    else:
+        whose, encoders = "smp", library.encoders.get_encoder_names()
+        by_timm = known = getattr(library.encoders, "is_equivalent_to_timm_universal", lambda _: False)(encoder_name)
+    if encoder_name not in encoders and not known:
         raise ModelError(
             f"model.options.encoder_name={encoder_name}: no encoder of {whose}; {nearest(encoder_name, encoders)}"
         )
     chosen = {"encoder_name": encoder_name, "encoder_weights": encoder_weights, "in_channels": in_channels}
     cls = net_named(architecture, library, "architecture")
-    by_timm = getattr(library.encoders, "is_equivalent_to_timm_universal", lambda _: False)  # by an earlier name
-    if not (encoder_name.startswith("tu-") or by_timm(encoder_name)):
+    if not by_timm:
         _refuse_unknown(cls, options)
     return made(cls, {**chosen, "classes": classes, **options})
 
 
-def _refuse_unknown(cls: type[nn.Module], options: Iterable[str]) -> None:
+def _refuse_unknown(cls: Callable[..., nn.Module], options: Iterable[str]) -> None:
     """Raise for an option that a class of smp doesn't have and would drop: it passes others to timm alone."""
     kinds = inspect.signature(cls).parameters
-    known = [key for key, kind in kinds.items() if kind.kind is not inspect.Parameter.VAR_KEYWORD]
+    known = [key for key, kind in kinds.items() if kind.kind is not Parameter.VAR_KEYWORD]
     if unknown := next((key for key in options if key not in known), None):
         raise ModelError(f"model.options.{unknown}: no option of smp's {cls.__name__}; {nearest(unknown, known)}")
 
 
 def monai_net(
     net: str = "UNet",
-    spatial_dims: int = 2,
-    in_channels: int = 3,
-    out_channels: int = 2,
+    spatial_dims: int | None = 2,
+    in_channels: int | None = 3,
+    out_channels: int | None = 2,
     **options: object,
 ) -> nn.Module:
     """Make a network of MONAI, from images [batch, in_channels, height, width] to logits of `out_channels` classes.
 
     Args:
-        net: the class's name in monai.networks.nets.
-        spatial_dims: 2 for images.
+        net: the name of a class or function in monai.networks.nets.
+        spatial_dims: 2 for images; this and the next two are left out at their defaults where `net` doesn't take them.
         in_channels: of the images.
         out_channels: classes of the logits.
-        options: further ones of the class; None leaves one out. Required `channels` and `strides` have defaults, and
-            so has UNet's `num_res_units`.
+        options: further ones of the class; None leaves one out. Required ones of U-Nets have defaults.
 
     Raises:
         ModelError: MONAI isn't installed, has no such network, or it takes other options.
     """
-    library = imported("monai.networks.nets", "monai", "monai")
+    maker = net_named(net, imported("monai.networks.nets", "monai", "monai"), "net")
     chosen = {key: part for key, part in options.items() if part is not None}
-    dimensions = {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}
-    cls = net_named(net, library, "net")
-    return made(cls, {**dimensions, **_of_a_unet(cls, chosen), **chosen})
+    takes, takes_any = arguments_of(maker)
+    for key, value in {"spatial_dims": spatial_dims, "in_channels": in_channels, "out_channels": out_channels}.items():
+        names = [name for name in (key, *SYNONYMS.get(key, ())) if name in takes] or [key] * takes_any
+        if value is not None and names and names[0] not in chosen:
+            chosen[names[0]] = value
+        elif not names and value not in (None, inspect.signature(monai_net).parameters[key].default):
+            raise ModelError(f"model.options.{key}={value}: MONAI's {net} doesn't take it; leave it out")
+    chosen = {**_of_a_unet(takes, chosen), **chosen}
+    own = inspect.signature(maker).parameters
+    if needed := [key for key in own if key in takes and own[key].default is Parameter.empty and key not in chosen]:
+        added = " ".join(f"'+model.options.{key}=…'" for key in needed)
+        custom = "a function of yours can make it, too: model=custom model.target=my_file.make"
+        raise ModelError(f"model.options.net={net}: it also needs {added}; {custom}")
+    return made(maker, chosen)
 
 
-def _of_a_unet(cls: type[nn.Module], given: dict[str, Any]) -> dict[str, object]:
+def arguments_of(maker: Callable[..., nn.Module]) -> tuple[dict[str, Parameter], bool]:
+    """Return the arguments of a function or class, and of the base classes that it passes others to.
+
+    The flag says whether it takes any.
+    """
+    takes: dict[str, Parameter] = {}
+    for each in (maker, *getattr(maker, "__mro__", ())[1:]):
+        parameters = dict(inspect.signature(each).parameters)
+        open_ended = [key for key, part in parameters.items() if part.kind is Parameter.VAR_KEYWORD]
+        takes = {**{key: part for key, part in parameters.items() if part.kind not in (2, 4)}, **takes}
+        if not open_ended or each is nn.Module:
+            return takes, False
+    return takes, True
+
+
+def _of_a_unet(takes: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, object]:
     """Return defaults of the options that a class such as MONAI's UNet requires and the user left out."""
-    takes = inspect.signature(cls).parameters
-    if not all(key in takes and takes[key].default is inspect.Parameter.empty for key in ("channels", "strides")):
-        return {}
-    channels = given.get("channels", CHANNELS)
-    units = {"num_res_units": RESIDUAL_UNITS} if "num_res_units" in takes else {}
-    return {"channels": channels, "strides": (2,) * (len(channels) - 1), **units}
+    needed = {key for key, part in takes.items() if part.default is Parameter.empty}
+    found: dict[str, object] = {}
+    if {"channels", "strides"} <= needed:
+        channels = given.get("channels", CHANNELS)
+        steps = len(channels) - ("inter_channels" not in takes)  # an autoencoder halves at each level
+        found = {"channels": channels, "strides": (2,) * steps}
+        found |= {"num_res_units": RESIDUAL_UNITS} if "num_res_units" in takes else {}
+    elif {"strides", "upsample_kernel_size"} <= needed:  # DynUNet's
+        found = {"kernel_size": (3,) * 5, "strides": (1, 2, 2, 2, 2), "upsample_kernel_size": (2,) * 4}
+    return found | ({"backbone": "efficientnet-b0"} if "backbone" in needed else {})
 
 
 def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
@@ -141,20 +172,24 @@ def imported(module: str, package: str, preset: str) -> ModuleType:
         raise ModelError(f"model={preset}: {error}; install it: python -m pip install {package}") from None
 
 
-def net_named(name: str, library: ModuleType, option: str) -> type[nn.Module]:
-    """Return the class of a network in a library's module.
+def net_named(name: str, library: ModuleType, option: str) -> Callable[..., nn.Module]:
+    """Return the class of a network in a library's module, or the function that makes one; else in its modules.
 
     Raises:
         ModelError: there is none; the line names the nearest, or some of the existing ones.
     """
-    nets = {
-        key: member
-        for key, member in vars(library).items()
-        if isinstance(member, type) and issubclass(member, nn.Module)
-    }
-    if name not in nets:
-        raise ModelError(f"model.options.{option}={name}: no network of {library.__name__}; {nearest(name, nets)}")
-    return nets[name]
+    modules = [library, *(part for part in vars(library).values() if isinstance(part, ModuleType))]
+    modules = [part for part in modules if part.__name__.startswith(library.__name__)]
+    for module in modules:
+        maker: Callable[..., nn.Module] | None = getattr(module, name, None)
+        if _is_net(maker) or (inspect.isfunction(maker) and maker.__module__.startswith(library.__name__)):
+            return maker  # type: ignore[return-value]
+    nets = [key for module in modules for key, member in vars(module).items() if _is_net(member)]
+    raise ModelError(f"model.options.{option}={name}: no network of {library.__name__}; {nearest(name, nets)}")
+
+
+def _is_net(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, nn.Module)
 
 
 def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.Module:

@@ -7,21 +7,23 @@ from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from pipeline.errors import ModelError
 
 
-def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
-    """Change the network to answer with one part of its answer, and return it.
+def with_output(model: nn.Module, output: int | str | None, upsample: str | None = None) -> nn.Module:
+    """Change the network to answer with one part of its answer, or with logits of the image's size, and return it.
 
     A derived class of the same name replaces its class: a wrapper would rename the weights. The derived class keeps
     the whole answer's function as `whole`.
 
     Args:
         model: of any class.
-        output: an index, a key, an attribute, or several of them with dots between; None changes nothing.
+        output: an index, a key, an attribute, or several of them with dots between; None: the answer itself.
+        upsample: "bilinear" or "nearest" brings the logits to the first input's size; None leaves theirs.
     """
-    if output is None:
+    if output is None and upsample is None:
         return model
     cls, whole = type(model), type(model).forward
     signature = inspect.signature(model.forward)
@@ -30,7 +32,11 @@ def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
         whole = _own_forward
 
     def forward(self: nn.Module, *inputs: object, **named: object) -> object:
-        return part_of(whole(self, *inputs, **named), output, cls.__name__)
+        answer = whole(self, *inputs, **named)
+        if output is not None:
+            answer = part_of(answer, output, cls.__name__)
+        first = next(iter((*inputs, *named.values())))
+        return upsampled(answer, first, upsample) if upsample else answer
 
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     forward.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
@@ -41,6 +47,14 @@ def with_output(model: nn.Module, output: int | str | None) -> nn.Module:
 def _own_forward(model: Any, *inputs: object, **named: object) -> object:
     """Call the `forward` that was set on the instance."""
     return model.own_forward(*inputs, **named)
+
+
+def upsampled(answer: object, image: object, mode: str) -> object:
+    """Return logits [batch, classes, …] at an image's size; an answer that is no tensor of as many axes stays."""
+    if not (isinstance(answer, Tensor) and isinstance(image, Tensor) and answer.ndim == image.ndim):
+        return answer
+    smooth = {"mode": "trilinear" if image.ndim == 5 else "bilinear", "align_corners": False}
+    return functional.interpolate(answer, image.shape[2:], **(smooth if mode == "bilinear" else {"mode": mode}))
 
 
 def part_of(answer: object, output: int | str, net: str) -> object:

@@ -3,26 +3,22 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from pipeline.config.conversion import converted
-from pipeline.config.data_request import OWN_IMAGES, TENSORS, VOLUME, DataKnobs, read_data
+from pipeline.config.data_request import OWN_IMAGES, DataKnobs, read_data
 from pipeline.config.goal_request import check_task, read_accuracy, read_goal
+from pipeline.config.model_request import check_net, check_target, read_model
 from pipeline.config.request_error import RequestError, shown
-from pipeline.config.stage_options import BUILD, check_options, lacks_build, signature_of, signature_of_net
+from pipeline.config.stage_options import BUILD, check_options, lacks_build, signature_of
 from pipeline.config.threads_request import check_threads
-from pipeline.inputs import weights_file
-from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.goals import Task
 from pipeline.records.plan import GpuPlan, Plan
 from pipeline.records.request import (
     STAGE_FIELDS,
-    DataSpec,
-    ModelSpec,
     PositiveInt,
     ReportTargets,
     ResumeDespite,
@@ -34,8 +30,6 @@ from pipeline.records.run_record import AUTOCAST, EAGER
 
 OF_THE_RUN = frozenset({"reference", "baseline", "aa_pairs", "head_to_head", "claimed", "scratch"})
 LONGEST_NAME = 64  # of a stage: a folder's, and a column's
-EXPORTED = ".pt2"  # a network as torch.export writes it
-CUSTOM, OWN_NETS, CHANNELS = "custom", "models.", "in_channels"
 EAGER_BESIDE = "fp32 beside the rest: added by the run (eager_beside=false leaves it out)"
 # Of a stage whose YAML does not say.
 STAGE_DEFAULTS = {"summary": "", "adds": "", "unavailable": "", "devices": ["cuda", "cpu"], "legacy": False}
@@ -139,68 +133,6 @@ def with_eager(stages: list[StageSpec], eager: StageSpec) -> list[StageSpec]:
     if any(stage.target == eager.target or stage.name == eager.name for stage in stages):
         return stages
     return [replace(eager, adds=EAGER_BESIDE), *stages]
-
-
-def read_model(value: Mapping[str, object]) -> ModelSpec:
-    """Return the requested network.
-
-    Raises:
-        RequestError: it is not named, or a value is wrong.
-    """
-    if value.get("file"):
-        return model_of_file(value)
-    if not value.get("target"):
-        raise RequestError("model.target: name the class of your network, such as my_package.MyNet, or a function")
-    empty = ("checkpoint", "output", "trained")
-    given = {key: None if key in empty and part == "" else part for key, part in value.items()}
-    model = converted(given, ModelSpec, "model")
-    check_target("model.target", model.target, "my_package.MyNet")
-    check_options(model.options, signature_of_net(model.target), "model.options", model.target)
-    return model
-
-
-def model_of_file(value: Mapping[str, object]) -> ModelSpec:
-    """Return a network as torch.export wrote it, which is complete.
-
-    Raises:
-        RequestError: there is no such file, or something else is typed beside it.
-    """
-    model = converted({**value, "target": "", "options": {}, "checkpoint": None}, ModelSpec, "model")
-    for key in ("target", "options", "checkpoint"):
-        if value.get(key):
-            raise RequestError(f"model.{key}: model.file={model.file} is a network with its weights; leave one out")
-    file = Path(str(model.file))
-    if not file.is_file() or file.suffix != EXPORTED:
-        what = "not a" if file.is_file() else "no such"
-        raise RequestError(
-            f"model.file={file}: {what} {EXPORTED} file; "
-            "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
-        )
-    return model
-
-
-def check_net(model: ModelSpec, data: DataSpec) -> None:
-    """Check what the request and the header of the weights' file tell about the network.
-
-    Raises:
-        RequestError: a file of the user's has the network's name, or a network of ours takes other channels.
-        CheckpointError: same as `pipeline.inputs.weights_file.check`.
-    """
-    if model.name == CUSTOM and (theirs := hidden(model.target)):
-        raise RequestError(f"model.target={model.target}: also the name of {theirs}; rename that file")
-    if model.checkpoint:
-        weights_file.check(model.checkpoint)
-    taken, given = model.options.get(CHANNELS), data.contract.channels
-    if model.target.startswith(OWN_NETS) and data.name not in (TENSORS, VOLUME) and taken not in (None, given):
-        raise RequestError(
-            f"model.options.{CHANNELS}={taken}: the images have data.channels={given}; set one to the other"
-        )
-
-
-def check_target(key: str, target: str, example: str) -> None:
-    """Raise RequestError if `pipeline.inputs.targets.refusal` refuses the name; nothing is imported."""
-    if why := refusal(target):
-        raise RequestError(f"{key}={target}: {why}; name {example}")
 
 
 def read_stages(value: Mapping[str, object]) -> list[StageSpec]:

@@ -122,14 +122,14 @@ class RecordedStage:
 
 
 def check_weights(run: RunRecord) -> str | None:
-    """Check that the checkpoint hasn't changed, and return its digest; None with random weights.
+    """Check that the checkpoint hasn't changed, and return the weights' digest; None with random weights.
 
     Raises:
         ExportError: it has changed.
     """
     checkpoint, measured = run.config.model.weights, run.reference and run.reference.weights_sha256
     if not checkpoint:
-        return None
+        return measured or None
     if (now := digest(checkpoint)) != measured:
         said = f"{now[:12]}… where the run had {(measured or 'unknown')[:12]}…"
         raise ExportError(f"model.checkpoint={checkpoint}: the weights have changed since the run ({said})")

@@ -2,11 +2,12 @@
 
 import json
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from conf import ROOT
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, shortened
 
 SAFE = ".safetensors"
 GIT_LFS = b"version https://git-lfs"  # first bytes of a Git LFS pointer, which replaces a file
@@ -14,21 +15,54 @@ ARCHIVE, GZIP = b"PK\x03\x04", b"\x1f\x8b"  # first bytes of files by torch.save
 PICKLES = {".pt", ".pth", ".bin", ".ckpt"}
 READABLE = f"weights are read from {SAFE} and, as a state dict, {', '.join(sorted(PICKLES))}"
 LONGEST_HEADER = 100_000_000  # bytes, the limit of safetensors
+INDEX = ".index.json"  # of weights in several files
+# The weights in a folder of diffusers, transformers and smp, of a fold of nnU-Net, and of a bundle of MONAI.
+IN_FOLDERS = [f"{stem}{SAFE}{end}" for end in ("", INDEX) for stem in ("model", "diffusion_pytorch_model")]
+IN_FOLDERS += ["pytorch_model.bin", f"pytorch_model.bin{INDEX}", "checkpoint_final.pth", "checkpoint_best.pth"]
+IN_FOLDERS += ["models/model.pt"]
+MOST_NAMED = 5  # files in a message
 FLOATING = ("F", "BF")  # first letters of floating types in a header
 CONVOLUTION_RANKS = (3, 4, 5)  # axes of its weight: [out, in, extent, …]
 
 
 def find(path: str) -> Path:
-    """Return the file, relative to the current folder or to the project's root.
+    """Return the file, or the weights in the folder of a library, relative to the current folder or the project's root.
 
     Raises:
         CheckpointError: there is none.
     """
-    for candidate in (Path(path), ROOT / path):
-        if candidate.is_file():
-            return candidate
-    what = "is a folder, not a file of weights" if Path(path).is_dir() else "no such file"
-    raise CheckpointError(f"model.checkpoint={path}: {what}; {READABLE}")
+    try:
+        place = next(filter(Path.exists, (Path(path), ROOT / path)), None)
+    except OSError as error:
+        raise CheckpointError(f"model.checkpoint={shortened(path, 80)}: {error.strerror}") from None
+    if place is None:
+        raise CheckpointError(f"model.checkpoint={path}: no such file; {READABLE}")
+    if place.is_file():
+        return place
+    there = [place / name for name in IN_FOLDERS if (place / name).is_file()]
+    if there:
+        return there[0]
+    files = [each for each in sorted(place.glob("**/*")) if each.suffix.lower() in {SAFE, *PICKLES}][:MOST_NAMED]
+    choices = " or ".join(f"model.checkpoint={each}" for each in files)
+    remedy = f"name the file in it: {choices}" if files else READABLE
+    raise CheckpointError(f"model.checkpoint={path}: is a folder, not a file of weights; {remedy}")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Return the files of weights: those that an index names, or the file itself.
+
+    Raises:
+        CheckpointError: the index can't be read, or names a file that isn't beside it.
+    """
+    if not path.name.endswith(INDEX):
+        return [path]
+    try:
+        names = sorted({str(name) for name in json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: no index of weights that can be read ({type(error).__name__})") from None
+    if missing := next((name for name in names if Path(name).name != name or not path.with_name(name).is_file()), ""):
+        raise CheckpointError(f"{path}: it names {missing}, and no such file is beside it")
+    return [path.with_name(name) for name in names]
 
 
 def header(path: Path) -> tuple[dict[str, Any], int]:
@@ -54,16 +88,22 @@ def kind_of(path: Path) -> str:
     """Return what a file is by its first bytes if its suffix says otherwise, in a clause; else an empty text."""
     try:
         with path.open("rb") as file:
-            first = file.read(len(GIT_LFS))
+            first = file.read(512)
     except OSError:
         return ""
-    if first == GIT_LFS:
-        return "a pointer of Git LFS instead of the file; git lfs pull fetches it"
-    if path.suffix.lower() == SAFE:
-        return "a file of torch.save's by its first bytes; call it .pt" if first.startswith(ARCHIVE) else ""
-    if first[8:9] == b"{":
-        return f"a file of safetensors by its first bytes; call it {SAFE}"
-    return "compressed by gzip; unpack it" if first.startswith(GZIP) else ""
+    named_safe = path.suffix.lower() == SAFE
+    archive, text = first.startswith(ARCHIVE), all(byte >= 32 or byte in b"\t\n\r" for byte in first)
+    kinds = {
+        "an empty file": not first,
+        "a pointer of Git LFS instead of the file; git lfs pull fetches it": first.startswith(GIT_LFS),
+        "a file of torch.save's by its first bytes; call it .pt": named_safe and archive,
+        "cut off: the end of its archive is missing; copy or download it again": archive
+        and not zipfile.is_zipfile(path),
+        f"a file of safetensors by its first bytes; call it {SAFE}": not named_safe and first[8:9] == b"{",
+        "compressed by gzip; unpack it": first.startswith(GZIP),
+        "a text file, no file of weights that can be read": text and not named_safe,
+    }
+    return next((kind for kind, holds in kinds.items() if holds), "")
 
 
 def check(path: str) -> None:
@@ -73,8 +113,15 @@ def check(path: str) -> None:
         CheckpointError: there is no file, its format isn't read, or its header shows that it is cut off or holds whole
             numbers.
     """
-    file = find(path)
+    for file in parts_of(find(path)):
+        check_file(file, path)
+
+
+def check_file(file: Path, path: str) -> None:
+    """Raise for one file, as `check` does for all files of `path`."""
     if file.suffix.lower() in PICKLES:
+        if wrong := kind_of(file):
+            raise CheckpointError(f"{path}: {wrong}")
         return
     if file.suffix.lower() != SAFE:
         raise CheckpointError(f"{path}: {file.suffix or 'no suffix'}: {READABLE}")

@@ -57,7 +57,9 @@ class ModelSpec:
     target: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     checkpoint: str | None = None
+    checkpoint_key: str | None = None  # of the weights in a file that holds several
     output: int | str | None = None  # the part of the answer that holds the logits; None: all of it
+    upsample_logits: Literal["bilinear", "nearest"] | None = None  # brings logits to the image's size
     file: str | None = None  # a network saved by torch.export, instead of class, options and weights
     trained: bool | None = None  # the class loads trained weights itself; None: unknown
 
@@ -162,7 +164,7 @@ class RunConfig:
         data = {key.removeprefix("contract."): value for key, value in flattened(asdict(self.data))}
         labels = {key.replace("label_rules.pattern", "label_pattern"): value for key, value in data.items()}
         groups = {
-            "model": asdict(self.model),
+            "model": {key: value for key, value in asdict(self.model).items() if key != "trained"},
             "data": {key.removeprefix("label_rules."): value for key, value in labels.items()},
             "task": asdict(self.task),
             "measure": plan,

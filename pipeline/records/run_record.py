@@ -105,6 +105,7 @@ WarningCode = Literal[
     "throttled",
     "unfair",
     "unsteady",
+    "weights",
 ]
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Order = Literal["NCHW", "NHWC"]  # of volumes NCDHW and NDHWC

@@ -8,7 +8,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import Moved, Source
 from pipeline.config.data_request import TENSORS, VOLUME, words_for_kind
-from pipeline.config.load import CUSTOM
+from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
-from models.checkpoint import digest, stored_as
+from models.checkpoint import LOADED, Loaded, digest, digest_of
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import typed_line
@@ -47,6 +47,8 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
     model, batches = workload.model, workload.inputs[: workload.verified]
     unit = 1 if answered(model, batches[0].samples(0, 1)) else batches[0].shape[0]  # samples that a call must have
     one = batches[0].samples(0, unit)
+    weights, loaded = job.model.weights, LOADED.get(model, Loaded())
+    itself = loaded.itself if job.model.trained is None else job.model.trained
     with torch.inference_mode():
         logits = [model(*batch) for batch in batches]
         further = [model(*batch)[:count].cpu() for batch, count in further_batches(workload)]
@@ -56,7 +58,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             flops_per_image=net_flops(model, *one) // unit,
             parameters=sum(part.numel() for part in model.parameters()),
             weights_bytes=sum(part.numel() * part.element_size() for part in held_by(model).values()),
-            weights_sha256=digest(job.model.weights) if job.model.weights else None,
+            weights_sha256=digest(weights) if weights else digest_of(model) if itself else None,
             repeat_relative_l2=distance(repeat, logits[0]),
             batch_relative_l2=distance(alone, logits[0]),
             fp64_relative_l2=fp64_error(model, one, logits[0][:unit]),
@@ -64,7 +66,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             images=list(workload.sources),
             labels=_word_on_labels(job.data.name, workload),
             layers=[of_each(layer, unit) for layer in layer_work(model, *one)],
-            weights_stored_as=stored_as(job.model.checkpoint) if job.model.checkpoint else [],
+            weights_stored_as=loaded.kinds,
             distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
         )

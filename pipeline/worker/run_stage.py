@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from models.checkpoint import LOADED, Loaded
 from pipeline.compiler.agreement import classes
 from pipeline.compiler.batch import of_batches
 from pipeline.compiler.network_calls import allow_tf32
@@ -114,7 +115,7 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
 def describe_run(bench: Bench, reporter: Reporter) -> None:
     """Find out what all stages share: machine, measured peaks, the reference and its logits."""
     job, work = bench.job, bench.workload
-    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work)]
+    doubts = [*net_contract.check(work, job.task, job.model.output), *files_left_out(work), *weights_told(work.model)]
     reporter.progress("the network takes its inputs and answers as it should")
     machine = environment.describe(work.device, job.launcher, job.packages, job.variables)
     reporter.report_run(environment=machine, warnings=doubts)
@@ -132,6 +133,12 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     if job.task.has_masks and work.images is not None:
         answers = torch.cat([classes(part) for part in logits]).numpy()
         reference.save_reference(work.images, answers, Path(job.reference).parent)
+
+
+def weights_told(model: nn.Module) -> list[RunWarning]:
+    """Return a warning for each thing in the file of weights that was left out or chosen among several."""
+    remedy = "model.checkpoint_key names the weights that are meant; save model.state_dict() alone"
+    return [RunWarning("weights", text, remedy) for text in LOADED.get(model, Loaded()).told]
 
 
 def files_left_out(work: Workload) -> list[RunWarning]:

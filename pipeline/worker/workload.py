@@ -298,9 +298,9 @@ def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
     if asked.file:
         from pipeline.worker.net_file import net_of_file  # imports Inductor
 
-        return with_output(net_of_file(asked.file, memory_bytes()), asked.output)
-    before = process_state()
-    model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output)
+        return with_output(net_of_file(asked.file, memory_bytes()), asked.output, asked.upsample_logits)
+    before, key, upsample = process_state(), asked.checkpoint_key, asked.upsample_logits
+    model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output, key=key, upsample=upsample)
     for name, (was, now) in changes(before, process_state()).items():
         raise ModelError(
             f"model.target: {asked.target} changes the process where it is imported or made: {name} was {was}, is "

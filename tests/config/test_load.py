@@ -12,7 +12,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from pipeline.config.load import check_net, read
+from pipeline.config.load import read
+from pipeline.config.model_request import check_net
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.config.stage_options import signature_of
 from pipeline.config.threads_request import check_threads

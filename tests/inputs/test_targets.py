@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conf import ROOT, child
-from pipeline.config.load import check_target
+from pipeline.config.model_request import check_target
 from pipeline.config.request_error import RequestError
 from pipeline.inputs import targets
 

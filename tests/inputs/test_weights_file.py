@@ -14,7 +14,7 @@ from pipeline.inputs.weights_file import check
 
 FLOATS = {"dtype": "F32", "shape": [2, 1, 1, 1], "data_offsets": [0, 8]}
 TORN: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "its header is cut off, or it has none"),
+    "nothing": (b"", "an empty file"),
     "no header": (struct.pack("<Q", 0) + b"{}", "its header is cut off, or it has none"),
     "longer than the file": (struct.pack("<Q", 10**9) + b"{}", "its header is cut off, or it has none"),
     "no JSON": (struct.pack("<Q", 2) + b"{]", "no file of weights that can be read"),

@@ -15,7 +15,7 @@ from models.bottleneck_nets import LargeChannels, ManyTinyLayers, WidePointwise
 from models.build import build_model
 from models.model_output import tensors_of, with_output
 from models.unet import UNet, Upsampling
-from pipeline.config.load import read_model
+from pipeline.config.model_request import read_model
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ModelError
 from pipeline.profiling.layers import layer_work

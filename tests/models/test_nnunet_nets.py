@@ -134,7 +134,7 @@ class Holder:
     """What a hostile checkpoint's number could be: one of numpy's that holds an object."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return checkpoint.SCALAR, (np.dtype("O"), b"cos\nsystem\n.")
+        return checkpoint.MAKERS[0], (np.dtype("O"), b"cos\nsystem\n.")
 
 
 def test_a_trained_model_s_weights_are_read_without_code(tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_a_trained_model_s_weights_are_read_without_code(tmp_path: Path) -> None
         "trainer_name": "nnUNetTrainer",
     }
     torch.save({"network_weights": weights, **beside}, tmp_path / "checkpoint_final.pth")
-    assert torch.equal(checkpoint.read(tmp_path / "checkpoint_final.pth")["encoder.weight"], torch.ones(2))
+    assert torch.equal(
+        checkpoint.read(tmp_path / "checkpoint_final.pth").tensors["network_weights.encoder.weight"], torch.ones(2)
+    )
     torch.save({"network_weights": weights, "logging": Holder()}, tmp_path / "hostile.pth")
     with pytest.raises(CheckpointError, match="could run code"):
         checkpoint.read(tmp_path / "hostile.pth")
