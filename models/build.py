@@ -134,7 +134,10 @@ def noting_files(found: set[str]) -> Iterator[None]:
 def difference_of_values(model: nn.Module, again: nn.Module) -> str:
     """Return the first tensor of a network that another seed makes otherwise; an empty text if there is none."""
     other = again.state_dict()
-    return next((name for name, part in model.state_dict().items() if not torch.equal(part, other[name])), "")
+    return next(
+        (name for name, part in model.state_dict().items() if name not in other or not torch.equal(part, other[name])),
+        "",
+    )
 
 
 def maker_of_net(target: str) -> Callable[..., nn.Module]:
