@@ -4,8 +4,8 @@ Within a job the ranking tells, from interleaved samples. Jobs are runs of their
 compared by intervals, which a baseline that drifted widens, and by the minimum detectable effect.
 """
 
-import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,7 +30,8 @@ SHAPE_KEYS = ("data.size", "data.batch_size")
 Axis = Literal["batch", "size"]
 Measure = Literal["throughput", "latency"]
 Points = list[tuple[float, Estimate]]
-Outcome = Literal["gains nothing", "not resolved", "faster", "costs"]
+Outcome = Literal["gains nothing", "unknown", "not resolved", "faster", "costs"]
+Setting = tuple[tuple[str, str], ...]  # keys and values
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Curve:
     stage: str
     other: int | None  # the value of the other axis
     points: Points
+    apart: Setting = ()  # what sets it apart from other curves of the same stage
 
     @property
     def knee(self) -> tuple[float, Estimate]:
@@ -96,22 +98,57 @@ class Curve:
         """True if the intervals show that the knee gives 90 % of the most, and that no lesser x does."""
         best = max((y for _, y in self.points), key=lambda y: y.value)
         at, knee = self.knee
-        enough = knee is best or knee.low >= KNEE_SHARE * best.high
-        return enough and all(y.high < KNEE_SHARE * best.low for x, y in self.points if x < at)
+        most = max((y.high for x, y in self.points if x != at), default=knee.low)
+        return knee.low >= KNEE_SHARE * most and all(y.high < KNEE_SHARE * best.low for x, y in self.points if x < at)
 
 
 def curves(jobs: Sequence[Job], axis: Axis, measure: Measure) -> list[Curve]:
-    """Return every ranked stage over batch or size; jobs that differ in the other axis have curves of their own."""
-    lines: dict[tuple[str, int | None], Points] = {}
-    for summary in [job.summary for job in jobs if job.summary]:
+    """Return every ranked stage over batch or size; jobs that differ in anything else have curves of their own."""
+    lines: dict[tuple[str, int | None, Setting], Points] = {}
+    runs = [job.summary for job in jobs if job.summary]
+    keys = swept_keys(runs)
+    for summary in runs:
         for stage in summary.ranked:
             batch, size = summary.run.batch_size, summary.run.config.data.size
             x, other = (batch, size) if axis == "batch" else (size, batch)
             y = _value(summary, stage, measure)
             if x is not None and y is not None:
-                lines.setdefault((stage.name, other), []).append((float(x), y))
+                lines.setdefault((stage.name, other, setting(summary, stage, keys)), []).append((float(x), y))
     rising = {key: sorted(points, key=lambda point: point[0]) for key, points in lines.items()}
-    return [Curve(name, other, points) for (name, other), points in rising.items() if points[0][0] < points[-1][0]]
+    return [
+        Curve(name, other, points, apart)
+        for (name, other, apart), points in rising.items()
+        if points[0][0] < points[-1][0]
+    ]
+
+
+def swept_keys(runs: Sequence[RunSummary]) -> list[str]:
+    """Return the settings but batch and size in which jobs differ: of those the ones that were typed, if any was."""
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    typed: set[str] = set()
+    for summary in runs:
+        typed |= {word.partition("=")[0].lstrip("+~") for word in summary.run.command.split()}
+        for stage in summary.stages:
+            for key, value in _settings(summary, stage).items():
+                values[stage.name, key].add(value)
+    differ = list(dict.fromkeys(key for (_, key), found in values.items() if len(found) > 1))
+    typed |= {f"{key}.name" for key in typed} | {"machine"}
+    return [key for key in differ if key in typed] or differ
+
+
+def setting(summary: RunSummary, stage: StageSummary, keys: Sequence[str]) -> Setting:
+    """Return the values of these settings in a stage's job."""
+    found = _settings(summary, stage)
+    return tuple((key, found[key]) for key in keys if key in found)
+
+
+def _settings(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
+    """Return all that was asked for but size and batch, and the machine."""
+    asked = summary.run.config.measured_by().items()
+    flat = {key: str(value) for key, value in asked if key not in SHAPE_KEYS and not key.startswith("stage.")}
+    machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
+    options = {f"stage.{key}": str(value) for key, value in flattened(stage.stage.spec.options)}
+    return {**flat, **options, "machine": machine}
 
 
 def _value(summary: RunSummary, stage: StageSummary, measure: Measure) -> Estimate | None:
@@ -221,6 +258,7 @@ class Point:
     searches: tuple[Search, ...]
     status: str
     steady: bool = True  # its times had settled before it was measured
+    resolved: bool = True  # its own run tells its time
 
 
 @dataclass(frozen=True)
@@ -229,7 +267,7 @@ class Line:
 
     name: str
     points: list[Point]
-    apart: tuple[tuple[str, str], ...] = ()  # what sets it apart from other lines of the same stage
+    apart: Setting = ()  # what sets it apart from other lines of the same stage
 
 
 @dataclass(frozen=True)
@@ -246,6 +284,8 @@ class Padding:
         """The outcome of padding: set-up saved, against the cost of each call."""
         if self.saved_seconds < LEAST_COLD_SECONDS:
             return "gains nothing"
+        if not all(point.resolved for point in [*self.small, self.bucket]):
+            return "unknown"
         return "faster" if self.extra.high <= 0 else "costs" if self.extra.low > 0 else "not resolved"
 
     @property
@@ -261,37 +301,19 @@ class Padding:
 
 def lines(runs: list[RunSummary]) -> list[Line]:
     """Return every stage that met two sizes or more; jobs that differ in anything else are lines of their own."""
-    groups: dict[str, dict[int, Point]] = {}
-    settings: dict[str, tuple[str, dict[str, str]]] = {}
+    groups: dict[tuple[str, int, Setting], dict[int, Point]] = {}
+    keys = swept_keys(runs)
     for summary in runs:
-        size = summary.run.config.data.size
+        size, batch = summary.run.config.data.size, summary.run.batch_size
         for stage in summary.stages if size is not None else []:
-            setting = _setting(summary, stage)
-            key = json.dumps([stage.name, setting], sort_keys=True)
-            settings[key] = (stage.name, setting)
+            key = (stage.name, batch, setting(summary, stage, keys))
             groups.setdefault(key, {}).setdefault(size or 0, _point(summary, stage, size or 0))
-    kept = [key for key, points in groups.items() if len(points) > 1]
-    every = [settings[key] for key in kept]
+    kept = {key: points for key, points in groups.items() if len(points) > 1}
+    batches = {batch for _, batch, _ in kept}
     return [
-        Line(settings[key][0], [groups[key][size] for size in sorted(groups[key])], _apart(settings[key], every))
-        for key in kept
+        Line(name, [points[size] for size in sorted(points)], (("batch", str(batch)),) * (len(batches) > 1) + apart)
+        for (name, batch, apart), points in kept.items()
     ]
-
-
-def _setting(summary: RunSummary, stage: StageSummary) -> dict[str, str]:
-    """Return all that was asked for but the size, and the machine."""
-    asked = summary.run.config.measured_by().items()
-    flat = {key: str(value) for key, value in asked if key not in SHAPE_KEYS and not key.startswith("stage.")}
-    machine = summary.run.environment.device_name if summary.run.environment else "unknown machine"
-    options = {key: str(value) for key, value in flattened(stage.stage.spec.options)}
-    return {**flat, **options, "batch": str(summary.run.batch_size), "machine": machine}
-
-
-def _apart(own: tuple[str, dict[str, str]], others: list[tuple[str, dict[str, str]]]) -> tuple[tuple[str, str], ...]:
-    """Return what sets a setting apart from others of the same stage."""
-    name, setting = own
-    same = [other for stage, other in others if stage == name]
-    return tuple((key, value) for key, value in setting.items() if any(other.get(key) != value for other in same))
 
 
 def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
@@ -305,6 +327,7 @@ def _point(summary: RunSummary, stage: StageSummary, size: int) -> Point:
         searches=tuple(searches_of(stage.stage)),
         status=stage.status,
         steady=warm_up is None or warm_up.steady,
+        resolved=summary.doubt is None and stage.compared.outcome != "not resolved",
     )
 
 

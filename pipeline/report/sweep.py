@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -23,6 +24,8 @@ from pipeline.analysis.sweeps import (
     lead_of,
     lines,
     paddings,
+    setting,
+    swept_keys,
     usable,
     worth_padding,
 )
@@ -82,8 +85,8 @@ def words_of(jobs: Sequence[Job]) -> Words:
     return words_for_all(summary.run.words for summary in summaries(jobs))
 
 
-def job_columns(words: Words) -> list[Column[Entry]]:
-    """Return what a sweep knows of a line besides the stage's figures."""
+def job_columns(words: Words, keys: Sequence[str]) -> list[Column[Entry]]:
+    """Return what a sweep knows of a line besides the stage's figures; `keys` are the settings that it varied."""
 
     def batch(entry: Entry) -> int | None:
         return entry.summary.run.config.data.batch_size if entry.summary else None
@@ -99,7 +102,15 @@ def job_columns(words: Words) -> list[Column[Entry]]:
         Column("status", _status, kind="text"),
         number("batch", batch, str, f"{words.samples} per call"),
         Column("size", size, f"{words.points} a side"),
+        *(names(clean(key), partial(_value, key)) for key in keys),
     ]
+
+
+def _value(key: str, entry: Entry) -> str:
+    """Return the value of a setting in a job."""
+    if entry.summary is None or entry.stage is None:
+        return NOTHING
+    return clean(dict(setting(entry.summary, entry.stage, [key])).get(key, NOTHING))
 
 
 def _status(entry: Entry) -> Cell:
@@ -116,7 +127,8 @@ def summary_table(jobs: Sequence[Job]) -> Table:
     tasks = {summary.run.config.task.name for summary in summaries(jobs)}
     words = words_of(jobs)
     named = Headings(task=tasks.pop(), words=words) if len(tasks) == 1 else Headings(words=words)
-    own, shown = job_columns(words), shown_in("sweep", stage_columns(named))
+    own = job_columns(words, swept_keys(summaries(jobs)))
+    shown = shown_in("sweep", stage_columns(named))
     done = [Entry(job, stage) for job in jobs if job.summary for stage in job.summary.stages]
     rows = []
     for entry in (*done, *(Entry(job) for job in jobs if job.summary is None)):
@@ -126,8 +138,9 @@ def summary_table(jobs: Sequence[Job]) -> Table:
 
 
 def curve_name(curve: Curve, axis: Axis) -> str:
-    """Return the stage with the value of the other axis."""
-    return clean(curve.stage) + (f" at {curve.other}" if axis == "batch" else f", batch {curve.other}")
+    """Return the stage with the value of the other axis, and what else sets it apart."""
+    other = f" at {curve.other}" if axis == "batch" else f", batch {curve.other}"
+    return clean(", ".join([f"{curve.stage}{other}", *(f"{key} {value}" for key, value in curve.apart)]))
 
 
 def knees(found: list[Curve], words: Words) -> list[str]:
@@ -278,6 +291,8 @@ def effect(found: Padding) -> str:
         return f"gains nothing: {seconds(found.saved_seconds)} of set-up is all that it saves."
     rough = listed([str(size) for size in found.unsettled])
     unsettled = f" This is a rough figure: times had not settled at {rough}." if rough else ""
+    if found.outcome == "unknown":
+        return f"saves {seconds(found.saved_seconds)} of set-up; what a call then costs is not resolved. {LONGER}."
     saves = f"saves {seconds(found.saved_seconds)} of set-up and"
     mean = " on average, if all sizes come equally often" if len(found.small) > 1 else ""
     each = f"{seconds(abs(found.extra.value))} per call{mean}"
@@ -316,11 +331,14 @@ def sweep_markdown(jobs: Sequence[Job]) -> str:
 
 
 def sweep_csv(jobs: Sequence[Job]) -> str:
-    """Return the tables of all jobs, one below the other, each line with its job and the size of its images."""
+    """Return the tables of all jobs, one below the other, each line with its job, its size and what else was varied."""
     rows: list[list[object]] = []
+    keys = swept_keys(summaries(jobs))
     for job in jobs:
         if job.summary:
-            rows = rows or [["job", "size", *csv_table.header(job.summary)]]
+            rows = rows or [["job", "size", *keys, *csv_table.header(job.summary)]]
             size = job.summary.run.config.data.size
-            rows += [[job.name, size, *line] for line in csv_table.lines(job.summary)]
+            for stage, line in zip(job.summary.stages, csv_table.lines(job.summary), strict=True):
+                entry = Entry(job, stage)
+                rows.append([job.name, size, *(_value(key, entry) for key in keys), *line])
     return csv_table.written(rows)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline.analysis.summary import RunSummary
-from pipeline.analysis.sweeps import Line, Point, lines, padding, read_jobs
+from pipeline.analysis.sweeps import Job, Line, Point, curves, lines, padding, read_jobs
 from pipeline.records import codec
 from pipeline.records.diagnostics import Diagnostics, SearchAsked, SearchCount
 from pipeline.records.request import ModelSpec
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.records.samples import WarmUp
-from pipeline.report.sweep import label, padding_texts, searches_text
+from pipeline.report.sweep import curve_name, label, padding_texts, searches_text, summaries, summary_table, sweep_csv
 from pipeline.report.sweep import sizes as section
 from pipeline.report.write import write_sweep_report
 from pipeline.stats.intervals import Estimate
@@ -96,6 +96,56 @@ def test_sizes_whose_costs_are_not_resolved_one_by_one_count_with_what_they_may_
 def test_larger_size_may_be_the_faster_one() -> None:
     (text,) = padding_texts(Line("compile", [point(448, 30.0, 0.012), point(512, 30.0, 0.010)]))
     assert "saves 30.0 s of set-up and 2.00 ms per call: it pays." in text
+
+
+def encoders() -> list[Job]:
+    """A sweep over a network's option, the size and the batch, as two jobs of each shape."""
+    found = []
+    for encoder in ("resnet18", "resnet34"):
+        model = ModelSpec("smp", "", {"encoder_name": encoder}, "w.safetensors")
+        for size, batch in ((256, 8), (512, 8), (256, 4)):
+            summary = job(size, compiled(size), batch=batch, model=model)
+            typed = "python -m pipeline -m model.options.encoder_name=resnet18,resnet34 data.size=256,512"
+            summary = replace(summary, run=replace(summary.run, command=typed))
+            found.append(Job(Path(str(len(found))), summary, ""))
+    return found
+
+
+def test_what_a_sweep_varies_has_its_column_and_its_curves() -> None:
+    jobs = encoders()
+    table = summary_table(jobs)
+    column = table.titles.index("model.options.encoder_name")
+    assert [row[column].text for row in table.rows] == ["resnet18"] * 3 + ["resnet34"] * 3
+    assert "model.checkpoint" not in table.titles
+    for axis in ("batch", "size"):
+        found = curves(jobs, axis, "throughput")
+        assert [dict(curve.apart)["model.options.encoder_name"] for curve in found] == ["resnet18", "resnet34"]
+        assert all(len(curve.points) == 2 for curve in found)
+        names = {curve_name(curve, axis) for curve in found}
+        assert len(names) == 2
+        assert all("encoder_name resnet" in name for name in names)
+    header, *rows = (line.split(",") for line in sweep_csv(jobs).splitlines())
+    assert header[:3] == ["job", "size", "model.options.encoder_name"]
+    assert {row[2] for row in rows} == {"resnet18", "resnet34"}
+    assert [label(line) for line in lines(summaries(jobs))] == [
+        f"compile, model.options.encoder_name {encoder}" for encoder in ("resnet18", "resnet34")
+    ]
+
+
+def few_blocks(size: int) -> StageRecord:
+    seconds = made_up.BASELINE_SECONDS, PER_CALL[size] * {256: 1.0, 512: 0.1}[size]
+    return compiled(size, pairs=[made_up.pair("eager", "compile", seconds, blocks=2)])
+
+
+def test_times_that_are_not_resolved_give_no_advice() -> None:
+    """The larger size seems faster, of two blocks: neither padding nor a batch is recommended by that."""
+    runs = [job(size, few_blocks(size)) for size in (256, 512)]
+    (said,) = [text for line in lines(runs) for text in padding_texts(line)]
+    assert "what a call then costs is not resolved" in said
+    assert "pays" not in said
+    jobs = [Job(Path(str(batch)), job(256, few_blocks(256), batch=batch), "") for batch in (1, 2)]
+    (found,) = curves(jobs, "batch", "throughput")
+    assert not found.knee_is_resolved
 
 
 def test_unsteady_size_makes_a_rough_figure() -> None:
@@ -207,7 +257,7 @@ def test_two_settings_are_two_lines() -> None:
         for size in (256, 512)
         for mode in ("default", "max-autotune")
     ]
-    assert [label(line) for line in lines(modes)] == ["compile, mode default", "compile, mode max-autotune"]
+    assert [label(line) for line in lines(modes)] == ["compile, stage.mode default", "compile, stage.mode max-autotune"]
     batches = [job(size, compiled(size), batch=batch) for size in (256, 512) for batch in (1, 8)]
     assert [label(line) for line in lines(batches)] == ["compile, batch 1", "compile, batch 8"]
     nets = [job(size, compiled(size), model=ModelSpec(net)) for size in (256, 512) for net in ("unet", "unet_small")]
