@@ -102,7 +102,7 @@ def _question(run: RunRecord) -> list[tuple[str, object]]:
     """Return what a run was asked, without its stages and the path of its weights."""
     model, data = run.config.model, run.config.data
     return [
-        ("device", run.environment.device_name if run.environment else None),
+        ("device", f"{run.environment.device}: {run.environment.device_name}" if run.environment else None),
         ("baseline", run.baseline),
         ("model", model.target or model.name),
         ("model.options", model.options),

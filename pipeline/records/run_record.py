@@ -183,6 +183,7 @@ class Reference:
     weights_stored_as: list[str] = field(default_factory=list)  # types in the checkpoint, converted to fp32
     distinct: int | None = None  # leading images that are no repeat or shift of another; None: unknown
     spatial_dims: int | None = None  # of the first input: 3 for volumes; None: unknown
+    mask_classes: list[int] = field(default_factory=list)  # of all its masks; empty: no masks, or unknown
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pipeline.report.formatting import (
     interval,
     listed,
     milliseconds,
+    prose,
     remedy,
     samples,
     seconds,
@@ -104,7 +105,14 @@ def beside_the_baselines(summary: RunSummary) -> list[StageSummary]:
 
 def headline(summary: RunSummary) -> str:
     """Return text such as "Use fp8: 4.8 × as fast as autocast, 0.054 % of pixels change"."""
-    return no_winner(summary) or f"{_headline(summary)}{kept(summary)}"
+    refused = [spoken(stage.name) for stage in impossible(summary)]
+    beside = f"; {listed(refused)} refused for an impossible time" if refused else ""
+    return (no_winner(summary) or f"{_headline(summary)}{kept(summary)}") + beside
+
+
+def impossible(summary: RunSummary) -> list[StageSummary]:
+    """Return the stages that were refused as faster than the device can be: the first screen names them."""
+    return [stage for stage in summary.stages if stage.stage.failure == "impossible"]
 
 
 def _headline(summary: RunSummary) -> str:
@@ -148,9 +156,10 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
+    refused = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
     if winner is None or not resolved(summary):
-        return [*_unresolved(summary), *how_chosen(summary), *_since(summary)]
-    lines = how_chosen(summary)
+        return [*refused, *_unresolved(summary), *how_chosen(summary), *_since(summary)]
+    lines = [*refused, *how_chosen(summary)]
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb}.")

@@ -53,6 +53,7 @@ def run_warnings(run: RunRecord) -> list[RunWarning]:
     """Return the warnings on the run's record, and those that its figures give of the run as a whole."""
     computed = [
         reference_in_doubt(run.reference) if run.reference else None,
+        one_class_everywhere(run),
         drifted(run.drift) if run.drift is not None else None,
         shared_device(run.environment) if run.environment else None,
         *(ill_baseline(run, stage) for stage in run.stages if stage.name in (run.baseline, EAGER, AUTOCAST)),
@@ -218,6 +219,19 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
         "reference in doubt",
         f"the fp32 network's logits are {' and '.join(far)} (relative L2)",
         "no accuracy check is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
+    )
+
+
+def one_class_everywhere(run: RunRecord) -> RunWarning | None:
+    """Warn if the masks of a trained network have one class in every place, so that no wrong mask differs from them."""
+    classes = run.reference.mask_classes if run.reference else []
+    if len(classes) != 1 or not run.config.model.is_trained:
+        return None
+    samples = run.words.samples
+    return RunWarning(
+        "net in doubt",
+        f"the network's own masks are class {classes[0]} in every place of all judged {samples}",
+        f"look at data.normalize, data.scale and the weights: no changed {run.words.point} can show on such {samples}",
     )
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from models.checkpoint import LOADED, Loaded, digest, digest_of
-from pipeline.compiler.agreement import distance
+from pipeline.compiler.agreement import classes, distance
 from pipeline.compiler.batch import Batch
 from pipeline.errors import typed_line
 from pipeline.inputs.datasets import middle_plane, viewable
@@ -69,6 +69,7 @@ def compute(workload: Workload, job: Job) -> tuple[Reference, list[Tensor]]:
             weights_stored_as=loaded.kinds,
             distinct=len(workload.sources) if workload.distinct is None else workload.distinct,
             spatial_dims=len(batches[0].shape) - 2,
+            mask_classes=mask_classes(logits) if job.task.has_masks else [],
         )
     return reference, [*(part.cpu() for part in logits), *further]
 
@@ -87,6 +88,11 @@ def answered(model: nn.Module, inputs: Iterable[Tensor]) -> bool:
     except Exception:  # noqa: BLE001 - a network's code may raise anything
         return False
     return True
+
+
+def mask_classes(logits: list[Tensor]) -> list[int]:
+    """Return the classes of all masks, in order."""
+    return sorted({int(value) for part in logits for value in classes(part).unique()})
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:

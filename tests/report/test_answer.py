@@ -1,5 +1,6 @@
 """The answer as a person would say it, what to choose from, and how to use it."""
 
+import io
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from pipeline.records.request import ExportKind
@@ -14,6 +16,7 @@ from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRec
 from pipeline.report import answer
 from pipeline.report.answer import choices, numbers
 from pipeline.report.sections.accuracy import right
+from pipeline.report.terminal import first_screen
 from pipeline.report.usage import usage
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -56,6 +59,26 @@ def untrained() -> RunRecord:
 )
 def test_the_headline_is_a_sentence(run: RunRecord, headline: str) -> None:
     assert said(run) == headline
+
+
+def test_an_impossible_time_stands_on_the_first_screen() -> None:
+    """In the title, in the first lines of the page and Markdown, and on a terminal."""
+    why = "impossible: its time in the samples makes 900 TFLOP/s of the network; the highest peak is 781 (bf16)"
+    refused = replace(COMPILE, status="inaccurate", failure="impossible", reason=why)
+    run = replace(RUN, stages=[EAGER, AMP, refused])
+    assert said(run).endswith("pixels change; compile refused for an impossible time")
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(first_screen(made_up.summary(run)))
+    screens = [
+        made_up.page(run).partition("<nav")[0].partition("<h1>")[2],
+        made_up.as_markdown(run).partition("| method")[0],
+        captured.get().partition("stage ")[0],
+    ]
+    for screen in screens:
+        shown = " ".join(screen.split())
+        assert "compile refused for an impossible time" in shown
+        assert "makes 900 TFLOP/s of the network" in shown.replace("\u00a0", " ")
 
 
 def test_what_is_not_resolved_offers_no_choice_but_a_command() -> None:

@@ -131,6 +131,18 @@ def test_a_reference_that_is_itself_wrong_is_named(fp64: float | None, batch: fl
     assert (found.text if found else "") == (f"the fp32 network's logits are {said} (relative L2)" if said else "")
 
 
+@pytest.mark.parametrize(
+    ("classes", "trained", "warns"), [([1], True, True), ([0, 1], True, False), ([1], False, False), ([], True, False)]
+)
+def test_a_trained_net_whose_masks_are_one_class_is_in_doubt(classes: list[int], trained: bool, warns: bool) -> None:
+    """No wrong mask would differ from them; masks of random weights are not judged at all."""
+    run = made_up.with_settings(made_up.run(), model={"trained": trained})
+    assert run.reference is not None
+    run = replace(run, reference=replace(run.reference, mask_classes=classes))
+    found = [warning.text for warning in warnings.run_warnings(run) if warning.code == "net in doubt"]
+    assert found == (["the network's own masks are class 1 in every place of all judged images"] if warns else [])
+
+
 def on_a_gpu(**fields: object) -> RunRecord:
     """A run of batch 2 whose eager stage has these fields."""
     return run_record([stage_record("eager", None, **fields)], environment=made_up.environment())
