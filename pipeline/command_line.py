@@ -123,6 +123,8 @@ def _told(error: BaseException) -> str:
 
 def tell(line: str) -> None:
     """Write a line to stderr, if it is still open."""
+    if sys.stderr is None:  # as of a service without a console
+        return
     with suppress(OSError, ValueError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

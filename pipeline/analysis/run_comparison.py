@@ -101,11 +101,12 @@ def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
 def _question(run: RunRecord) -> list[tuple[str, object]]:
     """Return what a run was asked, without its stages and the path of its weights."""
     model, data = run.config.model, run.config.data
+    options = {key: value for key, value in model.options.items() if key != "file" or "made_of" not in model.options}
     return [
         ("device", f"{run.environment.device}: {run.environment.device_name}" if run.environment else None),
         ("baseline", run.baseline),
         ("model", model.target or model.name),
-        ("model.options", model.options),
+        ("model.options", options),
         ("the weights' SHA-256", run.reference.weights_sha256 if run.reference else None),
         *((f"data.{label}", getattr(data, label)) for label in ("name", "path", "size", "batch_size")),
     ]

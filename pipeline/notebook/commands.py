@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.command_line import INTERRUPTED
+from pipeline.command_line import INTERRUPTED, tell
 from pipeline.config.request_error import RequestError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def command(module: str, words: Iterable[object], folders: Iterable[Path] = ()) 
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            sys.stderr.write(line)
+            tell(line.rstrip("\n"))
             last = line.strip().removeprefix(ERROR) or last
         code = process.wait()
     finally:

@@ -1,27 +1,28 @@
-"""Measures a net that lives in a notebook: its weights go to a file, its class is imported again by each worker."""
+"""Measures a net that lives in a notebook: it goes to a file, which each worker loads."""
 
-import copy
-import inspect
 import json
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from models.checkpoint import difference
+from pipeline.command_line import tell
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.notebook.commands import ROOT, command
 from pipeline.notebook.finished_run import Run, load_run
+from pipeline.notebook.given import TARGET, save
 from pipeline.records import codec
 
 Array = Tensor | np.ndarray
-SAME_ANSWER = 1e-4  # relative L2 between the net and the one that its class and weights make again, both in fp32
+GIVEN = "given"  # folder within the run's, of what the notebook gave
 CONF = ROOT / "conf"
 PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[A-Za-z/][A-Za-z0-9_./-]*", re.IGNORECASE)  # of Hydra's grammar
 BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one that escapes
@@ -30,7 +31,7 @@ BEFORE_A_QUOTE = re.compile(r"(\\*)('|$)")  # where alone a backslash is one tha
 def measure(
     net: nn.Module,
     images: Array | Sequence[Array] | str | Path,
-    stages: Sequence[str] = (),
+    stages: str | Sequence[str] = (),
     *,
     labels: Array | str | Path | None = None,
     net_options: Mapping[str, object] | None = None,
@@ -40,56 +41,74 @@ def measure(
     """Take a net through the stages, as `python -m pipeline` does, and wait for the record.
 
     Args:
-        net: of a class in a file that can be imported; it takes [batch, channels, height, width] and gives logits
-            [batch, classes, height, width]. Its weights are measured as they are now.
+        net: measured as it is now, with its weights and attributes; it takes [batch, channels, height, width] and gives
+            logits [batch, classes, height, width]. Its classes lie in files that can be imported.
         images: normalised ones, [images, channels, height, width], as the net takes them, or a list of such batches,
             whose first gives the batch size; or a folder, which `data.normalize` and the like say how to read.
         stages: their names; all of the ladder where none is named.
         labels: class indices [images, height, width], 255 where not labelled; or a folder of them.
-        net_options: what the net's class was called with, where it needs any.
+        net_options: no longer needed, and not read.
         folder: of the run; outputs/DATE/TIME unless given.
         knobs: of the command line, such as device="cpu", measure="quick" or **{"data.batch_size": 8}.
 
     Raises:
-        RequestError: the net's class can't be imported or doesn't make this net again, or the request was wrong.
+        RequestError: no other process can load the net, or the request was wrong.
     """
-    target, options, batches = target_of(net), dict(net_options or {}), batches_of(images)
-    check_made_again(net, options, batches[0][:1] if batches else None)
-    place = Path(folder) if folder else Path("outputs") / datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
-    if any((place / name).exists() for name in (codec.FILE, codec.CLAIM)):
-        raise RequestError(f"folder={place}: another run's; name a new one")
-    given = place / "given"
-    given.mkdir(parents=True, exist_ok=True)
-    asked = {"hydra.run.dir": place, **net_of(net, target, options, given), "data": "folder"}
-    asked |= {**data_of(images, batches, given), **labels_of(labels, given), **knobs}
-    words = [*(f"{key}={worded(value)}" for key, value in asked.items()), *stages_asked(stages)]
-    _, last_line = command("pipeline", words, [home_of(net)])
-    if (place / codec.FILE).exists():
-        return load_run(place)
+    if net_options is not None:
+        tell("note: net_options is not read any more: the network itself is measured")
+    batches, chosen = batches_of(images), stages_asked(stages)
+    place = claimed(folder)
+    given = place / GIVEN
+    try:
+        saved = save(net, given)
+        asked: dict[str, object] = {"hydra.run.dir": place, "model": "custom", "model.target": TARGET}
+        made_of = f"{type(net).__module__}.{type(net).__name__}"
+        asked |= {"+model.options.file": saved, "+model.options.made_of": made_of, "model.trained": True}
+        asked |= {"data": "folder"}
+        asked |= {**data_of(images, batches, given), **labels_of(labels, given), **knobs}
+        words = [*(f"{key}={worded(value)}" for key, value in asked.items()), chosen]
+        _, last_line = command("pipeline", words, [home_of(net)])
+    except RequestError:
+        if not (place / codec.FILE).exists():
+            shutil.rmtree(given)
+            with suppress(OSError):  # a log is there, or something of the user's
+                place.rmdir()
+        raise
+    if run := ran_with(place, saved):
+        return run
     raise RequestError(last_line)
 
 
-def target_of(net: nn.Module) -> str:
-    """Return the dotted name of the net's class.
+def claimed(folder: str | Path | None) -> Path:
+    """Make a folder that no other call and no run has, with room for what is given to the workers; return it.
 
     Raises:
-        RequestError: no other process can import it.
+        RequestError: the folder that the user named is another's.
     """
-    cls = type(net)
-    if cls.__module__ == "__main__" or "." in cls.__qualname__:
-        raise RequestError(
-            f"{cls.__qualname__} was defined in the notebook or in a function, where the workers, which are processes "
-            f"of their own, can't import it: put it into a file such as nets.py, and from nets import {cls.__name__}"
-        )
-    return f"{cls.__module__}.{cls.__qualname__}"
+    named = Path("outputs") / datetime.now().astimezone().strftime("%Y-%m-%d/%H-%M-%S")
+    for number in count(1):
+        place = Path(folder) if folder else named if number == 1 else named.with_name(f"{named.name}-{number}")
+        try:
+            (place / GIVEN).mkdir(parents=True)
+        except FileExistsError:
+            pass
+        else:
+            if not any((place / name).exists() for name in (codec.FILE, codec.CLAIM)):
+                return place
+            (place / GIVEN).rmdir()
+        if folder:
+            raise RequestError(f"folder={place}: another run's; name a new one")
+    raise AssertionError
 
 
-def net_of(net: nn.Module, target: str, options: Mapping[str, object], given: Path) -> dict[str, object]:
-    """Return the keys of `model` for a network, whose weights are kept in `given`."""
-    path = given / "weights.safetensors"
-    save_file({name: part.detach().cpu().clone().contiguous() for name, part in net.state_dict().items()}, path)
-    named = {f"+model.options.{key}": value for key, value in options.items()}
-    return {"model": "custom", "model.target": target, "model.checkpoint": path, **named}
+def ran_with(place: Path, saved: Path) -> Run | None:
+    """Return the run that measured the saved network, in `place` or beside it; None where it left no record."""
+    for folder in (place, *sorted(place.parent.glob(f"{place.name}-*"))):
+        if (folder / codec.FILE).exists():
+            run = load_run(folder)
+            if run.record.config.model.options.get("file") == str(saved):
+                return run
+    return None
 
 
 def home_of(net: nn.Module) -> Path:
@@ -98,37 +117,6 @@ def home_of(net: nn.Module) -> Path:
     file = Path(str(sys.modules[name].__file__)).resolve()
     depth = name.count(".") + (file.name == "__init__.py")
     return file.parents[depth]
-
-
-def check_made_again(net: nn.Module, options: Mapping[str, object], example: Tensor | None) -> None:
-    """Check that class, options and weights make this net again: the workers know no more of it.
-
-    Args:
-        net: the notebook's.
-        options: of its class.
-        example: an image [1, channels, height, width] that both must answer alike; None compares what they consist of.
-
-    Raises:
-        RequestError: they don't.
-    """
-    cls = type(net)
-    takes = f"net_options of {cls.__name__}: {', '.join(inspect.signature(cls).parameters)}"
-    try:
-        made = cls(**options).eval().float()
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"{cls.__name__} can't be made again from net_options={options}: {error}; {takes}") from None
-    if misfit := difference(made.state_dict(), net.state_dict()):
-        raise RequestError(f"net_options={options} make another net than this one: {misfit}; {takes}")
-    given = copy.deepcopy(net).cpu().eval().float()
-    made.load_state_dict(given.state_dict())
-    if example is None:
-        if repr(made) != repr(given):
-            raise RequestError(f"net_options={options} make a net of other modules than this one; {takes}")
-        return
-    with torch.inference_mode():
-        one, other = made(example), given(example)
-    if isinstance(one, Tensor) and not (one - other).norm() <= SAME_ANSWER * other.norm():
-        raise RequestError(f"net_options={options} make a net that answers otherwise than this one; {takes}")
 
 
 def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:
@@ -140,6 +128,8 @@ def batches_of(images: Array | Sequence[Array] | str | Path) -> list[Tensor]:
     if isinstance(images, str | Path):
         return []
     parts = [images] if isinstance(images, Tensor | np.ndarray) else list(images)
+    if any(torch.as_tensor(part).is_complex() for part in parts):
+        raise RequestError("images of complex numbers: real ones are wanted, such as their real and imaginary parts")
     found = [torch.as_tensor(part).detach().cpu().float() for part in parts]
     shapes = {tuple(part.shape[1:]) for part in found if part.ndim == 4 and len(part)}
     if len(shapes) != 1 or any(part.ndim != 4 or not len(part) for part in found):
@@ -183,17 +173,18 @@ def labels_of(labels: Array | str | Path | None, given: Path) -> dict[str, objec
     return {"data.labels": folder, "data.label_pattern": "*.npy"}
 
 
-def stages_asked(stages: Sequence[str]) -> list[str]:
+def stages_asked(stages: str | Sequence[str]) -> str:
     """Return the word that asks for these stages; all of the ladder if none is named.
 
     Raises:
-        RequestError: conf/stage has no such file.
+        RequestError: neither the program's conf/stage nor the user's has such a file.
     """
-    known = {path.stem for path in (CONF / "stage").glob("*.yaml")}
-    for name in stages:
+    names = [stages] if isinstance(stages, str) else list(stages)
+    known = sorted({path.stem for conf in (CONF, Path("conf")) for path in (conf / "stage").glob("*.yaml")})
+    for name in names:
         if name not in known:
-            raise RequestError(f"stages: no such stage {name!r}; {nearest(name, sorted(known))}")
-    return [f"stage=[{','.join(stages)}]" if stages else "stage=ladder"]
+            raise RequestError(f"stages: no such stage {name!r}; {nearest(name, known)}")
+    return f"stage=[{','.join(names)}]" if names else "stage=ladder"
 
 
 def worded(value: object) -> str:

@@ -76,7 +76,8 @@ def net_name(run: RunRecord) -> str:
     own = model.name == CUSTOM and bool(model.target)
     chosen = "" if own else options.get("architecture") or options.get("net") or ""
     encoder = f"({options['encoder_name']})" if options.get("encoder_name") else ""
-    return clean(f"{model.target if own else model.name} {chosen} {encoder}") or "a network"
+    target = options.get("made_of", model.target)  # of a notebook's network, its class
+    return clean(f"{target if own else model.name} {chosen} {encoder}") or "a network"
 
 
 def _versions(run: RunRecord) -> str:

@@ -1,6 +1,9 @@
 """A net that lives in a notebook is measured as the command line would, or is refused with what mends it."""
 
 import re
+import sys
+from dataclasses import replace
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,11 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from safetensors.torch import load_file
 from torch import nn
 
 import pipeline
 import pipeline.measure.accuracy
+from models.build import build_model
 from models.image_batches import to_batch
 from models.unet import UNet
 from pipeline.cli.arguments import parse
@@ -21,7 +24,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.inputs.datasets import folder_images
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.notebook import measured_net
-from pipeline.notebook.commands import Ended
+from pipeline.notebook.commands import Ended, command
 from pipeline.records import codec
 from pipeline.records.codec import RecordError
 from tests.fake_machine import run_record
@@ -29,12 +32,21 @@ from tests.predict.made_up_runs import OPTIONS, stages
 
 
 class Asked(dict[str, Any]):
-    """The words that the command was given, by their keys; a run's record is what it leaves."""
+    """The words that the command was given, by their keys; a run's record is what it leaves.
+
+    Attributes:
+        beside: the end of the run's folder, where another run has taken the one that was asked for.
+    """
+
+    beside = ""
 
     def __call__(self, module: str, words: list[str], folders: list[Path]) -> Ended:
         parsed = OverridesParser.create().parse_overrides(list(words))
         self.update({str(part.input_line).partition("=")[0]: part.value() for part in parsed})
-        codec.save(run_record(stages()), Path(self["hydra.run.dir"]))
+        run = run_record(stages())
+        options = {"file": asked_text(self, "+model.options.file")}
+        run = replace(run, config=replace(run.config, model=replace(run.config.model, options=options)))
+        codec.save(run, Path(asked_text(self, "hydra.run.dir") + self.beside))
         return Ended(0, "")
 
 
@@ -67,7 +79,7 @@ def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
     net, images = UNet(**OPTIONS).eval(), torch.randn(4, 3, 16, 16)
     labels = np.tile(np.arange(3, dtype=np.int64), (4, 16, 6))[:, :, :16]
     run = pipeline.measure(
-        net, list(images.split(2)), ["half", "openvino"], labels=labels, net_options=OPTIONS, folder="it's",
+        net, list(images.split(2)), ["half", "openvino"], labels=labels, folder="it's",
         **{"measure": "smoke", "data.batches": 3},
     )  # fmt: skip
     assert run.winner == "half"
@@ -76,18 +88,24 @@ def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
     assert run.stages["fp8"].status == "failed"
     assert repr(run.stages["half"]) == "StageSummary('half': ok)"
     assert repr(run.summary) == "RunSummary(eager, half, fp8, torchscript; winner half)"
-    assert (asked["model.target"], asked["measure"], asked["data.batch_size"]) == ("models.unet.UNet", "smoke", 2)
-    assert asked["+model.options.base"] == 4
-    assert asked["stage"] == ["half", "openvino"]
-    kept = load_file(asked_text(asked, "model.checkpoint"))
-    assert all(torch.equal(kept[name], part) for name, part in net.state_dict().items())
+    assert (asked["+model.options.made_of"], asked["measure"], asked["data.batch_size"]) == (
+        "models.unet.UNet", "smoke", 2,
+    )  # fmt: skip
+    assert (asked["stage"], asked["model.trained"]) == (["half", "openvino"], True)
+    assert torch.equal(built(asked)(images), net(images))
     contract = InputContract(normalize="own", mean=(0.0,), std=(1.0,), scale=asked["data.scale"])
     rules = LabelRules(pattern=asked_text(asked, "data.label_pattern"))
     named, _ = folder_images(asked_text(asked, "data.path"), asked_text(asked, "data.labels"), contract, rules)
     assert torch.equal(to_batch(np.stack([part.image for part in named]), contract), images)
     assert (np.stack([part.label for part in named if part.label is not None]) == labels).all()
     with pytest.raises(pipeline.RequestError, match="another run's; name a new one"):
-        pipeline.measure(net, images, net_options=OPTIONS, folder="it's")
+        pipeline.measure(net, images, folder="it's")
+
+
+def built(asked: Asked) -> nn.Module:
+    """The network as a worker builds it."""
+    options = {key: asked_text(asked, f"+model.options.{key}") for key in ("file", "made_of")}
+    return build_model(asked["model.target"], options, None, seed=0)
 
 
 def asked_text(asked: Asked, key: str) -> str:
@@ -95,8 +113,11 @@ def asked_text(asked: Asked, key: str) -> str:
     return str(getattr(asked[key], "text", asked[key]))
 
 
+IMAGES = torch.ones(2, 3, 8, 8)
+
+
 class Twice(nn.Module):
-    """Two nets of one class and one set of weights that answer otherwise."""
+    """A net whose answer depends on more than its class, options and weights."""
 
     def __init__(self, times: float = 1.0) -> None:
         super().__init__()
@@ -107,16 +128,77 @@ class Twice(nn.Module):
         return answer
 
 
-IMAGES = torch.ones(2, 3, 8, 8)
+class NeverAgain(Twice):
+    """A net whose class makes no second one."""
+
+    def __init__(self, weights: torch.Tensor) -> None:
+        super().__init__()
+        self.layer.weight.data.copy_(weights)
+        self.register_forward_hook(doubled)
+
+
+def doubled(net: nn.Module, inputs: tuple[torch.Tensor, ...], answer: torch.Tensor) -> torch.Tensor:
+    """A hook."""
+    return 2 * answer
+
+
+def changed_afterwards() -> Twice:
+    """A net with another layer than its class makes."""
+    net = Twice(3.0)
+    net.layer = nn.Conv2d(3, 4, 3, padding=1)
+    return net
+
+
+@pytest.mark.parametrize("net", [NeverAgain(torch.ones(2, 3, 1, 1)), changed_afterwards(), Twice(2.0).half().train()])
+def test_the_object_itself_is_measured(asked: Asked, net: nn.Module) -> None:
+    """Attributes, hooks, arguments and changed layers go over; its class is not called, and no seed is moved."""
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    pipeline.measure(net, IMAGES, "half")
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(built(asked)(IMAGES), net.float().eval()(IMAGES))
+
+
+def test_runs_of_one_second_and_of_one_folder_are_kept_apart(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_net, "datetime", Frozen)
+    one, two = pipeline.measure(Twice(), IMAGES, "half"), pipeline.measure(Twice(), IMAGES, "half")
+    assert (one.folder.name, two.folder.name) == ("12-00-00", "12-00-00-2")
+    asked.beside = "-9"
+    three = pipeline.measure(Twice(), IMAGES, "half", folder="mine")
+    assert three.folder.name == "mine-9"
+    assert three.record.config.model.options["file"] == str(Path("mine/given/network.pt").resolve())
+    with pytest.raises(pipeline.RequestError, match="another run's"):
+        pipeline.measure(Twice(), IMAGES, "half", folder="mine")
+
+
+class Frozen(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Frozen":
+        """Return one moment."""
+        return cls(2026, 1, 2, 12, tzinfo=tz)
+
+
+def test_what_a_command_says_is_dropped_without_a_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert command("pipeline.report", ["--help"]).code == 0
+
+
+def with_a_lambda() -> Twice:
+    """A net that holds what no file can."""
+    net = Twice()
+    net.last = lambda x: x  # type: ignore[assignment]
+    return net
 
 
 @pytest.mark.parametrize(
     ("net", "given", "reason"),
     [
         (type("Here", (Twice,), {"__module__": "__main__"})(), {}, "put it into a file such as nets.py"),
-        (UNet(**OPTIONS), {"net_options": {**OPTIONS, "classes": 2}}, "make another net than this one"),
-        (UNet(**OPTIONS), {"net_options": {"bse": 4}}, "net_options of UNet: in_channels, classes, base"),
-        (Twice(2.0), {}, "a net that answers otherwise than this one"),
+        (with_a_lambda(), {}, "can't be saved for the workers"),
+        (Twice(), {"images": IMAGES * 1j}, "images of complex numbers"),
         (Twice(), {"images": torch.ones(3, 8, 8)}, r"images of \[3, 8, 8\]"),
         (Twice(), {"images": IMAGES * torch.nan}, "NaN or infinite"),
         (Twice(), {"images": []}, "images of nothing"),
@@ -124,12 +206,11 @@ IMAGES = torch.ones(2, 3, 8, 8)
         (Twice(), {"stages": ["hlaf"]}, "no such stage 'hlaf'; did you mean 'half'"),
     ],
 )
-def test_what_no_worker_could_make_again_is_refused(
-    asked: Asked, net: nn.Module, given: dict[str, Any], reason: str
-) -> None:
+def test_what_no_worker_could_load_is_refused(asked: Asked, net: nn.Module, given: dict[str, Any], reason: str) -> None:
     with pytest.raises(pipeline.RequestError, match=reason):
         pipeline.measure(net, **{"images": IMAGES, **given})
     assert not asked, "nothing was started"
+    assert not [*Path("outputs").rglob("given")]
 
 
 @pytest.mark.parametrize("value", ["a", "tr'ue", "true", "1e4", "a b=[c]", "back\\slash'", "$x", None, 0.5, [1, "x,y"]])
@@ -142,7 +223,7 @@ def test_values_come_back_from_hydras_grammar(value: object) -> None:
 
 def test_the_rungs_are_those_that_were_asked_for() -> None:
     with initialize_config_dir(str(measured_net.CONF), version_base="1.3"):
-        asked = compose("config", parse(measured_net.stages_asked(["openvino", "half", "eager"]), ["a GPU"]).words)
+        asked = compose("config", parse([measured_net.stages_asked(["openvino", "half", "eager"])], ["a GPU"]).words)
     assert [rung.name for rung in asked.stage.rungs.values()] == ["eager", "half", "openvino"]
 
 
