@@ -103,7 +103,8 @@ def _question(run: RunRecord) -> list[tuple[str, object]]:
     model, data = run.config.model, run.config.data
     options = {key: value for key, value in model.options.items() if key != "file" or "made_of" not in model.options}
     return [
-        ("device", f"{run.environment.device}: {run.environment.device_name}" if run.environment else None),
+        ("device", run.environment.device_name if run.environment else None),
+        ("kind of device", run.environment.device if run.environment else None),
         ("baseline", run.baseline),
         ("model", model.target or model.name),
         ("model.options", options),

@@ -34,7 +34,7 @@ def measure(
     stages: str | Sequence[str] = (),
     *,
     labels: Array | str | Path | None = None,
-    net_options: Mapping[str, object] | None = None,
+    net_options: object = None,
     folder: str | Path | None = None,
     **knobs: object,
 ) -> Run:

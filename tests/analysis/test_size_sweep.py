@@ -100,7 +100,7 @@ def test_larger_size_may_be_the_faster_one() -> None:
 
 def encoders() -> list[Job]:
     """A sweep over a network's option, the size and the batch, as two jobs of each shape."""
-    found = []
+    found: list[Job] = []
     for encoder in ("resnet18", "resnet34"):
         model = ModelSpec("smp", "", {"encoder_name": encoder}, "w.safetensors")
         for size, batch in ((256, 8), (512, 8), (256, 4)):

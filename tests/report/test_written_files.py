@@ -150,6 +150,7 @@ OF_BATCH_1 = {
     ("told", "changed"),
     [
         ("device: NVIDIA H200 and NVIDIA L4", {"environment": replace(made_up.environment(), device_name="NVIDIA L4")}),
+        ("kind of device: cuda and cpu", {"environment": replace(made_up.environment(), device="cpu")}),
         ("data.batch_size: 8 and 1", OF_BATCH_1),
         ("data.size: 512 and 256", {"config": made_up.settings(size=256)}),
         ("the weights' SHA-256: {} and 0a1b", {"reference": "0a1b"}),
