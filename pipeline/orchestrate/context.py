@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from pipeline.config.load import EAGER_BESIDE
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import cuda_gpus
 from pipeline.devices.host import READ, others_on
@@ -131,6 +132,7 @@ class RunContext:
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """Start a fresh worker for the stage: a copy of the fork server's process, or an interpreter of its own."""
         job = self.config.job(spec, role, self.folder, folder)
+        job = replace(job, plan=job.plan.of_single_calls()) if self.is_brief(spec) else job
         self.scratch.append(Path(job.folder) / SCRATCH)
         log, limits = Path(job.folder) / "log.txt", self.config.plan.phase_limits
         try:
@@ -139,6 +141,20 @@ class RunContext:
             self.observer.say(f"{error}; from here on each worker is an interpreter of its own")
             self.forks = False
         return WorkerProcess(job, log, limits)
+
+    def is_brief(self, spec: StageSpec) -> bool:
+        """Return whether a stage is only sampled: one that the run has added by itself."""
+        return self.config.plan.brief_beside and self.config.device == "cuda" and spec.adds == EAGER_BESIDE
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Add the wall seconds of the block to a step of the run."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            so_far = self.record.phase_seconds
+            self.keep(phase_seconds={**so_far, step: so_far.get(step, 0.0) + time.monotonic() - began})
 
     def drop_what_only_workers_need(self) -> None:
         """Delete the reference's logits (50 MB at 24 images of 512×512) and the compilers' caches of this run."""

@@ -27,6 +27,7 @@ from pipeline.stats.intervals import drift, samples_of
 from pipeline.stats.ranking import contenders
 from pipeline.stats.warnings import busy_processor
 
+STARTS = {"cuda": 8.0, "cpu": 3.0}  # seconds from the start of a worker to its stage, without the build
 ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")  # how Python begins the line of an error
 
 
@@ -73,22 +74,53 @@ def gpu_held(context: RunContext) -> Iterator[None]:
 
 def measure(context: RunContext, earlier: Earlier | None) -> None:
     """Measure everything in order, taking over what an earlier run has finished."""
-    describe_run(context)
+    announce(context)
+    with context.timed("reference"):
+        describe_run(context)
     if earlier:
         resume.check_machine(earlier, context.record)
-    measure_aa_pairs(context, earlier)
-    start_baseline(context)
+    with context.timed("A/A pairs"):
+        measure_aa_pairs(context, earlier)
+    with context.timed("baseline"):
+        start_baseline(context)
     for spec in context.config.stages:
         kept = earlier.stage(spec, context.spec.name) if earlier else None
-        if earlier and kept:
-            take_over(context, earlier, kept)
-        else:
-            measure_one(context, spec)
+        with context.timed(spec.name):
+            if earlier and kept:
+                take_over(context, earlier, kept)
+            else:
+                measure_one(context, spec)
         if is_same(spec, context.spec):
             context.keep(aa_pairs=[*context.record.aa_pairs, *context.record.stages[-1].pairs])
-    measure_baseline_host(context)
-    measure_head_to_head(context)
+    with context.timed("baseline"):
+        measure_baseline_host(context)
+    with context.timed("head to head"):
+        measure_head_to_head(context)
     note_drift(context)
+
+
+def announce(context: RunContext) -> None:
+    """Say at the start how long the run may take, what costs most, and what a busy machine adds."""
+    config, plan, stages = context.config, context.config.plan, len(context.config.stages)
+    a_worker = STARTS[config.device] + plan.warmup_limit_seconds
+    shown = 5 * plan.latency_seconds + plan.energy_seconds if config.device == "cuda" else 2 * plan.latency_seconds
+    costs = {
+        "the reference": 2 * STARTS[config.device],
+        "A/A pairs": plan.aa_pairs * (2 * a_worker + 0.5 * plan.sampling_seconds),
+        "samples of the stages": (stages + 1) * a_worker + stages * plan.sampling_seconds,
+        "latencies and profiles of the stages": stages * shown,
+    }
+    most = max(costs, key=lambda part: costs[part])
+    minutes = sum(costs.values()) / 60
+    about = f"{60 * minutes:.0f} s" if minutes < 2 else f"{minutes:.0f} min"
+    context.observer.say(f"at most about {about} and the builds; most of it: {most} ({costs[most]:.0f} s)")
+    processors = os.cpu_count() or 1
+    if config.device == "cpu" and (busy := busy_processor(context.load_before, processors)):
+        slower = context.load_before / processors + 1
+        context.observer.say(
+            f"{busy.text}: samples take about {slower:.1f} times as long, and close stages may end as not resolved; "
+            f"{busy.remedy}"
+        )
 
 
 def measure_one(context: RunContext, spec: StageSpec) -> None:
@@ -208,6 +240,8 @@ def measure_baseline_host(context: RunContext) -> None:
     """
     spec = context.spec
     if context.config.device != "cuda" or any(is_same(stage, spec) for stage in context.config.stages):
+        return
+    if context.config.plan.brief_beside:
         return
     with stopping(context.start(spec, "hosted", "baseline/host")) as (worker,):
         try:

@@ -56,7 +56,8 @@ def measure_trial(
     """Measure one fresh process of the stage by `sampling`; the first also profiles and exports."""
     folder = spec.name if trial == 1 else f"{spec.name}/trial_{trial}"
     try:
-        worker = context.start(spec, "stage" if trial == 1 else "companion", folder)
+        in_full = trial == 1 and not context.is_brief(spec)
+        worker = context.start(spec, "stage" if in_full else "companion", folder)
     except OSError as error:
         return replace(record, status="failed", failure="error", reason=f"its process can't start: {error.strerror}")
     pairs, interrupted = record.pairs, False

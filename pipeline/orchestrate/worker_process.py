@@ -75,6 +75,7 @@ class WorkerProcess:
         self.refused: str | None = None
         self._limits = limits
         self._born = time.monotonic()
+        self._entered = self._born
         self._deadline = self._born + limits[Phase.START]
         self._messages: queue.Queue[Message | None] = queue.Queue(UNREAD_MESSAGES)
         self._wanted = False
@@ -145,6 +146,8 @@ class WorkerProcess:
         match message:
             case Entered(phase):
                 self._enter(phase)
+            case Done():
+                self._enter(None)
             case StageReport(fields):
                 self.fields.update(self._read(StageRecord, fields))
             case RunReport(fields):
@@ -172,8 +175,14 @@ class WorkerProcess:
         self.stop()
         raise WorkerGone("protocol", f"sent a message in {self.phase} that can't be used ({why})")
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: Phase | None) -> None:
+        """Note the seconds of the phase that ends; None: the worker is done."""
         now = time.monotonic()
+        seconds = self.fields.setdefault("phase_seconds", {})
+        seconds[self.phase] = seconds.get(self.phase, 0.0) + now - self._entered
+        self._entered = now
+        if phase is None:
+            return
         if self.phase is Phase.START and phase is not Phase.START:
             self.fields["start_seconds"] = now - self._born
         self.phase = phase

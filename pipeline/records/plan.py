@@ -66,6 +66,7 @@ class GpuPlan:
 
     interim_analyses: Counts = (12, 24, 48, 96)
     sampling_seconds: Number = 540.0
+    aa_pairs: CountOrNone = 5
     aa_blocks: Count = 12
     head_to_head: CountOrNone = 3
 
@@ -92,6 +93,7 @@ class Plan:
     aa_pairs: CountOrNone = 5
     aa_blocks: Count = 30
     trials: Count = 1
+    brief_beside: bool = False
     fork_workers: bool = False
     head_to_head: CountOrNone = 3
     gpu: GpuPlan = GpuPlan()
@@ -138,6 +140,10 @@ class Plan:
     def phase_limits(self) -> dict[Phase, float]:
         """The seconds that each phase may take."""
         return {phase: self.limits[LIMITED_AS.get(phase, phase)] for phase in Phase}
+
+    def of_single_calls(self) -> "Plan":
+        """Return the plan of a GPU's stage that is only sampled, by single calls."""
+        return replace(self, gpu_sample_seconds=0.0, gpu_run_in_seconds=0.0, gpu_rested_run_in_seconds=0.0, min_calls=1)
 
     def for_aa_pairs(self) -> "Plan":
         """Return the plan of A/A pairs, which all have `aa_blocks` blocks."""

@@ -211,6 +211,7 @@ class StageRecord:
     searches_asked: list[SearchAsked] = field(default_factory=list)  # searches for the fastest algorithm
     details: dict[str, Any] = field(default_factory=dict)  # free-form, only shown
     start_seconds: float | None = None  # from the start of the process to the loaded workload
+    phase_seconds: dict[str, float] = field(default_factory=dict)  # wall time of its first process, by phase
     build_seconds: float | None = None
     first_call_seconds: float | None = None
     calibration: Calibration | None = None  # None: nothing was chosen on images
@@ -276,6 +277,7 @@ class RunRecord:
     data_sha256: str | None = None  # of the user's images and labels; None: the program's own
     winner: str | None = None  # by the goal; None: no winner, or not finished
     seconds: float = 0.0  # wall time of the run
+    phase_seconds: dict[str, float] = field(default_factory=dict)  # of that, by step: the reference, each stage, ...
     finished: bool = False  # False: interrupted
     schema_version: int = SCHEMA_VERSION
 

@@ -28,7 +28,7 @@ SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
 SIDES = (128, 224, 256, 512)  # pixels that networks with positions or pools of their own are made for
 
 
-class SeveralFit(ModelError):
+class SeveralFitError(ModelError):
     """Several outputs have the shape that the task wants."""
 
 
@@ -181,7 +181,9 @@ def check_answer(net: Net, answer: object) -> Tensor:
         options = " or ".join(f"model.output={name}" for name in fitting)
         said = f"model.output: {net.name} answers with a {described(answer)}"
         if len(fitting) > 1:
-            raise SeveralFit(f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}")
+            raise SeveralFitError(
+                f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}"
+            )
         remedy = f"; name the one with the {what}: {options}" if fitting else f", none of which has {size} size"
         raise ModelError(f"{said}{remedy}")
     if not answer.is_floating_point():

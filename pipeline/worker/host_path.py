@@ -32,6 +32,7 @@ NO_COPIES = "on a CPU nothing is copied to a device, so no copy can overlap"
 SLOTS = 3  # of the ring: a batch going up, one in the network, one coming down
 SAMPLES = 5  # of each layout, interleaved
 SAMPLE_SECONDS = 0.2
+LONGEST = 10  # times `latency_seconds`, after which no round of samples begins
 MOST_SHARE = 0.01  # of values that may differ in a ring, as kernels add up in any order
 
 
@@ -204,7 +205,10 @@ def measure(
         check_ring(paths[-2], paths[-1])
         taken: list[list[float]] = [[] for _ in paths]
         calls = [calls_in(path, clock, min(SAMPLE_SECONDS, plan.latency_seconds)) for path in paths]
-        for _ in range(SAMPLES):
+        opened = clock.now()
+        for number in range(SAMPLES):
+            if number and clock.now() - opened > LONGEST * plan.latency_seconds:
+                break
             for path, count, seconds in zip(paths, calls, taken, strict=True):
                 path.seconds(len(path.slots), clock)
                 seconds.append(path.seconds(count, clock))

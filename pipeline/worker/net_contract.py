@@ -27,7 +27,7 @@ from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
 from pipeline.worker.answer_checks import (
     Net,
-    SeveralFit,
+    SeveralFitError,
     called,
     check_answer,
     check_apart,
@@ -318,7 +318,7 @@ def first_look(model: nn.Module, job: Job) -> None:
             try:
                 answers(net, strictly=True)
             except InputError as error:
-                by_labels = isinstance(error, SeveralFit) and job.data.labels
+                by_labels = isinstance(error, SeveralFitError) and job.data.labels
                 if not by_labels and not answers(replace(net, model=model)):
                     raise
 

@@ -1,5 +1,6 @@
 """What becomes of a stage that fails, early or late, and of a run that can't go on."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from pipeline.config.load import with_eager
 from pipeline.config.request_error import RequestError
 from pipeline.orchestrate import run
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
 from pipeline.orchestrate.run import last_words, run_ladder
 from pipeline.orchestrate.trials import _gone, tail
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.records.plan import Phase
+from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, RunRecord
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
+from tests.worker.jobs import EAGER
 
 pytestmark = pytest.mark.usefixtures("fake_workers")
 
@@ -29,6 +32,31 @@ def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(run, "contenders", lambda _: ["one", "two"])
     record = measured(tmp_path, "one", "two", plan=replace(QUICK, head_to_head=1))
     assert [(pair.baseline, pair.stage) for pair in record.head_to_head] == [("one", "two")]
+
+
+@pytest.mark.parametrize(("brief", "role"), [(True, "companion"), (False, "stage")])
+def test_eager_that_nobody_asked_for_is_only_sampled_in_a_brief_run(brief: bool, role: str, tmp_path: Path) -> None:
+    """It is sampled by single calls; the stage that was asked for is measured in full."""
+    asked = config("asked", device="cuda", plan=replace(QUICK, aa_pairs=0, brief_beside=brief))
+    stages = [replace(spec, devices=["cuda"]) for spec in with_eager(asked.stages, EAGER)]
+    record = run_ladder(replace(asked, stages=stages), tmp_path, blank(), Watcher())
+    assert [role for role, name in FakeWorker.started if name == "asked"] == ["stage"]
+    assert [stage.name for stage in record.stages if stage.usable] == ["eager", "asked"]
+    assert FakeWorker.started[2] == (role, "eager")
+    short = Plan().of_single_calls()
+    assert (short.sample_seconds("cuda"), short.run_in_seconds("cuda"), short.min_calls) == (0.0, 0.0, 1)
+
+
+def test_a_run_says_at_the_start_what_it_takes_and_records_what_it_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (64.0, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    watcher = Watcher()
+    record = run_ladder(config("one"), tmp_path, blank(), watcher)
+    assert re.match(r"at most about \d+ s and the builds; most of it: ", watcher.said[0])
+    assert "a load of 64.0 on 2 processors before the run: samples take about 33.0 times" in watcher.said[1]
+    assert [*record.phase_seconds] == ["reference", "A/A pairs", "baseline", "one", "head to head"]
 
 
 @pytest.mark.parametrize(
