@@ -177,26 +177,92 @@ def best_form(request: Request, barred: Callable[[], str | None], best: Callable
     return best(rewritten)
 
 
-class Rewritten:
-    """A network, exported and rewritten, and its candidates.
+class Whole:
+    """A network as one module without a kernel of the library, and its candidates by Inductor.
 
     Attributes:
         request: gives the network and its inputs.
-        net: with its layers.
+        plain: the module.
+        precision: in which it computes.
         barred: why no kernel runs on this GPU; None where they do.
         refused: for each candidate that could not be built, or was wrong, the reason in a line.
         given_up: those of them that took too long, as they would again.
-        plain: the network without a kernel of the library, to be called or compiled.
+    """
+
+    plain: nn.Module
+    precision: Precision = "fp16"
+    barred: str | None = None
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.refused: dict[str, str] = {}
+        self.given_up: dict[str, str] = {}
+        switch_on_the_library()
+
+    def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
+        """Return the fastest candidate, with the times of all; without one what runs nevertheless."""
+        raise NotImplementedError
+
+    @contextmanager
+    def compiling(self, *_: Mapping[str, float]) -> Iterator[None]:
+        """Compile kernels of candidates beside what happens within."""
+        yield
+
+    @cached_property
+    def by_inductor(self) -> Candidate | None:
+        """The network without a kernel of the library; None where Inductor can't compile it."""
+        return self._by(INDUCTOR)
+
+    @cached_property
+    def by_searching_inductor(self) -> Candidate | None:
+        """The same by Inductor that times its choices, for minutes; None where it can't compile it so."""
+        return self._by(SEARCHED)
+
+    def _by(self, name: str) -> Candidate | None:
+        request, limit = self.request, most_seconds(name, self.request.search)
+        request.progress(f"all of it by {name}")
+        how = Properties(self.precision, layout=request.layout)
+        build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
+        return self._built(name, build)
+
+    def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
+        """Build and check a candidate; None if it can't be built, or its answer differs from the plain network's."""
+        try:
+            candidate = build()
+            if candidate is not None and name != INDUCTOR:
+                self._check(candidate)
+        except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
+            traceback.print_exc()
+            self.refused[name] = quoted(error)
+            if isinstance(error, TooLongError):
+                self.given_up[name] = quoted(error)
+            return None
+        return candidate
+
+    def _check(self, candidate: Candidate) -> None:
+        """Raise WrongAnswerError if a candidate's answer differs from the plain network's.
+
+        The plain answer is Inductor's if that candidate is built, else eager torch's.
+        """
+        inputs, built = self.request.inputs, vars(self).get("by_inductor")
+        by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
+        with torch.inference_mode(), untimed_library(), without_tf32():
+            answer, plain = candidate.captured(*inputs), run(*inputs)
+            check_agreement(answer, plain, lambda: self.request.network(*inputs), candidate.properties.precision, by)
+
+
+class Rewritten(Whole):
+    """A network, exported and rewritten, and its candidates; `net` is the graph with its layers.
 
     Raises:
         UnsupportedError: torch can't export the network, or it can't be rewritten.
     """
 
+    plain: fx.GraphModule
+
     def __init__(self, request: Request, barred: str | None) -> None:
-        self.request, self.barred = request, barred
-        self.refused: dict[str, str] = {}
-        self.given_up: dict[str, str] = {}
-        switch_on_the_library()
+        super().__init__(request)
+        self.barred = barred
         if is_cuda(request.inputs.device):
             triton_as_inductor_has_it(request.inputs.device)
         request.progress("exporting the network")
@@ -235,23 +301,6 @@ class Rewritten:
             request.progress(f"compiling {len(programs)} kernels meanwhile")
         with compiled_beside(programs, request.progress):
             yield
-
-    @cached_property
-    def by_inductor(self) -> Candidate | None:
-        """The network without a kernel of the library; None where Inductor can't compile it."""
-        return self._by(INDUCTOR)
-
-    @cached_property
-    def by_searching_inductor(self) -> Candidate | None:
-        """The same by Inductor that times its choices, for minutes; None where it can't compile it so."""
-        return self._by(SEARCHED)
-
-    def _by(self, name: str) -> Candidate | None:
-        request, limit = self.request, most_seconds(name, self.request.search)
-        request.progress(f"all of it by {name}")
-        how = Properties("fp16", layout=request.layout)
-        build = partial(captured, name, self.plain, how, *request.inputs, mode=MODES[name], most_seconds=limit)
-        return self._built(name, build)
 
     def composed(self) -> Candidate | None:
         """Return the network by Inductor, up-samplings composed by the library and concatenations joined.
@@ -293,31 +342,6 @@ class Rewritten:
         name = f"{precision}, own norms" if own_norms else precision
         return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))
 
-    def _built(self, name: str, build: Callable[[], Candidate | None]) -> Candidate | None:
-        """Build and check a candidate; None if it can't be built, or its answer differs from the plain network's."""
-        try:
-            candidate = build()
-            if candidate is not None and name != INDUCTOR:
-                self._check(candidate)
-        except Exception as error:  # noqa: BLE001 - whatever a compiler raises, the other candidates stay
-            traceback.print_exc()
-            self.refused[name] = quoted(error)
-            if isinstance(error, TooLongError):
-                self.given_up[name] = quoted(error)
-            return None
-        return candidate
-
-    def _check(self, candidate: Candidate) -> None:
-        """Raise WrongAnswerError if a candidate's answer differs from the plain network's.
-
-        The plain answer is Inductor's if that candidate is built, else eager torch's.
-        """
-        inputs, built = self.request.inputs, vars(self).get("by_inductor")
-        by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
-        with torch.inference_mode(), untimed_library(), without_tf32():
-            answer, plain = candidate.captured(*inputs), run(*inputs)
-            check_agreement(answer, plain, lambda: self.request.network(*inputs), candidate.properties.precision, by)
-
     def _candidate(
         self, scales: Mapping[str, float], precision: Precision, kept: list[str], *, own_norms: bool
     ) -> Candidate | None:
@@ -344,6 +368,34 @@ class Rewritten:
         candidate.lowered, candidate.plan, candidate.details = lowered, plan, {"norms": norms} if norms else {}
         return candidate
 
+    def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
+        """Return the fastest candidate, with the times of all; without one the network in half precision."""
+        request, tuner = self.request, self.request.tuner
+        if best is None:
+            half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
+            return uncompiled(half, request, "; ".join(self.refused.values()))
+        details = best.details | {
+            "candidates_ms": dict(milliseconds),
+            "refused": self.refused,
+            "passes": self.net.matched,
+            "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
+            "kernels_barred": self.barred or reaching_views_barred() or "",
+            "choices_unkept": tuner.unkept,
+            "kernels_failed": dict(best.plan.failed),
+        }
+        casts = CASTS in self.net.matched
+        return Built(
+            run=best.captured,
+            description=described(best, details["kernels_barred"], self.refused, casts=casts),
+            properties=best.properties,
+            details=details,
+            call=best.call,
+            moved_bytes=best.moved_bytes,
+            lowered=best.lowered,
+            candidates_measured=tuner.measured,
+            plain=self.plain,
+        )
+
 
 def composed_flops(net: ExportedNet) -> dict[str, float]:
     """Return the FLOPs an image of layers that are composed of two, which multiply less than the two do."""
@@ -367,57 +419,53 @@ def without_fp8(rewritten: Rewritten) -> Makers:
 
 
 def fastest_or_known(
-    rewritten: Rewritten, makers: Makers, given: str = "", scales: Sequence[Mapping[str, float]] = ({},)
+    whole: Whole, makers: Makers, given: str = "", scales: Sequence[Mapping[str, float]] = ({},)
 ) -> Built:
     """Return the candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
 
     Args:
-        rewritten: the network.
+        whole: the network.
         makers: what builds each candidate, in this order.
         given: what else the candidates come from, such as the digest of their images.
         scales: of the candidates by own kernels, whose kernels are compiled beside the first candidate, Inductor's.
     """
-    tuner = rewritten.request.tuner
-    name = f"whole net {digest_of(rewritten, [*makers, rewritten.request.search, given])}"
+    tuner = whole.request.tuner
+    name = f"whole net {digest_of(whole, [*makers, whole.request.search, given])}"
     known = tuner.known(name)
-    times = known.get("tried_ms")
-    winner = (makers | {SEARCHED: lambda: rewritten.by_searching_inductor}).get(str(known.get("choice")))
+    times, given_up = known.get("tried_ms"), known.get("given_up")
+    winner = (makers | {SEARCHED: lambda: whole.by_searching_inductor}).get(str(known.get("choice")))
     known_best = winner() if winner is not None and isinstance(times, dict) else None
     if known_best is not None and isinstance(times, dict):
         known_best.details["known"] = True
-        given_up = known.get("given_up")
-        rewritten.refused |= given_up if isinstance(given_up, dict) else {}
-        return _as_built(rewritten, known_best, times)
-    with rewritten.compiling(*scales):
+        whole.refused |= given_up if isinstance(given_up, dict) else {}
+        return whole.as_built(known_best, times)
+    with whole.compiling(*scales):
         candidates = {INDUCTOR: makers[INDUCTOR]()}
     candidates |= {maker: make() for maker, make in makers.items() if maker != INDUCTOR}
-    built = fastest(rewritten, list(candidates.values()))
-    candidates[SEARCHED] = vars(rewritten).get("by_searching_inductor")
+    built = fastest(whole, list(candidates.values()))
+    candidates[SEARCHED] = vars(whole).get("by_searching_inductor")
     best = [maker for maker, found in candidates.items() if found is not None and found.captured is built.run]
-    if best:
-        tried = {"tried_ms": built.details["candidates_ms"], "given_up": rewritten.given_up}
+    if best and whole.refused.get(SEARCHED) == whole.given_up.get(SEARCHED):  # another failure of a search may pass
+        tried = {"tried_ms": built.details["candidates_ms"], "given_up": whole.given_up}
         tuner.keep(name, {"choice": best[0], **tried})
     return built
 
 
-def fastest(rewritten: Rewritten, candidates: list[Candidate | None]) -> Built:
-    """Return the fastest candidate at full load; the network in half precision, where there is none.
+def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
+    """Return the fastest candidate at full load.
 
     Inductor that times its choices is tried beside them where that may be faster than all of these.
     """
-    request = rewritten.request
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
     if not there:
-        half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
-        return uncompiled(half, request, "; ".join(rewritten.refused.values()))
+        return whole.as_built(None, {})
     times = _milliseconds(there)
-    searched = rewritten.by_searching_inductor if worth_searching(request.search, times) else None
+    searched = whole.by_searching_inductor if worth_searching(whole.request.search, times) else None
     if searched is not None:
         there.append(searched)
         times = _milliseconds(there)
-    best = min(there, key=lambda candidate: times[candidate.name])
-    return _as_built(rewritten, best, times)
+    return whole.as_built(min(there, key=lambda candidate: times[candidate.name]), times)
 
 
 def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
@@ -428,35 +476,11 @@ def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
     return {candidate.name: took for candidate, took in zip(candidates, times, strict=True)}
 
 
-def _as_built(rewritten: Rewritten, best: Candidate, candidates_ms: Mapping[str, float]) -> Built:
-    """Return the candidate that was the fastest, with the milliseconds of all."""
-    tuner = rewritten.request.tuner
-    details = best.details | {
-        "candidates_ms": dict(candidates_ms),
-        "refused": rewritten.refused,
-        "passes": rewritten.net.matched,
-        "choices": {**best.plan.tiles, **dict.fromkeys(best.plan.by_library, "library")},
-        "kernels_barred": rewritten.barred or reaching_views_barred() or "",
-        "choices_unkept": tuner.unkept,
-        "kernels_failed": dict(best.plan.failed),
-    }
-    return Built(
-        run=best.captured,
-        description=described(best, details["kernels_barred"], rewritten.refused, casts=CASTS in rewritten.net.matched),
-        properties=best.properties,
-        details=details,
-        call=best.call,
-        moved_bytes=best.moved_bytes,
-        lowered=best.lowered,
-        candidates_measured=tuner.measured,
-        plain=rewritten.plain,
-    )
-
-
-def digest_of(rewritten: Rewritten, others: Iterable[str]) -> str:
-    """Return the SHA-256 of a network as it was exported, its inputs, why kernels are barred, and other texts."""
-    plain, inputs = rewritten.plain, rewritten.request.inputs
-    return net_digest(str(plain.graph), plain, inputs, [rewritten.barred or "", *others])
+def digest_of(whole: Whole, others: Iterable[str]) -> str:
+    """Return the SHA-256 of a network as one module, its inputs, why kernels are barred, and other texts."""
+    plain, inputs = whole.plain, whole.request.inputs
+    structure = str(plain.graph) if isinstance(plain, fx.GraphModule) else str(plain)
+    return net_digest(structure, plain, inputs, [whole.barred or "", *others])
 
 
 def values_digest(tensors: Iterable[Tensor]) -> str:
@@ -467,74 +491,42 @@ def values_digest(tensors: Iterable[Tensor]) -> str:
     return whole.hexdigest()
 
 
+class _Unrewritten(Whole):
+    """A network in half precision that no kernel of the library takes part in, and why."""
+
+    def __init__(self, request: Request, half: Half, why: str) -> None:
+        super().__init__(request)
+        self.plain, self.precision, self.why = half, precision_of(half), why
+
+    def as_built(self, best: Candidate | None, milliseconds: Mapping[str, float]) -> Built:
+        """Return the fastest candidate, with the times of all; without one the network in pieces."""
+        assert isinstance(self.plain, Half)
+        if best is None:
+            why = f"{self.why}; as one graph by Inductor: {self.refused[INDUCTOR]}"
+            return in_pieces(self.plain, self.request, why)
+        details = best.details | {"not_rewritten": self.why, "candidates_ms": dict(milliseconds)}
+        return Built(
+            run=best.captured,
+            description=f"{described(best, '', self.refused)}{self.plain.and_casts}: {self.why}",
+            properties=best.properties,
+            details=details | ({"refused": self.refused} if self.refused else {}),
+            call=best.call,
+            moved_bytes=best.moved_bytes,
+        )
+
+
 def by_inductor_alone(request: Request, why: str) -> Built:
     """Return the network in half precision by Inductor in one CUDA graph, where no kernel of the library takes part.
 
     A network that doesn't run in half precision, such as one with an operation that torch has in fp32 alone, is in
     TF32.
     """
-    switch_on_the_library()
     half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
     if refuses(half, request.inputs):
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)
         why = f"in fp16 it doesn't run; {why}"
-    try:
-        fastest_mode, times = _fastest_mode(half, request)
-    except Exception as error:  # noqa: BLE001 - whatever a compiler raises
-        traceback.print_exc()
-        return in_pieces(half, request, f"{why}; as one graph by Inductor: {quoted(error)}")
-    return Built(
-        run=fastest_mode.captured,
-        description=f"{described(fastest_mode, '', fastest_mode.details.get('refused', {}))}{half.and_casts}: {why}",
-        properties=fastest_mode.properties,
-        details=fastest_mode.details | {"not_rewritten": why, "candidates_ms": times},
-        call=fastest_mode.call,
-        moved_bytes=fastest_mode.moved_bytes,
-    )
-
-
-def _fastest_mode(half: Half, request: Request) -> tuple[Candidate, dict[str, float]]:
-    """Return the network in the fastest mode of Inductor, or in the known one, with milliseconds of each."""
-    tuner, search, inputs = request.tuner, request.search, request.inputs
-
-    def made(name: str) -> Candidate:
-        request.progress(f"all of it by {name}")
-        how = Properties(precision_of(half), layout=request.layout)
-        return captured(name, half, how, *inputs, mode=MODES[name], most_seconds=most_seconds(name, search))
-
-    name = f"half net {net_digest(str(half), half, inputs, [search, half.and_casts, *half.kept])}"
-    known = tuner.known(name)
-    times, winner, given_up = known.get("tried_ms"), known.get("choice"), known.get("given_up")
-    candidates: dict[str, Candidate] = {}
-    try:
-        if winner == SEARCHED and isinstance(times, dict):
-            return _known(made(SEARCHED)), times
-        candidates[INDUCTOR] = made(INDUCTOR)
-        if winner == INDUCTOR and isinstance(times, dict):
-            return _known(candidates[INDUCTOR], given_up if isinstance(given_up, dict) else {}), times
-        if not worth_searching(search, {INDUCTOR: 0.0}):
-            return candidates[INDUCTOR], {INDUCTOR: 0.0}
-        candidates[SEARCHED] = made(SEARCHED)
-    except Exception as error:
-        if winner != SEARCHED and not candidates:
-            raise
-        traceback.print_exc()
-        default = candidates.get(INDUCTOR) or made(INDUCTOR)
-        default.details["refused"] = refused = {SEARCHED: quoted(error)}
-        if isinstance(error, TooLongError):  # anything else may pass, such as memory that another program has
-            tuner.keep(name, {"choice": INDUCTOR, "tried_ms": {INDUCTOR: 0.0}, "given_up": refused})
-        return default, {INDUCTOR: 0.0}
-    taken = full_load_ms([candidate.captured.graph for candidate in candidates.values()])
-    times = dict(zip(candidates, taken, strict=True))
-    winner = min(times, key=times.__getitem__)
-    tuner.keep(name, {"choice": winner, "tried_ms": times})
-    return candidates[winner], times
-
-
-def _known(candidate: Candidate, given_up: dict[str, str] | None = None) -> Candidate:
-    """Return a candidate that an earlier build found to be the fastest, with the search that it gave up."""
-    candidate.details |= {"known": True} | ({"refused": given_up} if given_up else {})
-    return candidate
+    whole = _Unrewritten(request, half, why)
+    return fastest_or_known(whole, {INDUCTOR: lambda: whole.by_inductor}, ", ".join([half.and_casts, *half.kept]))
 
 
 def in_pieces(half: Half, request: Request, why: str) -> Built:
