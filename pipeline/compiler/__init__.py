@@ -39,11 +39,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, loaded when it is first used.
-
-    Raises:
-        AttributeError: the package has no such name.
-    """
+    """Return a public name, loaded when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

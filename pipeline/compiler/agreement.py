@@ -24,14 +24,7 @@ class WrongAnswerError(Exception):
 def check_agreement(
     answer: Tensor, plain: Tensor, in_fp32: Callable[[], Tensor], precision: Precision | None, by: str
 ) -> None:
-    """Compare a candidate's answer with the plain net's, and where they are far apart both with fp32's.
-
-    Args:
-        answer: of the candidate, of any shape.
-        plain: of the net without our kernels, of the same.
-        in_fp32: gives the net's own answer, where it is asked for.
-        precision: of the candidate.
-        by: what computed the plain net's.
+    """Compare a candidate's answer with the plain network's by `by`; where they are far apart, both with fp32's.
 
     Raises:
         WrongAnswerError: the candidate isn't finite where the plain net is, or is far from it and further from fp32.
@@ -49,10 +42,7 @@ def check_agreement(
 
 
 def distance(got: Tensor, want: Tensor) -> float:
-    """Return ‖got − want‖ / ‖want‖ of two tensors of the same shape, in fp64, where `want` is finite.
-
-    It is infinite where one of them is finite and the other isn't, or where `want` is 0 and `got` is not.
-    """
+    """Return ‖got − want‖ / ‖want‖ in fp64 where `want` is finite; infinite where just one of the two is finite."""
     got, want = got.double(), want.double()
     finite = want.isfinite()
     if not torch.equal(finite, got.isfinite()):

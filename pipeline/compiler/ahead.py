@@ -37,14 +37,7 @@ TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for 
 
 
 def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
-    """Export a network in fp16 and rewrite it for the kernels, on any device.
-
-    Args:
-        network: in fp32 and eval mode; it isn't changed.
-        example: the inputs of one call, on the network's device, such as [batch, channels, height, width] in fp32.
-
-    Returns:
-        The graph; its `matched` says which layers each pass has changed, by the passes' names.
+    """Export a network, in fp32 and eval mode, in fp16 and rewrite it for the kernels, on any device.
 
     Raises:
         UnsupportedError: torch can't export the network.
@@ -57,23 +50,12 @@ def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
 
 
 def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: bool = False) -> list[str]:
-    """Compile the kernels of a network for a GPU that needn't be there, into Triton's cache on disk.
+    """Compile a network's kernels for a target such as "sm_90", without a GPU, into Triton's cache; return their names.
 
-    Args:
-        target: such as "sm_90".
-        network: as of `rewrite_network`, on the CPU.
-        example: likewise.
-        every_tile: whether to compile all tiles that a build would measure, not only each layer's likeliest.
-
-    Returns:
-        The names of the kernels, one for each program.
+    With `every_tile` all tiles that a build would measure, not only each layer's likeliest. The network is on the CPU.
 
     Raises:
-        CompileError: the target isn't known, Triton's interpreter is on, or a kernel doesn't compile.
-        UnsupportedError: torch can't export the network.
-
-    Example:
-        >>> build_for("sm_90", network.eval(), torch.rand(1, 3, 512, 512))
+        CompileError: the target isn't known, Triton's interpreter is on, a kernel doesn't compile, or export fails.
     """
     if target not in TARGETS:
         raise CompileError(f"target {target!r} is unknown; choose one of: {', '.join(TARGETS)}")
@@ -109,12 +91,7 @@ def programs_of(
 ) -> Programs:
     """Return the programs of tiles that `choose` will measure, and of the norms' passes of `put_own_norms`.
 
-    Args:
-        net: with its layers.
-        scales: of the values in fp8, by their nodes' names; what they are doesn't matter.
-        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
-        tuner: what it knows is compiled already.
-        every_tile: whether of every tile, or of each layer's likeliest alone.
+    Without `every_tile` each layer's likeliest alone. What the tuner knows is compiled already.
     """
     with only_noted() as programs:
         lowered = lower(net, Plan(scales))
@@ -125,10 +102,7 @@ def programs_of(
 
 @contextmanager
 def compiled_beside(programs: Programs, say: Callable[[str], None]) -> Iterator[None]:
-    """Compile programs beside what happens within, in processes where they gain time, and wait for the last.
-
-    What fails is told in a line, and will fail again when it is measured.
-    """
+    """Compile programs beside what happens within, and wait for the last; what fails is told in a line."""
     if not programs:
         yield
         return

@@ -190,11 +190,7 @@ class _Entry:
 
 
 class Compiled:
-    """A compiled network: call it with inputs as those of the example.
-
-    A call is queued on the current stream. It works within `torch.inference_mode()`, `torch.no_grad()` and neither, and
-    gives no gradients.
-    """
+    """A compiled network: call it with inputs as those of the example, on the current stream. It gives no gradients."""
 
     def __init__(self, source: _Source | None, *, reuse_output: bool = False) -> None:
         self._source = source
@@ -202,14 +198,10 @@ class Compiled:
         self._entries: OrderedDict[Shapes, _Entry] = OrderedDict()
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the network's answer, [batch, classes, height, width] for images.
-
-        Args:
-            inputs: as the example's. With `dynamic=True` another shape is compiled first, which takes minutes.
+        """Return the network's answer, [batch, classes, height, width] for images; a new shape is compiled first.
 
         Raises:
-            CompileError: an input's type or device differs, its shape where that isn't compiled, or the network is in
-                training mode or has other weights; one line.
+            CompileError: an input isn't as the example, or the network is in training mode or has other weights.
         """
         if self._source is not None:
             self._source.check()
@@ -225,9 +217,6 @@ class Compiled:
 
     def save(self, path: str | Path) -> None:
         """Write the network for each shape that it is compiled for; `load` reads it on a GPU of the same kind.
-
-        Args:
-            path: of a folder, made if need be.
 
         Raises:
             CompileError: the network runs by Inductor alone as it can't be rewritten; save the network itself.
@@ -316,11 +305,7 @@ def _check_gpu() -> None:
 
 
 def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
-    """Return the example as a batch.
-
-    Raises:
-        CompileError: the network or an input isn't as `compile` takes it.
-    """
+    """Return the example as a batch; raise CompileError where the network or an input isn't as `compile` takes it."""
     if not isinstance(network, nn.Module):
         raise CompileError(f"the network is a {type(network).__name__}, not a torch.nn.Module")
     _check_gpu()
@@ -349,11 +334,7 @@ def _budget(budget: float | None, error_budget: float) -> Budget:
 
 
 def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:
-    """Return calibration images as batches of the example's shape.
-
-    Raises:
-        CompileError: there is no whole batch, or one is of another shape or type.
-    """
+    """Return calibration images as batches of the example's shape; raise CompileError where they aren't."""
     if isinstance(calibration, Tensor):
         parts = calibration.split(len(inputs.first))
         batches = [_batch([part]) for part in parts if len(part) == len(inputs.first)]

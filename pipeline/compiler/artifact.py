@@ -49,15 +49,7 @@ class ArtefactError(Exception):
 
 
 def save(lowered: fx.GraphModule, inputs: Tensor | Batch, folder: Path) -> list[Path]:
-    """Write a lowered net; its tiles hold for the GPU that they were measured on.
-
-    Args:
-        lowered: from `lowering.lower`.
-        inputs: a batch [batch, channels, height, width], or all inputs of a net of several: the net is written for
-            inputs of their shapes.
-        folder: made if need be.
-
-    """
+    """Write a lowered network for inputs of these shapes; its tiles hold for the GPU that they were measured on."""
     folder.mkdir(parents=True, exist_ok=True)
     first, *others = batched(inputs)
     content = archive_of(lowered, first, *others)
@@ -80,10 +72,7 @@ def described(part: Tensor) -> dict[str, object]:
 
 
 def archive_of(net: nn.Module, *inputs: Tensor) -> bytes:
-    """Return a network as torch.export writes it, for inputs of these shapes, such as [batch, channels, height, width].
-
-    What writes into its operand, such as a ReLU in place, becomes one that doesn't.
-    """
+    """Return a network as torch.export writes it; what writes into its operand becomes one that doesn't."""
     with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`isinstance\\(treespec, LeafSpec\\)`")  # torch's, of its own code
         program = exported_program(net, inputs)
@@ -120,11 +109,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def load(folder: Path) -> nn.Module:
-    """Return the net, in a process that has never seen its class; run it as it is or through torch.compile.
-
-    Its calls take a batch [batch, channels, height, width] in fp32 of the shape in about.json, then the further inputs
-    that it lists, in the order of the net's forward, and give fp32 logits. Other shapes and types, and inputs whose
-    gradients are wanted, raise a ValueError.
+    """Return the network, in a process that has never seen its class; inputs are of the shapes in about.json.
 
     Raises:
         ArtefactError: it isn't one, is of another format, was changed, or calls what a rewritten net doesn't.
@@ -156,11 +141,7 @@ def load(folder: Path) -> nn.Module:
 
 
 def example_of(folder: Path) -> Batch:
-    """Return inputs of zeros as a saved network takes them, on the CPU.
-
-    Raises:
-        ArtefactError: the folder doesn't say what the network takes.
-    """
+    """Return inputs of zeros as a saved network takes them, on the CPU; raise ArtefactError where it doesn't say."""
     try:
         about = json.loads((folder / ABOUT).read_text())
         parts = [torch.zeros(about["batch"])]
@@ -171,11 +152,7 @@ def example_of(folder: Path) -> Batch:
 
 
 def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple[Tensor, ...]) -> None:
-    """Refuse what the net, which is of shapes and types `known`, would answer wrongly, or in torch's words alone.
-
-    Raises:
-        ValueError: an input, of any shape, has another than it was saved for, or one's gradients are wanted.
-    """
+    """Raise ValueError where an input's shape or type isn't one of `known`, or its gradients are wanted."""
     for number, (part, (shape, dtype)) in enumerate(zip(given, known, strict=False)):
         given_form = described(part)
         if (given_form["shape"], given_form["dtype"]) != (shape, dtype):
@@ -194,8 +171,6 @@ def _checked(content: bytes, folder: Path) -> io.BytesIO:
 
 def checked_archive(content: bytes) -> io.BytesIO:
     """Return an archive of torch.export without its pickled example, to be read by `torch.export.load`.
-
-    What registers a library's operation is imported, as torch finds it by its name.
 
     Raises:
         ArchiveError: it is torn, is no archive, inflates, or holds a pickled weight.

@@ -13,22 +13,13 @@ IMAGE = "image"  # the input of a net of one
 
 @dataclass(frozen=True)
 class Batch:
-    """The inputs of one call, each [batch, ...]; a net is called with them in order: `net(*batch)`.
+    """The inputs of one call, each [batch, ...]; a network is called with them in order: `net(*batch)`."""
 
-    Attributes:
-        tensors: the inputs. The first is the one that answers are about: images, volumes, latents.
-        names: of each, as the net's forward calls it.
-    """
-
-    tensors: tuple[Tensor, ...]
-    names: tuple[str, ...] = (IMAGE,)
+    tensors: tuple[Tensor, ...]  # the first is the one that answers are about: images, volumes, latents
+    names: tuple[str, ...] = (IMAGE,)  # as the network's forward calls them
 
     def __post_init__(self) -> None:
-        """Check that each input has a name and that all are of as many samples.
-
-        Raises:
-            ValueError: they aren't.
-        """
+        """Raise ValueError unless each input has a name, and all are of as many samples."""
         if len(self.tensors) != len(self.names):
             raise ValueError(f"{len(self.tensors)} inputs and {len(self.names)} names: {', '.join(self.names)}")
         if len({len(part) for part in self.tensors}) > 1:
@@ -102,10 +93,7 @@ IN_WORDS: dict[Order, str] = {"NHWC": "channels_last", "NCHW": "NCHW, as the net
 
 
 def laid_out(part: Tensor, layout: Order = "NHWC") -> Tensor:
-    """Images [batch, channels, height, width] in NHWC, volumes [batch, channels, depth, …] in NDHWC; others as is.
-
-    A net that is to run in NCHW is given all as it is.
-    """
+    """Return images [batch, channels, height, width] in NHWC and volumes in NDHWC; others, and for NCHW all, as is."""
     if layout == "NCHW" or part.dim() not in CHANNELS_LAST:
         return part
     return part.contiguous(memory_format=CHANNELS_LAST[part.dim()])

@@ -44,54 +44,31 @@ AGAIN = 1.0  # seconds until the alarm rings again, where a compiler took it for
 
 @dataclass(frozen=True)
 class Properties:
-    """Properties of a compiled network.
+    """Properties of a compiled network."""
 
-    Attributes:
-        precision: of the inputs to most FLOPs of convolutions and matrix products.
-        layer_precision: of the layers where it differs, by their paths.
-        layout: of the maps that convolutions read.
-        provider: of most kernels.
-        captured: whether a call replays a CUDA graph.
-        fuses: whether a compiler or a kernel does several operators in one pass over memory.
-        own_kernels: how many layers run by kernels of this library.
-        layer_flops: FLOPs an image of layers that multiply less than the network's own.
-        instead: what runs in place of own kernels in the wanted precision, and why; empty where they run.
-    """
-
-    precision: Precision
-    layer_precision: dict[str, Precision] = field(default_factory=dict)
-    layout: Order = "NHWC"
-    provider: Provider = "Inductor"
-    captured: bool = True
-    fuses: bool = True
-    own_kernels: int = 0
-    layer_flops: dict[str, float] = field(default_factory=dict)
-    instead: str = ""
+    precision: Precision  # of the inputs to most FLOPs of convolutions and matrix products
+    layer_precision: dict[str, Precision] = field(default_factory=dict)  # of layers where it differs, by their paths
+    layout: Order = "NHWC"  # of the maps that convolutions read
+    provider: Provider = "Inductor"  # of most kernels
+    captured: bool = True  # whether a call replays a CUDA graph
+    fuses: bool = True  # whether anything does several operators in one pass over memory
+    own_kernels: int = 0  # how many layers run by kernels of this library
+    layer_flops: dict[str, float] = field(default_factory=dict)  # an image, of layers that multiply less
+    instead: str = ""  # what runs in place of own kernels in the wanted precision, and why
 
 
 @dataclass
 class Candidate:
-    """One way to run the network, compiled and captured.
+    """One way to run the network, compiled and captured."""
 
-    Attributes:
-        name: for the details of the build.
-        captured: its CUDA graph.
-        properties: how it runs.
-        call: the same, kernel by kernel.
-        moved_bytes: through the GPU's memory in a call, by Inductor's own count.
-        lowered: the graph with the kernels' operations; None where there are none.
-        plan: how it was lowered.
-        details: how it was chosen.
-    """
-
-    name: str
-    captured: Captured
+    name: str  # in the details of the build
+    captured: Captured  # its CUDA graph
     properties: Properties
-    call: Callable[..., Tensor]
-    moved_bytes: int
-    lowered: fx.GraphModule | None = None
-    plan: Plan = field(default_factory=Plan)
-    details: dict[str, Any] = field(default_factory=dict)
+    call: Callable[..., Tensor]  # the same, kernel by kernel
+    moved_bytes: int  # through the GPU's memory in a call, by Inductor's own count
+    lowered: fx.GraphModule | None = None  # the graph with the kernels' operations; None where there are none
+    plan: Plan = field(default_factory=Plan)  # how it was lowered
+    details: dict[str, Any] = field(default_factory=dict)  # how it was chosen
 
 
 def captured(
@@ -102,11 +79,7 @@ def captured(
     mode: Mode = "default",
     most_seconds: float | None = None,
 ) -> Candidate:
-    """Compile for inputs of any shape, these, in a mode of torch.compile, and capture.
-
-    Raises:
-        TooLongError: it took more than `most_seconds` to compile.
-    """
+    """Compile for these inputs in a mode of torch.compile, and capture; raise TooLongError after `most_seconds`."""
     with torch.inference_mode():
         try:
             call, moved = within(most_seconds, partial(compile_counting_bytes, module, *inputs, mode=mode))
@@ -117,14 +90,7 @@ def captured(
 
 
 def described(best: Candidate, barred: str, refused: Mapping[str, str], *, casts: bool = False) -> str:
-    """Return what runs and what could not, in a line: candidates that were refused, layers whose kernel failed.
-
-    Args:
-        best: what runs.
-        barred: why kernels can't run; "" where they can.
-        refused: the reason for each candidate that was refused, by its name.
-        casts: whether fp32 values that the network makes are cast.
-    """
+    """Return what runs and what could not, in a line: candidates that were refused, layers whose kernel failed."""
     ours, precision = best.properties.own_kernels, best.properties.precision
     text = f"{precision}, {ours} layers by own kernels, the rest by Inductor, one CUDA graph"
     if not ours:
@@ -156,12 +122,7 @@ def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others:
 
 
 def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:
-    """Return whether Inductor is to time its choices, after the candidates were timed.
-
-    Args:
-        asked: "auto" searches where no candidate takes less than 0.9 of the time of Inductor's default.
-        milliseconds: of each candidate, by its name.
-    """
+    """Return whether Inductor is to time its choices: by "auto" where no candidate takes 0.9 of its default's time."""
     default = milliseconds.get(INDUCTOR)
     if default is None or asked != "auto":
         return asked == "always"
@@ -182,14 +143,11 @@ class _Alarm(BaseException):
 
 
 def within(seconds: float | None, work: Callable[[], Made]) -> Made:
-    """Return what `work` gives; give it up at its next step of Python after `seconds`, where they aren't None.
+    """Return what `work` gives; raise TooLongError at its next step of Python after `seconds`, where they aren't None.
 
     In another thread than the main one there is no limit, as no signal reaches it. An alarm that was set before waits,
     and rings late if it was due. It is no context manager: Python 3.13 leaves the jumps back of a loop that stands in a
     `with` outside of it, so that an alarm there would pass by.
-
-    Raises:
-        TooLongError: the time was over.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return work()

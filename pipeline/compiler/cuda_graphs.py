@@ -15,9 +15,6 @@ class Captured:
     """One call of a network as a CUDA graph, on fixed inputs of any shape.
 
     It keeps the network: a graph knows its weights by address alone, and freed memory is soon used again.
-
-    Attributes:
-        graph: the graph, which reads `fixed` and writes `logits` when it is replayed by itself.
     """
 
     def __init__(self, model: Callable[..., Tensor], *inputs: Tensor) -> None:
@@ -37,11 +34,7 @@ class Captured:
         self.logits = as_normal(logits)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the logits [batch, classes, height, width] of such inputs; the next call overwrites them.
-
-        Raises:
-            ValueError: an input's shape, type or device differs from that of the capture.
-        """
+        """Return the logits of inputs as those of the capture, else raise ValueError; the next call overwrites them."""
         check_forms(inputs, self.forms)
         with torch.no_grad():  # a copy that records gradients would tie the graph's memory to the caller's
             for fixed, part in zip(self.fixed, inputs, strict=True):
@@ -62,8 +55,7 @@ def as_normal(tensor: Tensor) -> Tensor:
 def graph_replay_ms(call: Callable[[], object], calls: int = 8, replays: int = 5) -> float:
     """Median milliseconds of a call, from a CUDA graph of `calls` of them.
 
-    A graph, because a launch from Python takes longer than most of the project's kernels do (0.16 ms of host time for a
-    kernel of 0.1 ms, measured beside an H200): without one every candidate would look alike.
+    A launch from Python takes longer than most kernels do (0.16 ms of host time for one of 0.1 ms, beside an H200).
     """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -94,12 +86,7 @@ def captured_ms(graph: torch.cuda.CUDAGraph, replays: int = 5) -> float:
 def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, rounds: int = 3) -> list[float]:
     """Return milliseconds of a replay of each graph, back to back, at the clock that the GPU keeps at full load.
 
-    The graphs alternate, so that none of them has the cooler GPU.
-
-    Args:
-        graphs: captured.
-        seconds: of each graph in each round, and before the first.
-        rounds: whose median counts.
+    The graphs alternate, so that none of them has the cooler GPU: `seconds` of each in each of `rounds`.
     """
     for graph in graphs:
         _replays_in(graph, seconds)

@@ -53,21 +53,13 @@ NAMES = re.findall(r"(\w+)[,)]", SCHEMA.partition("->")[0])
 
 
 class KernelCall(NamedTuple):
-    """The arguments of a kernel's operation as the kernel takes them.
+    """The arguments of a kernel's operation as the kernel takes them."""
 
-    Attributes:
-        x: [N, H, W, in], or the image [N, in, H, W].
-        weight: packed, of any shape; empty for a kernel without weights.
-        epilogue: what follows the sums.
-        outputs: out and pooled as [N, H, W, out].
-        second: a second input, and what comes with it; only a kernel that takes one is given it.
-    """
-
-    x: Tensor
-    weight: Tensor
-    epilogue: Epilogue
-    outputs: Outputs
-    second: SecondSource | None = None
+    x: Tensor  # [N, H, W, in], or the image [N, in, H, W]
+    weight: Tensor  # packed, of any shape; empty for a kernel without weights
+    epilogue: Epilogue  # what follows the sums
+    outputs: Outputs  # out and pooled as [N, H, W, out]
+    second: SecondSource | None = None  # only a kernel that takes one is given it
 
     @property
     def operands(self) -> tuple[object, ...]:
@@ -154,10 +146,9 @@ def refuse_gradients(name: str) -> None:
 
 
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
-    """Run an operation that writes into its operands: torch can't hang a backward on it, and would cut gradients off.
+    """Run an operation that writes into its operands; raise RuntimeError where gradients are wanted.
 
-    Raises:
-        RuntimeError: gradients of what it reads, of any shape, are wanted.
+    Torch can't hang a backward on it, and would cut gradients off.
     """
     parts = [*given, *named.values()]
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*parts):

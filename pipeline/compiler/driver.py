@@ -63,53 +63,30 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """A network to compile, and the options of its build.
+    """A network to compile, and the options of its build."""
 
-    Attributes:
-        network: in fp32 and eval mode; it is never changed.
-        inputs: of one call, on the network's device; the first is [batch, channels, height, width] in fp32, or has a
-            depth before the height.
-        tuner: measures tiles, and keeps what was measured.
-        search: whether Inductor also times its choices.
-        kept: paths of modules that stay in fp32.
-        layout: in which the network's own code runs.
-        progress: is told what the build does, in a few words.
-    """
-
-    network: nn.Module
-    inputs: Batch
-    tuner: Tuner = field(default_factory=Tuner)
-    search: Search = "auto"
-    kept: Sequence[str] = ()
-    layout: Order = "NHWC"
-    progress: Callable[[str], None] = silent
+    network: nn.Module  # in fp32 and eval mode; it is never changed
+    inputs: Batch  # of one call, on the network's device; images or volumes first, in fp32
+    tuner: Tuner = field(default_factory=Tuner)  # measures tiles, and keeps what was measured
+    search: Search = "auto"  # whether Inductor also times its choices
+    kept: Sequence[str] = ()  # paths of modules that stay in fp32
+    layout: Order = "NHWC"  # in which the network's own code runs
+    progress: Callable[[str], None] = silent  # is told what the build does
 
 
 @dataclass(frozen=True)
 class Built:
-    """A compiled network.
+    """A compiled network."""
 
-    Attributes:
-        run: takes the inputs, and returns logits in memory that the next call overwrites.
-        description: what runs, in a line.
-        properties: how it runs.
-        details: how it was chosen; plain JSON values.
-        call: launches the kernels of `run` one by one; None where `run` itself does.
-        moved_bytes: that a call moves through device memory, by Inductor's own count; None where it didn't count.
-        lowered: the graph with the kernels' operations; None where there are none.
-        candidates_measured: how many tiles were timed; None where the network wasn't rewritten.
-        plain: the exported graph without kernels; None where the network wasn't rewritten.
-    """
-
-    run: Callable[..., Tensor]
-    description: str
+    run: Callable[..., Tensor]  # takes the inputs; the next call overwrites the logits that it returns
+    description: str  # what runs, in a line
     properties: Properties
-    details: dict[str, Any]
-    call: Callable[..., Tensor] | None = None
-    moved_bytes: int | None = None
-    lowered: fx.GraphModule | None = None
-    candidates_measured: int | None = None
-    plain: fx.GraphModule | None = None
+    details: dict[str, Any]  # how it was chosen; plain JSON values
+    call: Callable[..., Tensor] | None = None  # launches the kernels of `run` one by one; None where `run` itself does
+    moved_bytes: int | None = None  # that a call moves through device memory, by Inductor's own count
+    lowered: fx.GraphModule | None = None  # the graph with the kernels' operations; None where there are none
+    candidates_measured: int | None = None  # how many tiles were timed; None where the network wasn't rewritten
+    plain: fx.GraphModule | None = None  # the exported graph without kernels; None where the network wasn't rewritten
 
     @property
     def graph(self) -> fx.GraphModule | None:
@@ -145,8 +122,6 @@ class Built:
 def build(request: Request) -> Built:
     """Return the fastest form of a network in fp16; all of it by Inductor, where it can't be rewritten.
 
-    On a GPU that no kernel runs on, up-samplings are composed by the library, beside all of it by Inductor.
-
     Raises:
         CompileError: the network has no module of a name in `request.kept`.
     """
@@ -160,10 +135,7 @@ def build(request: Request) -> Built:
 def best_form(request: Request, barred: Callable[[], str | None], best: Callable[["Rewritten"], Built]) -> Built:
     """Return what `best` makes of the rewritten network; all of it by Inductor, where it can't be rewritten.
 
-    Args:
-        request: what to compile.
-        barred: tells why no kernel runs on this GPU.
-        best: chooses among candidates.
+    `barred` tells why no kernel runs on this GPU.
     """
     rank = len(request.inputs.shape)
     if rank not in (IMAGES, VOLUMES):
@@ -178,16 +150,7 @@ def best_form(request: Request, barred: Callable[[], str | None], best: Callable
 
 
 class Whole:
-    """A network as one module without a kernel of the library, and its candidates by Inductor.
-
-    Attributes:
-        request: gives the network and its inputs.
-        plain: the module.
-        precision: in which it computes.
-        barred: why no kernel runs on this GPU; None where they do.
-        refused: for each candidate that could not be built, or was wrong, the reason in a line.
-        given_up: those of them that took too long, as they would again.
-    """
+    """A network as one module without a kernel of the library, and its candidates by Inductor."""
 
     plain: nn.Module
     precision: Precision = "fp16"
@@ -240,10 +203,7 @@ class Whole:
         return candidate
 
     def _check(self, candidate: Candidate) -> None:
-        """Raise WrongAnswerError if a candidate's answer differs from the plain network's.
-
-        The plain answer is Inductor's if that candidate is built, else eager torch's.
-        """
+        """Raise WrongAnswerError if a candidate's answer differs from the plain network's, by Inductor or torch."""
         inputs, built = self.request.inputs, vars(self).get("by_inductor")
         by, run = ("torch", self.plain) if built is None else ("Inductor", built.captured)
         with torch.inference_mode(), untimed_library(), without_tf32():
@@ -252,11 +212,7 @@ class Whole:
 
 
 class Rewritten(Whole):
-    """A network, exported and rewritten, and its candidates; `net` is the graph with its layers.
-
-    Raises:
-        UnsupportedError: torch can't export the network, or it can't be rewritten.
-    """
+    """A network, exported, rewritten; or UnsupportedError. `net` is the graph with its layers."""
 
     plain: fx.GraphModule
 
@@ -284,10 +240,7 @@ class Rewritten(Whole):
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
-        """Compile the kernels of candidates with such scales beside what happens within, and wait for the last.
-
-        What can't be known beforehand is compiled as each layer is measured.
-        """
+        """Compile the kernels of candidates with such scales beside what happens within, and wait for the last."""
         request = self.request
         programs: Programs = {}
         try:
@@ -303,10 +256,7 @@ class Rewritten(Whole):
             yield
 
     def composed(self) -> Candidate | None:
-        """Return the network by Inductor, up-samplings composed by the library and concatenations joined.
-
-        It is for a GPU that no kernel runs on; None where there is nothing of either, or where it was refused.
-        """
+        """Return the network by Inductor, up-samplings composed by the library; None where there is nothing to gain."""
         return self._built(COMPOSED, self._composed)
 
     def _composed(self) -> Candidate | None:
@@ -331,11 +281,7 @@ class Rewritten(Whole):
     ) -> Candidate | None:
         """Return the network with its layers by the fastest tiles; None where no layer is a kernel's, or if refused.
 
-        Args:
-            scales: of the values in fp8, by their nodes' names.
-            precision: of most layers.
-            kept: the layers that compute in fp16 nevertheless, Inductor's among them.
-            own_norms: whether own kernels take the norms' passes; None where there are none, too.
+        Values named in `scales` are in fp8, layers in `kept` in fp16; by `own_norms` kernels take the norms' passes.
         """
         if own_norms and not self.net.matched.get("sum_where_made"):
             return None
@@ -423,11 +369,7 @@ def fastest_or_known(
 ) -> Built:
     """Return the candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
 
-    Args:
-        whole: the network.
-        makers: what builds each candidate, in this order.
-        given: what else the candidates come from, such as the digest of their images.
-        scales: of the candidates by own kernels, whose kernels are compiled beside the first candidate, Inductor's.
+    `given` is what else the candidates come from; kernels for `scales` are compiled beside Inductor's candidate.
     """
     tuner = whole.request.tuner
     name = f"whole net {digest_of(whole, [*makers, whole.request.search, given])}"
@@ -452,10 +394,7 @@ def fastest_or_known(
 
 
 def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
-    """Return the fastest candidate at full load.
-
-    Inductor that times its choices is tried beside them where that may be faster than all of these.
-    """
+    """Return the fastest candidate at full load, Inductor that times its choices among them where that may be it."""
     torch.cuda.empty_cache()  # the weights of the lowered graphs that were measured
     there = [candidate for candidate in candidates if candidate is not None]
     if not there:
@@ -516,11 +455,7 @@ class _Unrewritten(Whole):
 
 
 def by_inductor_alone(request: Request, why: str) -> Built:
-    """Return the network in half precision by Inductor in one CUDA graph, where no kernel of the library takes part.
-
-    A network that doesn't run in half precision, such as one with an operation that torch has in fp32 alone, is in
-    TF32.
-    """
+    """Return the network in half precision, or TF32 where it doesn't run so, by Inductor in one CUDA graph."""
     half = half_net(request.network, torch.float16, request.inputs, request.kept, request.layout)
     if refuses(half, request.inputs):
         half = half_net(request.network, torch.float32, request.inputs, layout=request.layout)

@@ -29,8 +29,7 @@ class _Tracer(fx.Tracer):
 def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.Module, int]:
     """Return a copy whose batch norms are part of the convolutions before them, and their number; weights are plain.
 
-    Where torch.fx can't trace the net, what a Sequential shows is folded if the net calls that whole with `inputs`,
-    each [batch, ...]; without them nothing is. With them, nothing is either where the copy answers otherwise: a net's
+    Without inputs only what torch.fx traces is folded. With them, nothing is where the copy answers otherwise: a net's
     code may ask what its layers are, such as whether a convolution has a bias.
     """
     net = compute_once(copy.deepcopy(model))
@@ -93,10 +92,7 @@ def _pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
 
 
 def _merge(conv: nn.Module, norm: nn.Module) -> bool:
-    """Let a convolution do what both do, and its norm nothing; False where that can't be.
-
-    They themselves are changed: a net may hold them under several names, and in lists of its own.
-    """
+    """Let a convolution do what both do, and its norm nothing, in place; False where that can't be."""
     both = in_one(conv, norm)
     if both is not None:
         conv._parameters = both._parameters
@@ -127,9 +123,9 @@ def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
 
 
 def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """Return a convolution that does what both do; None where they aren't a convolution and a batch norm in eval mode.
+    """Return a convolution that does what a convolution and a batch norm in eval mode do; None for anything else.
 
-    Nor are they where a subclass computes otherwise, or a hook sees or changes what lies between them or comes of them.
+    That is also a subclass that computes otherwise, or a hook that sees or changes what lies between or comes of them.
     """
     fits = any(_computes_as(conv, kinds[0]) and _computes_as(norm, kinds[1]) for kinds in FOLDED)
     fits = fits and not (conv._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks)
@@ -159,17 +155,10 @@ VALUES = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__i
 def run_in_order_alone(
     net: nn.Module, blocks: Collection[nn.Module], kinds: tuple[type[nn.Module], ...], inputs: Batch | None
 ) -> set[nn.Module]:
-    """Return the layers that run where their Sequential is called whole and nowhere else, and that nothing else reads.
+    """Return the layers of these kinds that run where their Sequential is called whole, and that nothing else reads.
 
     A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
-    call with the first two samples, as networks may treat a single one otherwise. A network that does not take two, or
-    has no inputs here, has no such layers.
-
-    Args:
-        net: in eval mode.
-        blocks: Sequentials of the net, as torch runs them.
-        kinds: of layers.
-        inputs: of the net.
+    call with the first two samples; a network that fails then, or has no inputs here, has no such layers.
     """
     layers = [part for block in blocks for part in block._modules.values() if isinstance(part, kinds)]
     if inputs is None or not layers:
@@ -193,8 +182,7 @@ def run_in_order_alone(
 class _Seen(FunctionMode):
     """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
 
-    Of a convolution's tensors shape, type and device stay what they are: reading counts where it makes another tensor
-    or takes values. Of a norm's nothing stays.
+    Of a convolution's tensors shape, type and device may be read; of a norm's nothing, as nothing of them stays.
     """
 
     def __init__(self, parts: Iterable[nn.Module]) -> None:
@@ -239,9 +227,7 @@ class BatchNorm(NamedTuple):
 
 
 def fold(weight: Tensor, bias: Tensor | None, norm: BatchNorm) -> tuple[Tensor, Tensor]:
-    """Return the weight [out, in, k, k] and bias [out] of one convolution that does both, in fp32 from float64.
-
-    A weight of volumes has one more k.
+    """Return weight [out, in, k, k], of volumes with one more k, and bias [out] of both in one, in fp32 from float64.
 
     Source: γ (conv(x) + b − μ) / √(σ² + ε) + β, torch.nn.BatchNorm2d's own formula.
     """
@@ -270,8 +256,7 @@ def compute_once(net: nn.Module) -> nn.Module:
 def _without_parametrizations(layer: nn.Module) -> None:
     """Give a layer the class that it had before, and the tensors that it computes.
 
-    `parametrize.remove_parametrizations` deletes them from a class that the layer shares with all its copies (torch
-    2.12), and with it from the net that a stage was given.
+    `parametrize.remove_parametrizations` deletes them from a class that the layer shares with its copies (torch 2.12).
     """
     with torch.no_grad():
         computed = {name: getattr(layer, name).clone() for name in layer.parametrizations}  # type: ignore[union-attr]

@@ -43,49 +43,31 @@ class UnsupportedDeviceError(CompileError):
 
 @dataclass(frozen=True)
 class Fp8:
-    """The options of a build in fp8.
+    """The options of a build in fp8."""
 
-    Attributes:
-        calibration: gives batches for the scales and, behind them, for the choice of layers.
-        budget: how far the answer may be from fp16's.
-        keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
-    """
-
-    calibration: Callable[[], Sequence[Batch]]
-    budget: Budget
-    keep_fp16: KeepFp16 = "auto"
+    calibration: Callable[[], Sequence[Batch]]  # batches for the scales and, behind them, for the choice of layers
+    budget: Budget  # how far the answer may be from fp16's
+    keep_fp16: KeepFp16 = "auto"  # names of layers, "none", or "auto": as many as the budget asks for
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The findings of calibration: scales, and layers that stay in fp16.
+    """The findings of calibration: scales, and layers that stay in fp16."""
 
-    Attributes:
-        for_scales: how many of the batches, from the first, the scales come from.
-        chose: whether the others said which layers stay in fp16.
-        seen: the largest magnitude of every value, by its node's name.
-        kept: the layers that stay in fp16.
-        taken: how much of the budget a layer takes where it alone is in fp8.
-    """
-
-    for_scales: int
-    chose: bool
-    seen: dict[str, float]
-    kept: list[str]
-    taken: dict[str, float]
+    for_scales: int  # how many of the batches, from the first, the scales come from
+    chose: bool  # whether the others said which layers stay in fp16
+    seen: dict[str, float]  # the largest magnitude of every value, by its node's name
+    kept: list[str]  # the layers that stay in fp16
+    taken: dict[str, float]  # of the budget, by a layer that alone is in fp8
 
 
 def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple[Built, Sensitivity | None]:
     """Return the fastest form of a network in fp8 or fp16, and what chose it, where it is in fp8.
 
-    Args:
-        request: what to compile.
-        fp8: how it is brought into fp8.
-        known: of the same network at another shape, in place of calibration.
+    `known` is of the same network at another shape, in place of calibration.
 
     Raises:
-        UnsupportedDeviceError: the GPU can't run the kernels in fp8.
-        CompileError: the network has no layer of `fp8.keep_fp16`, or no module of `request.kept`.
+        CompileError: the GPU can't run kernels in fp8, or the network has no such layer or module to keep.
     """
     chosen_by: list[Sensitivity] = []
     best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
@@ -193,10 +175,7 @@ def with_fp8(rewritten: Rewritten, chosen_by: Sensitivity) -> Makers:
 
 
 def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
-    """Return the network with as many values in fp8 as the sensitivity allows.
-
-    None if no layer reads fp8, or if the candidate is refused.
-    """
+    """Return the network with as many values in fp8 as allowed; None if no layer reads fp8, or if it is refused."""
     net = rewritten.net
     stored = scales(net, chosen_by.kept, chosen_by.seen)
     reading = layers_in_fp8(net, stored)
@@ -213,8 +192,7 @@ def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: b
 def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
     """Return the layers but for those that read fp8, by their paths: "" where a product is no layer's.
 
-    Inductor's are among them, and those that no call runs, as they read no input; a layer that another does with its
-    own is as that one is.
+    Inductor's are among them, and those that no call runs; a layer that another does with its own is as that one is.
     """
     net, known = rewritten.net, dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
@@ -231,11 +209,7 @@ def layers_to_keep(
 
 
 def named_layers(net: ExportedNet, asked: KeepFp16) -> list[str]:
-    """Return the layers that an option names; none of "auto" and "none".
-
-    Raises:
-        CompileError: no such layer.
-    """
+    """Return the layers that an option names, none of "auto" and "none"; raise CompileError for others."""
     if asked in ("auto", "none"):
         return []
     names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)

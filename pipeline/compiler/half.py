@@ -40,13 +40,7 @@ def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """Return the net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
-    What they answer stays fp32 until the next module with weights: a value that half precision can't hold is lost no
-    sooner than there, and that module may be kept as well.
-
-    Args:
-        net: in fp32.
-        dtype: of the rest.
-        kept: paths of modules.
+    What they answer stays fp32 until the next module with weights, which may be kept as well.
 
     Raises:
         CompileError: the network has no module of that name, or it is the whole net.
@@ -313,10 +307,7 @@ class Cast(nn.Module):
 
 
 class Half(Cast):
-    """The network in half precision or fp32, batch norm folded; it casts the user's fp32 batch and sets its layout.
-
-    Modules called `kept` stay in fp32 (`kept_fp32.in_half`); `inputs` are for `folded`.
-    """
+    """The network in half precision or fp32, batch norm folded, `kept` in fp32; it casts the batch and lays it out."""
 
     def __init__(
         self,
@@ -339,10 +330,7 @@ class Half(Cast):
         return f"{short(self.dtype)} weights, {IN_WORDS[self.layout]}, {self.folds} batch norms folded{self.and_casts}"
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """Logits [batch, classes, height, width] in that precision of a batch [batch, channels, height, width].
-
-        Of a net with several inputs they are `others`; volumes have a depth before the height.
-        """
+        """Return logits [batch, classes, height, width] in that precision of a batch of images or volumes."""
         logits: Tensor = self.net(*[laid_out(in_dtype(part, self.dtype), self.layout) for part in (batch, *others)])
         return logits
 

@@ -23,10 +23,7 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 def triton_as_inductor_has_it(device: torch.device) -> None:
     """Name the folder that Triton keeps programs in, and its ptxas, unless TRITON_CACHE_DIR and TRITON_PTXAS_PATH do.
 
-    Inductor names them where it first has a kernel. What was compiled before then would lie in Triton's own folder, by
-    Triton's own ptxas, and a later build, which launches kernels before or after, would look for some of it in the
-    other, or a deployed network have kernels of another ptxas than was measured. Where there is no place for the
-    folder, as for a user whom the system doesn't know, what compiles will say so.
+    Inductor names them where it first has a kernel; what was compiled before would lie elsewhere, by another ptxas.
     """
     with suppress(OSError, KeyError):
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
@@ -45,11 +42,7 @@ def count_bytes() -> None:
 def compile_counting_bytes(
     module: nn.Module, *inputs: Tensor, mode: Mode = "default"
 ) -> tuple[Callable[..., Tensor], int]:
-    """Compile a module in a mode of torch.compile by a call on its inputs, of any shape.
-
-    Returns:
-        What was compiled, and the bytes that a call moves through device memory, by Inductor's own count.
-    """
+    """Compile a module by a call; return it, and the bytes that a call moves through memory by Inductor's count."""
     count_bytes()
     before = torch._inductor.metrics.num_bytes_accessed
     compiled: Callable[..., Tensor] = torch.compile(module, mode=mode, fullgraph=True)
@@ -64,11 +57,7 @@ def compilations() -> int:
 
 
 def check_compiled() -> None:
-    """Check that torch.compile, which was called, has compiled anything: it may leave a network eager without a word.
-
-    Raises:
-        CompileError: it hasn't.
-    """
+    """Raise CompileError if torch.compile, which was called, has left the network eager, as it may without a word."""
     if compilations():
         return
     given = [f"{name}={os.environ[name]}" for name in LEAVING if os.environ.get(name) == "1"]

@@ -19,11 +19,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")  # such as "200000 100000" or "max 100000
 
 
 def write_json(value: object, path: Path) -> None:
-    """Write plain JSON values in one step: an interrupted write leaves the old file.
-
-    Raises:
-        OSError: the disk is full or read-only, or the folder is gone.
-    """
+    """Write plain JSON values in one step: an interrupted write leaves the old file."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         scratch.write_text(json.dumps(value, indent=1), encoding="utf-8")
@@ -52,11 +48,7 @@ def private_folder(path: Path) -> Path:
 
 
 def private_text(path: Path, most_bytes: int) -> str:
-    """Return the text of a file that only this user can have written.
-
-    Raises:
-        OSError: it is missing, a link, too large, or another user owns it or may write in it.
-    """
+    """Return the text of a file that only this user can have written; raise OSError where it isn't, or is large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as file:
         status = os.fstat(descriptor)
@@ -69,11 +61,7 @@ def private_text(path: Path, most_bytes: int) -> str:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file among this user's processes; it is free again when this process ends, however it ends.
-
-    Raises:
-        OSError: the file can't be opened, or is a link.
-    """
+    """Hold a lock file among this user's processes; it is free again when this process ends, however it ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -15,10 +15,7 @@ from pipeline.compiler.batch import Batch
 
 
 def trial_copy(net: nn.Module) -> tuple[nn.Module, dict[nn.Module, nn.Module]]:
-    """Return a copy that shares the net's parameters, and of each module of the net its copy.
-
-    What a call leaves in it, such as a grid that is made once and kept, the net doesn't have.
-    """
+    """Return a copy that shares the net's parameters and no other state, and of each module of the net its copy."""
     memo: dict[int, object] = {id(part): part for part in net.parameters()}
     copied = copy.deepcopy(net, memo)
     copies = ((part, memo.get(id(part), part)) for part in net.modules())
@@ -123,11 +120,7 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
-    """Return the net as one graph, for inputs of these shapes, [batch, ...]; it is traced with copies of them.
-
-    Raises:
-        Exception: torch can't export it; it raises many kinds, the net's own among them.
-    """
+    """Return the net as one graph for inputs of these shapes, [batch, ...]; torch raises many kinds of errors."""
     with torch.inference_mode(False), torch.no_grad(), exportable():
         return torch.export.export(net, tuple(part.clone() for part in inputs))
 
@@ -136,8 +129,7 @@ def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgra
 def exportable(may_set_weights: bool = False) -> Iterator[None]:
     """Let torch.export take networks that read `tensor.data`; where it fails, it leaves nothing behind.
 
-    Args:
-        may_set_weights: whether the data of parameters may be set within, as torch.onnx does.
+    `may_set_weights` says whether the data of parameters may be set within, as torch.onnx does.
     """
     known = dict(_global_buffer_registration_hooks)
     try:
@@ -153,8 +145,7 @@ def exportable(may_set_weights: bool = False) -> Iterator[None]:
 class DataDetached(FunctionMode):
     """A mode in which `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
 
-    torch.export refuses `tensor.data`, and a trace would keep its values of one batch. Setting it is refused, as a
-    graph would keep the values before; `may_set_weights` allows it for parameters.
+    Setting it is refused, as a graph would keep the values before; `may_set_weights` allows it for parameters.
     """
 
     def __init__(self, may_set_weights: bool = False) -> None:
@@ -162,11 +153,7 @@ class DataDetached(FunctionMode):
         self.may_set_weights = may_set_weights
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """Call the function, or `detach` instead of reading `data`.
-
-        Raises:
-            NotImplementedError: it sets a tensor's data.
-        """
+        """Call the function, or `detach` for reading `data`; raise NotImplementedError where it sets data."""
         sets = func == Tensor.data.__set__  # type: ignore[attr-defined]
         if sets and not (self.may_set_weights and isinstance(args[0], nn.Parameter)):
             raise NotImplementedError("the network's own code sets a tensor's data, which no graph holds")

@@ -74,11 +74,7 @@ def tile_text(tile: Tile) -> str:
 
 
 def tile_of(text: str) -> Tile:
-    """Return the tile that `tile_text` gave a text for.
-
-    Raises:
-        UnknownTileError: no kernel has such a tile.
-    """
+    """Return the tile that `tile_text` gave a text for; raise UnknownTileError if no kernel has such a tile."""
     try:
         fields = json.loads(text)
         return TILES[fields.pop("kernel")](**fields)

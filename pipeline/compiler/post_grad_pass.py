@@ -68,11 +68,7 @@ SOURCES = tuple(
 def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()) -> None:
     """Have every later compilation use the kernels, or no longer: a switch of Inductor's configuration.
 
-    From torch 2.12 on that is of the thread that sets it. A compiled net is compiled where it is first called.
-
-    Args:
-        wanted: whether to use them.
-        leave: kernels that are to be left out, by their names in `pipeline.compiler.ops`, such as "conv1x1".
+    From torch 2.12 on that is of the thread that sets it. Kernels named in `leave`, such as "conv1x1", are left out.
 
     Raises:
         RuntimeError: another pass has that place already.
@@ -88,9 +84,7 @@ def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()
 class Convolutions(CustomGraphPass):
     """Puts a kernel's operation in the place of each convolution that one takes.
 
-    Attributes:
-        anywhere: whether also on a device without the kernels, where the operations compute by their references.
-        leave: the kernels that are left out.
+    `anywhere` does so also on a device without the kernels, where references compute; kernels to `leave` are left out.
     """
 
     def __init__(self, *, anywhere: bool = False, leave: Collection[str] = ()) -> None:

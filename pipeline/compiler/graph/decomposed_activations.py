@@ -25,33 +25,20 @@ LONGEST = 16  # operations that an activation is taken apart into, and more
 
 
 class Pattern(NamedTuple):
-    """An activation taken apart.
+    """An activation taken apart."""
 
-    Attributes:
-        name: in the table.
-        root: the operation that gives the answer.
-        x: what it is the activation of.
-        slopes: what stands for the slopes of the channels; None for an activation without.
-    """
-
-    name: str
-    root: fx.Node
-    x: fx.Node
-    slopes: fx.Node | None
+    name: str  # in the table
+    root: fx.Node  # the operation that gives the answer
+    x: fx.Node  # what it is the activation of
+    slopes: fx.Node | None  # of the channels; None without
 
 
 class Recognised(NamedTuple):
-    """An activation in a graph.
-
-    Attributes:
-        activation: with its slope.
-        answer: the operation that gives it, perhaps in fp32.
-        slopes: a vector that broadcasts over images, of an activation that has one for each channel.
-    """
+    """An activation in a graph."""
 
     activation: Activation
-    answer: fx.Node
-    slopes: fx.Node | None
+    answer: fx.Node  # the operation that gives it, perhaps in fp32
+    slopes: fx.Node | None  # a vector that broadcasts over images; None without
 
 
 class Bound(NamedTuple):

@@ -51,10 +51,7 @@ CASTS = "cast_own_values"  # the name of that among the passes
 
 
 class Entry(nn.Module):
-    """A net between the user's inputs and fp32 logits, in `dtype` and channels_last within, or as `layout` says.
-
-    A batch of volumes has a depth before the height; `convert` brings a copy of the net into that precision.
-    """
+    """A net between the user's inputs and fp32 logits; `convert` brings a copy of it into `dtype`."""
 
     def __init__(
         self, net: nn.Module, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
@@ -66,10 +63,7 @@ class Entry(nn.Module):
         self.layout: Order = layout
 
     def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """Return the logits [batch, classes, height, width] in fp32 of a batch [batch, channels, height, width].
-
-        Of a net with several inputs `others` are the further ones, of any shape; whole numbers stay what they are.
-        """
+        """Return the logits [batch, classes, height, width] in fp32; further inputs are of any shape."""
         logits: Tensor = self.net(*[given(part, self.dtype, self.layout) for part in (batch, *others)])
         return logits.float()
 
@@ -84,23 +78,14 @@ def given(part: Tensor, dtype: torch.dtype, layout: Order) -> Tensor:
 
 @dataclass
 class ExportedNet:
-    """The graph, which passes rewrite, and the weights as they were trained.
+    """The graph, which passes rewrite, and the weights as they were trained."""
 
-    Attributes:
-        module: takes the inputs as the user gives them and gives fp32 logits; its weights are in `dtype`.
-        exact: the tensors behind the graph's attributes, by name and in fp32, so that what is folded is rounded once.
-        dtype: of the values between.
-        device: of all.
-        matched: for each pass the layers that it changed.
-        merged: for each module whose products another's layer does with its own, by their paths, that other.
-    """
-
-    module: fx.GraphModule
-    exact: Mapping[str, Tensor]
+    module: fx.GraphModule  # takes the inputs as the user gives them, gives fp32 logits; its weights are in `dtype`
+    exact: Mapping[str, Tensor]  # the attributes' tensors in fp32, so that what is folded is rounded once
     dtype: torch.dtype
     device: torch.device
-    matched: dict[str, list[str]] = field(default_factory=dict)
-    merged: dict[str, str] = field(default_factory=dict)
+    matched: dict[str, list[str]] = field(default_factory=dict)  # for each pass the layers that it changed
+    merged: dict[str, str] = field(default_factory=dict)  # for modules whose products another's layer does, that other
 
     def constant(self, node: object) -> Tensor | None:
         """Return the tensor of any shape behind an attribute's node, in fp32 if the network's own; None for others."""
@@ -144,15 +129,9 @@ def export(
     layout: Order = "NHWC",
     convert: InHalf = net_in_dtype,
 ) -> ExportedNet:
-    """Return the net's graph for inputs of these shapes; the net stays as it is.
+    """Return the graph of a net in eval mode and fp32 for inputs of these shapes; the net stays as it is.
 
-    Args:
-        net: in eval mode, fp32.
-        inputs: a batch [batch, channels, height, width], fp32, on the net's device; volumes have a depth before the
-            height. Of a net of several inputs all, in the order of its forward, such a batch first.
-        dtype: in which the net is to run.
-        layout: in which its own code is traced; the kernels' values lie in NHWC either way.
-        convert: brings a net itself into that precision, but for modules that it keeps in fp32, say.
+    Its own code is traced in `layout`; the kernels' values lie in NHWC either way.
 
     Raises:
         UnsupportedError: torch can't export it.

@@ -24,11 +24,9 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """Return the groups of values that must share type and scale.
+    """Return the groups of values that must share type and scale: images in the network's type.
 
-    A layer's output forms a group with its max-pool, a concatenation with its parts. Values are images [batch,
-    channels, height, width] in the network's type. If a part of a concatenation is anything else, the whole group stays
-    in fp16.
+    A layer's output goes with its max-pool, a concatenation with its parts, which stay in fp16 if one is anything else.
     """
     group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
 
@@ -59,8 +57,7 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """Return the groups to be stored in fp8 when the layers named in `keep` read the other type.
 
     Some layer must multiply a value of it in fp8, and none that can't: because it is kept, or because another of its
-    inputs is. The channels of each must be a multiple of 16. What else reads it, reads it converted back, and a layer
-    adds either type.
+    inputs is. Channels are a multiple of 16. All else reads it converted back, and a layer adds either type.
     """
     kept = set(keep)
     while True:
@@ -142,14 +139,10 @@ def left_to_inductor(net: ExportedNet) -> list[str]:
 
 
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:
-    """For each value in fp8, by its node's name, the scale: stored value × scale = value.
+    """Return the scale of each value in fp8, by its node's name: stored value × scale = value.
 
-    Args:
-        net: with its layers.
-        keep: the layers that read no fp8.
-        largest: the largest magnitude of every value; it lies at the end of e4m3, or where the scale is a gain
-            of an activation's, within a factor of two of it. What reads a value that is infinite somewhere, or no
-            number, reads no fp8 either: no scale takes it there.
+    `largest` magnitudes lie at the end of e4m3; where the scale is a gain of an activation's, within a factor of two.
+    No layer reads a value in fp8 that is infinite somewhere, or no number.
     """
     by_name = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):

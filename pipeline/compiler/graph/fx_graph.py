@@ -38,11 +38,7 @@ def arguments(node: fx.Node) -> dict[str, Any]:
 
 
 def source(node: fx.Node, place: int = 0) -> fx.Node:
-    """Return the value that is a node's argument at a place.
-
-    Raises:
-        TypeError: the argument is no value.
-    """
+    """Return the value that is a node's argument at a place; raise TypeError where it is none."""
     given = node.args[place]
     if not isinstance(given, fx.Node):
         raise TypeError(f"{node.name}: argument {place} is {given!r}, no value")
@@ -141,10 +137,7 @@ STACK = "nn_module_stack"
 
 
 def layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the modules that are work of their own, with their paths; a net that is one itself has the path "".
-
-    Those without modules of their own, and torch's layers, whose insides are none.
-    """
+    """Return the modules without modules of their own, and torch's layers, with their paths; "" of the net itself."""
     whole_layers, inside = [], set[int]()
     for name, part in net.named_modules():
         whole = isinstance(part, WHOLE)
@@ -155,13 +148,7 @@ def layers(net: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def name_by_first_paths(graph: fx.Graph, net: nn.Module, within: str = "") -> None:
-    """Let an exported graph's nodes tell their modules by the first of the paths that each has in the net.
-
-    Args:
-        graph: of torch.export.
-        net: whose layers they are.
-        within: the path of the net in the module that was exported, which is left out.
-    """
+    """Let nodes of torch.export tell their modules by the first of each one's paths in the net, which lay `within`."""
     first = {id(module): path for path, module in net.named_modules()}
     known = {path: first[id(module)] for path, module in net.named_modules(remove_duplicate=False)}
     for node in graph.nodes:

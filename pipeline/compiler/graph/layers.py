@@ -35,41 +35,19 @@ Parameters = Sequence[LibraryParameters]
 
 
 class Packed(NamedTuple):
-    """A layer's parts as its kernel reads them.
+    """A layer's parts as its kernel reads them."""
 
-    Attributes:
-        weight: of any shape, in the type that the kernel multiplies in; None for a kernel without weights.
-        scale: [out] fp32; None for 1.
-        bias: [out] fp32; None for a kernel without weights.
-        second_weight: of a second input.
-        border: [3, 3, out] fp32, what is added at the border; None for nothing.
-    """
-
-    weight: Tensor | None
-    scale: Tensor | None
-    bias: Tensor | None
-    second_weight: Tensor | None = None
-    border: Tensor | None = None
+    weight: Tensor | None  # in the type that the kernel multiplies in; None without weights
+    scale: Tensor | None  # [out] fp32; None for 1
+    bias: Tensor | None  # [out] fp32; None without weights
+    second_weight: Tensor | None = None  # of a second input
+    border: Tensor | None = None  # [3, 3, out] fp32, added at the border
 
 
 class KernelLayer(nn.Module):
-    """A layer in a graph between matching and lowering.
+    """A layer in a graph between matching and lowering: kernel, weight in torch's own shape, and bias [out] in fp32.
 
     Called, it computes the layer by torch's own operations; lowering puts the kernel's operation in its place.
-
-    Attributes:
-        name: of the net's module whose weights these are.
-        op: the kernel.
-        weight: in torch's own shape, fp32; None for a kernel without weights.
-        bias: [out] fp32; None for a kernel without weights.
-        activation: what follows.
-        pool: whether the 2×2 maxima are wanted.
-        slopes: [out] fp32, of an activation that has one for each channel.
-        statistics: whether the mean and squared deviations of the output's blocks of pixels are wanted.
-        head: a 1×1 convolution that follows; its logits are fp32.
-        stores_out: whether somebody reads the output itself.
-        slices: of how many, one below the other, its maps are made: a volume's depth, 1 for an image.
-        dilation: how many pixels apart the taps of its window are.
     """
 
     def __init__(self, name: str, op: KernelOp, weight: Tensor | None, bias: Tensor | None) -> None:
@@ -77,10 +55,10 @@ class KernelLayer(nn.Module):
         self.name, self.op = name, op
         self.weight, self.bias = weight, bias
         self.activation: Activation = NONE
-        self.slopes: Tensor | None = None
+        self.slopes: Tensor | None = None  # [out] fp32, of an activation that has one for each channel
         self.pool = self.statistics = False
-        self.head: Head | None = None
-        self.stores_out = True
+        self.head: Head | None = None  # a 1×1 convolution that follows; its logits are fp32
+        self.stores_out = True  # whether somebody reads the output itself
         self.slices = self.dilation = 1
 
     def has_whole_blocks(self, height: int) -> bool:
@@ -89,13 +67,7 @@ class KernelLayer(nn.Module):
         return made == 1 or height // made % ROWS == 0
 
     def forward(self, dtype: torch.dtype, *inputs: Tensor, residual: Tensor | None = None) -> Answer:
-        """Return the output [N, out, H', W'], its 2×2 maxima, logits and statistics, each None if it isn't wanted.
-
-        Args:
-            dtype: in which the layer runs.
-            inputs: [N, in, H, W], and where there is a second one [N, skip, 2 H, 2 W].
-            residual: [N, out, H', W'], added before the activation.
-        """
+        """Return the output [N, out, H', W'], its 2×2 maxima, logits and statistics, each None if it isn't wanted."""
         return self.by_library(self.parameters_in(dtype), inputs, residual)
 
     def by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Answer:
@@ -126,11 +98,7 @@ class KernelLayer(nn.Module):
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
         """Return the parts as the kernel reads them.
 
-        Args:
-            dtype: of the products, where they aren't in fp8.
-            in_scales: by which the inputs' fp8 values are to be multiplied; None for inputs in `dtype`.
-            out_scale: by which the output's fp8 values are to be multiplied; 1 for an output in `dtype`.
-            channels: of the input.
+        `in_scales` and `out_scale` are those of values in fp8; without the first products are in `dtype`.
         """
         rescale = (in_scales[0] if in_scales else 1.0) / out_scale
         if self.op.pack is None or self.weight is None or self.bias is None:
@@ -171,24 +139,16 @@ class LibraryLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Upsampling:
-    """An up-sampling by two: a transposed convolution, or the nearest pixel.
+    """An up-sampling by two: a transposed convolution, or the nearest pixel."""
 
-    Attributes:
-        weight: [in, mid, 2, 2], fp32; None for the nearest pixel.
-        bias: [mid]; None for none.
-    """
-
-    weight: Tensor | None = None
-    bias: Tensor | None = None
+    weight: Tensor | None = None  # [in, mid, 2, 2], fp32; None for the nearest pixel
+    bias: Tensor | None = None  # [mid]
 
 
 class UpsampledLayer(KernelLayer):
-    """The layer between matching and lowering; its inputs are the small map and, where there is one, the skip.
+    """An up-sampling and a convolution [out, skip + mid, 3, 3], the skip's channels first, as one layer.
 
-    Attributes:
-        upsampling: comes first.
-        weight: of the convolution, [out, skip + mid, 3, 3], the skip's channels first.
-        channels: of the small map.
+    Its inputs are the small map of `channels` and, where there is one, the skip.
     """
 
     def __init__(self, name: str, upsampling: Upsampling, weight: Tensor, bias: Tensor, channels: int) -> None:
@@ -209,11 +169,7 @@ class UpsampledLayer(KernelLayer):
         return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
 
     def flops_per_image(self, shapes: Sequence[Sequence[int]]) -> float:
-        """Return the FLOPs of the composed layer, 2 for a multiply-add: fewer than of the two layers that it replaces.
-
-        Args:
-            shapes: of the inputs: [N, in, h, w] of the small map, and [N, skip, 2 h, 2 w] of a skip.
-        """
+        """Return the FLOPs of the composed layer for inputs of these shapes: fewer than of the two that it replaces."""
         assert self.bias is not None
         outer, (small, *skips) = len(self.bias), [(1, *shape[1:]) for shape in shapes]
         return UPSAMPLED.flops(small, outer) + sum(flops_of(9)(skip, outer) for skip in skips)
@@ -349,15 +305,11 @@ LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs 
 
 
 def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return a weight in e4m3 and the scale of each output channel, which lies along `axis`.
+    """Return a packed weight in e4m3 and the scale of each output channel, which lies along `axis`.
 
-    Args:
-        weight: of any shape, packed as its kernel wants it.
-        axis: of the output channels.
-        summed: the axis of a window's taps, if it has one. In flat parts of an image all taps of a channel see the same
-            value, so what counts is the sum of their rounding errors: each tap takes over the errors of those before
-            it, the largest first. On the shipped net in fp8 weights and exact activations that took the logits from
-            1.5e-2 to 4.9e-3 (relative L2).
+    In flat parts of an image all taps of a channel see the same value, so what counts is the sum of their rounding
+    errors along `summed`: each tap takes over the errors of those before it, the largest first. On the shipped net in
+    fp8 weights and exact activations that took the logits from 1.5e-2 to 4.9e-3 (relative L2).
     """
     others = [dim for dim in range(weight.ndim) if dim != axis]
     scale = weight.float().abs().amax(others).clamp_min(LEAST) / FP8_MAX  # in fp16 the least would be 0

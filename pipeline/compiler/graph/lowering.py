@@ -49,12 +49,7 @@ from pipeline.kernels.common.nhwc import FP8_MAX
 
 
 class Place(NamedTuple):
-    """Channels of a wide buffer.
-
-    Attributes:
-        widest: the concatenation that fills the buffer.
-        first: the first channel.
-    """
+    """Channels of the wide buffer that a concatenation fills, from the first."""
 
     widest: fx.Node
     first: int
@@ -75,17 +70,11 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where the values lie that a graph joins.
+    """Where the values lie that a graph joins."""
 
-    Attributes:
-        homes: for each value that is joined the one place where it is written and read.
-        joined: for each concatenation that never happens the place that its parts fill.
-        copies: what is to be copied before such a concatenation is read.
-    """
-
-    homes: dict[fx.Node, Place] = field(default_factory=dict)
-    joined: dict[fx.Node, Place] = field(default_factory=dict)
-    copies: dict[fx.Node, list[Copy]] = field(default_factory=dict)
+    homes: dict[fx.Node, Place] = field(default_factory=dict)  # where each joined value is written and read
+    joined: dict[fx.Node, Place] = field(default_factory=dict)  # of each concatenation that never happens
+    copies: dict[fx.Node, list[Copy]] = field(default_factory=dict)  # what is to be copied before such a one is read
 
 
 def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
@@ -94,10 +83,6 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     The widest concatenation comes first. One whose channels lie in an earlier buffer is a view of it. Another gets its
     own buffer, which becomes the home of its parts that have none yet. If all parts have a home, it stays a
     concatenation, as each part would be copied anyway. A value is copied once for each buffer that isn't its home.
-
-    Args:
-        net: with its layers.
-        scales: of the values in fp8, by their nodes' names.
     """
     if any(calls(net.module.graph, *BY_STORAGE)):  # it may read a value by where that lay as the net was exported
         return Places()
@@ -129,11 +114,7 @@ def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[f
 def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner: Collection[fx.Node]) -> bool:
     """Return whether a concatenation's parts are of one type and scale, and lie so that kernels write and read them.
 
-    Args:
-        net: with its layers.
-        cat: the concatenation.
-        scales: as of `find_places`.
-        inner: concatenations that may lie in this one, whose parts begin at whole steps of their own.
+    `inner` are concatenations that may lie in this one, whose parts begin at whole steps of their own.
     """
     if cat.meta["val"].dtype != net.dtype or 0 in shape_of(cat) or shape_of(cat)[1] % CHANNELS:
         return False
@@ -188,53 +169,34 @@ PLACES = dict(enumerate(OUTPUTS))  # of a layer's answer, by the operation's nam
 
 @dataclass(frozen=True)
 class Plan:
-    """The choices by which a graph is lowered.
+    """The choices by which a graph is lowered."""
 
-    Attributes:
-        scales: for each value in fp8, by its node's name: stored value × scale = value.
-        tiles: for each layer, by its node's name, the text of its tile; `REFERENCE` where none is named.
-        by_library: the layers, by their nodes' names, that the library runs.
-        failed: the layers, by their own names, that it runs because their kernel failed, and why.
-    """
-
-    scales: Mapping[str, float] = field(default_factory=dict)
-    tiles: Mapping[str, str] = field(default_factory=dict)
-    by_library: Collection[str] = ()
-    failed: Mapping[str, str] = field(default_factory=dict)
+    scales: Mapping[str, float] = field(default_factory=dict)  # of values in fp8, by their nodes' names
+    tiles: Mapping[str, str] = field(default_factory=dict)  # their texts, by the layers' nodes; else `REFERENCE`
+    by_library: Collection[str] = ()  # layers' nodes that the library runs
+    failed: Mapping[str, str] = field(default_factory=dict)  # why the kernels of layers failed that it runs
 
 
 def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:
-    """Return a module of its own that computes what `net` does, with the kernels' operations; `net` stays as it is.
-
-    Each operation's node holds its layer in `meta["layer"]`, and in `meta["origin"]` the name of the layer's node.
-    """
+    """Return a module of its own that computes what `net` does; an operation's node holds its layer in `meta`."""
     with torch.no_grad():
         return _Lowering(net, plan).run()
 
 
 class _Lowering:
-    """One graph being written from another, node by node.
-
-    Attributes:
-        stored: the values so far, by the old graph's nodes, as they are kept: perhaps in fp8.
-        converted: those that are kept in fp8, as ATen reads them.
-        laid_out: the new graph's values whose channels are known to lie side by side.
-        copies: of the others that a kernel reads the copy that is laid out so, which all then read.
-        places: where the values lie that are joined.
-        wide: the buffers of the concatenations that fill them.
-    """
+    """One graph being written from another, node by node."""
 
     def __init__(self, net: ExportedNet, plan: Plan) -> None:
         self.net, self.plan = net, plan
         self.module = fx.GraphModule(net.module, net.module.graph)
         self.graph = fx.Graph()
         self.graph.set_codegen(net.module.graph._codegen)  # how a call's inputs and answer are packed
-        self.stored: dict[fx.Node, fx.Node] = {}
-        self.converted: dict[fx.Node, fx.Node] = {}
-        self.wide: dict[fx.Node, fx.Node] = {}
+        self.stored: dict[fx.Node, fx.Node] = {}  # the values by the old graph's nodes, perhaps in fp8
+        self.converted: dict[fx.Node, fx.Node] = {}  # those in fp8, as ATen reads them
+        self.wide: dict[fx.Node, fx.Node] = {}  # the buffers of the concatenations that fill them
         self.places = find_places(net, plan.scales)
-        self.laid_out: set[fx.Node] = set()
-        self.copies: dict[fx.Node, fx.Node] = {}
+        self.laid_out: set[fx.Node] = set()  # values whose channels are known to lie side by side
+        self.copies: dict[fx.Node, fx.Node] = {}  # of others that a kernel reads, laid out so
 
     def run(self) -> fx.GraphModule:
         """Write the new graph, and return its module."""
@@ -317,8 +279,7 @@ class _Lowering:
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """Return what is kept of a value, or that as ATen reads it, with its channels side by side.
 
-        One pixel has its channels so in any layout. Where several layers read a value, its steps are forced upon it:
-        Inductor would write a copy for each of them.
+        Where several layers read a value, its steps are forced upon it: Inductor would write a copy for each of them.
         """
         if x in self.laid_out or shape_of(value)[2:] == (1, 1):
             return x
@@ -329,13 +290,7 @@ class _Lowering:
         return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
-        """Note where a value is, once it has its type and lies in its place.
-
-        Args:
-            value: of the old graph.
-            made: the same in the new one.
-            as_stored: whether it has its type and place already.
-        """
+        """Note where a value of the old graph is, once it has its type and lies in its place, as `as_stored` says."""
         if not as_stored and value.name in self.plan.scales:
             made = self._quantised(made, self.plan.scales[value.name])
         home = None if as_stored else self.places.homes.get(value)
@@ -350,8 +305,7 @@ class _Lowering:
     def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
         """Write something into `length` channels of a wide buffer.
 
-        Through a view by as_strided: Inductor then writes in place, whatever it is made of; by slice it would write a
-        new buffer and copy the other parts.
+        By as_strided Inductor writes in place; by slice it would write a new buffer and copy the other parts.
         """
         batch, _, height, width = shape_of(place.widest)
         wide, sizes = self._wide(place.widest), [batch, length, height, width]
@@ -389,10 +343,7 @@ class _Lowering:
         return self.wide[cat]
 
     def _empty(self, value: fx.Node, dtype: torch.dtype, contiguous: bool = False) -> fx.Node:
-        """Memory for a value, its channels side by side unless it is to be contiguous.
-
-        By empty_strided: Inductor turns torch.empty of a memory format into NCHW, and copies.
-        """
+        """Memory for a value, by empty_strided: Inductor turns torch.empty of a memory format into NCHW, and copies."""
         shape = list(shape_of(value))
         steps = [math.prod(shape[1:]), shape[2] * shape[3], shape[3], 1] if contiguous else steps_of(value)
         how: dict[str, Argument] = {"dtype": dtype, "device": self.net.device}

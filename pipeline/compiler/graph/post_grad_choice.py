@@ -36,17 +36,11 @@ SHARE, FLOPS_A_BYTE = 1 / 20, 200
 
 
 class Choice(NamedTuple):
-    """The kernel chosen for a convolution.
-
-    Attributes:
-        op: the kernel.
-        packing: of its weight, by ATen's operations.
-        dilation: of its window.
-    """
+    """The kernel chosen for a convolution."""
 
     op: KernelOp
-    packing: fx.Graph
-    dilation: int
+    packing: fx.Graph  # of its weight, by ATen's operations
+    dilation: int  # of its window
 
 
 def why_not_on(device: torch.device) -> str | None:
@@ -55,12 +49,7 @@ def why_not_on(device: torch.device) -> str | None:
 
 
 def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
-    """Return the kernel for a convolution of the values as they are laid out; where none takes it, why.
-
-    Args:
-        conv: a call of aten.convolution, with what it reads and gives in `meta["val"]`.
-        leave: kernels that are not to be taken.
-    """
+    """Return the kernel for a call of aten.convolution, but those to `leave`; where none takes it, why."""
     given = arguments(conv)
     x, weight, made = (node.meta["val"] for node in (given["input"], given["weight"], conv))
     refused = _why_no_kernel(x, weight, made)
@@ -147,10 +136,7 @@ def _is_one_line(value: Tensor) -> bool:
 
 
 def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
-    """Return what a kernel's `pack` does to a weight of torch's own shape, by ATen's operations that Inductor compiles.
-
-    Without the copy at the end where the kernel reads [..., out, in] in any order.
-    """
+    """Return what `pack` does to a weight, by ATen's operations; without a copy that the kernel doesn't need."""
     assert op.pack is not None
     with weight.fake_mode:  # type: ignore[attr-defined]
         traced = make_fx(op.pack, decomposition_table=select_decomp_table())(weight)
@@ -171,14 +157,7 @@ def reads_weight(op: KernelOp, packed: Tensor) -> bool:
 
 
 def is_small(op: KernelOp, packing: fx.Graph, x: Tensor, made: Tensor) -> bool:
-    """Return whether packing a weight costs its layer at most a `SHARE` of what it moves or multiplies.
-
-    Args:
-        op: the layer's kernel.
-        packing: of the weight.
-        x: the layer's input [N, in, H, W].
-        made: its output [N, out, H', W'].
-    """
+    """Return whether packing a weight costs its layer at most a `SHARE` of what it moves or multiplies."""
     called = [node for node in packing.nodes if node.op == "call_function"]
     if all(is_call(node, *VIEWS) for node in called):
         return True
@@ -193,33 +172,18 @@ SUBTRACTION = "aten.sub.Tensor"
 
 @dataclass(frozen=True)
 class Ends:
-    """A part of a graph that becomes one operation.
+    """A part of a graph that becomes one operation."""
 
-    Attributes:
-        value: the last of its values without a cast, perhaps fp32.
-        last: the last of its values in fp16, which the operation gives.
-        factors: of each channel, in order: the operation, and a vector that broadcasts over images.
-        residual: what is added before the activation, as large as the answer.
-        activation: the last.
-        slopes: of the activation, a vector as the factors.
-    """
-
-    value: fx.Node
-    last: fx.Node
-    factors: tuple[tuple[str, fx.Node], ...] = field(default=())
-    residual: fx.Node | None = None
-    activation: Activation = NONE
-    slopes: fx.Node | None = None
+    value: fx.Node  # the last of its values without a cast, perhaps fp32
+    last: fx.Node  # the last in fp16, which the operation gives
+    factors: tuple[tuple[str, fx.Node], ...] = field(default=())  # of channels, in order, with their operations
+    residual: fx.Node | None = None  # added before the activation, as large as the answer
+    activation: Activation = NONE  # the last
+    slopes: fx.Node | None = None  # of it, as the factors
 
 
 def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> Ends:
-    """Return all that the epilogue of a convolution's kernel takes over; the longest part that ends in fp16.
-
-    Args:
-        conv: the convolution.
-        op: its kernel.
-        can_read: whether the kernel reads a value [N, out, H, W] as it is laid out.
-    """
+    """Return all that the epilogue of a convolution's kernel takes over; the longest part that ends in fp16."""
     kept = ends = Ends(conv, conv)
     weight = conv.all_input_nodes[1].meta["val"].shape
     adds = gains_by_adding(op, weight)

@@ -34,24 +34,17 @@ NOT_FILLED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_emp
 
 @dataclass(frozen=True)
 class Known:
-    """The constant that a node gives.
+    """The constant that a node gives."""
 
-    Attributes:
-        value: of any shape, in fp32 where the graph has it in the net's dtype; of some operations several.
-        read: the constants behind it, by their nodes.
-        computed: whether more than views of a constant lies behind it.
-    """
-
-    value: Argument
-    read: frozenset[fx.Node]
-    computed: bool
+    value: Argument  # in fp32 where the graph has it in the net's dtype; of some operations several
+    read: frozenset[fx.Node]  # the constants behind it
+    computed: bool  # whether more than views of a constant lies behind it
 
 
 def fold_constants(net: ExportedNet) -> list[str]:
     """Make values that depend on no input constants, computed in fp32 from the exact weights and rounded once.
 
-    Nothing random is folded, no memory that nothing filled, and nothing that is larger than `GROWTH` and `FREE_BYTES`
-    allow. Views of a weight are, where an operation reads them as its weight.
+    Nothing random or unfilled is, nor what is larger than `GROWTH` and `FREE_BYTES` allow; views of a weight are.
     """
     matched, known = [], _known(net)
     for node, found in known.items():
@@ -77,10 +70,7 @@ def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool
 
 
 def _laid_out(value: Tensor, node: fx.Node) -> Tensor:
-    """Images and volumes in channels_last for a layer whose weight they are, and for what gives values that lie so.
-
-    A mask of attention, [1, heads, rows, rows], would be copied at each call if its heads lay side by side.
-    """
+    """Return images and volumes in channels_last for a layer's weight, and for what gives values that lie so."""
     if value.dim() not in CHANNELS_LAST or any(_as_weight(user, node) or _lies_so(user) for user in node.users):
         return laid_out(value)
     return value.contiguous()
@@ -166,8 +156,7 @@ CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in (
 def fold_batch_norm(net: ExportedNet) -> list[str]:
     """Multiply a batch norm's scale into the weight of the convolution before it, if nothing else reads that.
 
-    The result is rounded once, from fp32. A transposed convolution's weight has its inputs first; in groups it isn't
-    folded. Neither is a convolution that computes in another type than the network's.
+    Not into a transposed one in groups, or one that computes in another type. The result is rounded once, from fp32.
     """
     matched = []
     for norm in calls(net.module.graph, NORM):

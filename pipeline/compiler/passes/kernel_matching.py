@@ -82,10 +82,7 @@ def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
 
 
 def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
-    """Return a node as a kernel judges it; None where no kernel could take it.
-
-    That is what isn't 2-D, computes in another type than the net's, or has no constant weights.
-    """
+    """Return a node as a kernel judges it; None if it isn't 2-D, in the net's type and of constant weights."""
     x = source(node)
     if not gives_image(node) or not gives_image(x) or node.meta["val"].dtype != net.dtype:
         return None
@@ -156,11 +153,7 @@ def each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
 
 
 def image_of(node: fx.Node) -> fx.Node | None:
-    """Return the network's input if the node is that, cast or padded; None for anything else.
-
-    An input of integers, such as a mask, gives None: the kernels read floats. So does a cast that rounds more than fp16
-    does.
-    """
+    """Return the network's input if the node is that, of floats, cast to no less than fp16 or padded; else None."""
     kind = node.meta["val"].dtype
     if not kind.is_floating_point or torch.finfo(kind).eps > torch.finfo(torch.float16).eps:
         return None

@@ -172,10 +172,7 @@ def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
 def factor_and_shift(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: list[int], *how: int
 ) -> tuple[Tensor, Tensor]:
-    """Return factor and shift [N, out, 1, 1] of a norm with weight and bias [1, out, 1, 1].
-
-    `how` is the phases of the statistics, and how many channels are normed together.
-    """
+    """Return factor and shift [N, out, 1, 1] of a norm; `how` is the phases and the group's width."""
     ends = (None if part is None else part.flatten() for part in (weight, bias))
     factors = torch.ops.unet_ladder.norm_factors(statistics, *ends, eps, size, *how)
     return factors[0][:, :, None, None], factors[1][:, :, None, None]
@@ -184,10 +181,7 @@ def factor_and_shift(
 def variance_and_mean(
     statistics: Tensor, height: int, width: int, phases: int, group_width: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Return what `torch.var_mean` gives of a map, from its statistics [N, blocks, 2, out], its dimensions kept.
-
-    [N, out, 1, 1] each; of groups of channels [N, groups, 1, 1, 1].
-    """
+    """Return what `torch.var_mean` gives of a map from its statistics; of groups [N, groups, 1, 1, 1] each."""
     mean, variance = torch.ops.unet_ladder.merged_statistics(statistics, height, width, phases)
     if group_width is None:
         return variance[:, :, None, None], mean[:, :, None, None]

@@ -88,8 +88,7 @@ def added(branches: list[Branch]) -> Branch:
 def placed(branch: Branch, largest: Branch) -> Tensor | None:
     """Return a branch's weight with zeros around it, in the largest's shape; None if its taps lie between the other's.
 
-    Tap t of a window reads the pixel t · dilation − padding beyond the first, so that what the paddings differ by says
-    on which tap of the larger window the smaller one's first lies.
+    Tap t of a window reads the pixel t · dilation − padding beyond the first: by the paddings' difference it is placed.
     """
     one, other, sides = branch.walk, largest.walk, list[int]()
     if one.groups != other.groups or one.stride != other.stride or len(branch.weight) != len(largest.weight):

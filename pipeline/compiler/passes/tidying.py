@@ -29,10 +29,7 @@ from pipeline.kernels import conv_first, depthwise
 
 
 def drop_identities(net: ExportedNet) -> list[str]:
-    """Drop what changes nothing: copies in the same layout (dropouts in eval mode), empty pads, sums with the number 0.
-
-    Among it are concatenations of one value, with which each of DenseNet's blocks begins.
-    """
+    """Drop copies in the same layout, empty pads, sums with the number 0, and concatenations of one value."""
     matched = []
     for node in calls(net.module.graph, CLONE, PAD, ADDITION, CONCATENATION):
         if _changes_nothing(node):
@@ -101,10 +98,8 @@ OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
 def centre_windows(net: ExportedNet) -> list[str]:
     """Centre windows of convolutions of stride 2 that reach a row further below than above, and a column further right.
 
-    As nets from TensorFlow pad ("same"), EfficientNet's among them: a pad of one more row below and column right than
-    above and left, and a convolution after it. And windows of 4×4 with a padding of 1: pix2pix's, whose first one no
-    other kernel takes. The window gets more rows and columns, of zeros, above and left, and is padded alike on all
-    sides. Exact, on even sizes; the kernels that take it wait for memory anyway.
+    Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). The window gets more
+    rows and columns, of zeros, above and left. Exact, on even sizes; the kernels that take it wait for memory anyway.
     """
     return [*_late_windows(net), *_windows_of_4(net)]
 
@@ -139,15 +134,7 @@ def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool
 
 
 def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: int) -> bool:
-    """Give a window more rows above and columns left, of zeros; undone where no kernel takes the layer then.
-
-    Args:
-        net: changed where one does.
-        conv: of stride 2.
-        x: what it reads from then on.
-        rows: how many.
-        padding: on all sides, from then on.
-    """
+    """Give a window more rows above and columns left, of zeros; undone where no kernel takes the layer then."""
     given, before, known = arguments(conv), conv.args, net.exact
     weight = net.constant(given["weight"])
     assert weight is not None

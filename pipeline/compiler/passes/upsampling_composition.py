@@ -33,10 +33,7 @@ NEAREST = "aten.upsample_nearest2d.vec"
 
 
 def compose_upsampling(net: ExportedNet) -> list[str]:
-    """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it, other channels beside.
-
-    Source: no activation or norm lies between, so both are one linear map.
-    """
+    """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it: one linear map."""
     return _composed(net, UpsampledLayer)
 
 
@@ -115,8 +112,7 @@ def _together(rest: list[fx.Node]) -> fx.Node:
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:
     """Move a 1×1 convolution before the up-sampling, unless it adds channels or would fold an activation.
 
-    The two commute, bias included: each up-sampled pixel is the same weighted sum of pixels in every channel, with
-    weights that add up to 1, and the convolution mixes the channels of one pixel.
+    Both commute: an up-sampled pixel is the same weighted mean of pixels in every channel.
     """
     matched = []
     for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):

@@ -45,10 +45,7 @@ Axes = tuple[int, int, int]  # a number for depth, height and width
 
 
 class Form(NamedTuple):
-    """The convolutions of volumes that a kernel takes, whatever their size: their call, window and other arguments.
-
-    Depth, height and width of the input are multiples of `pieces`.
-    """
+    """The convolutions of volumes that a kernel takes: call, window and arguments; sides are multiples of `pieces`."""
 
     op: KernelOp
     call: str
@@ -96,10 +93,7 @@ def volumes_as_images(net: ExportedNet) -> list[str]:
 
 
 def kernel_for(net: ExportedNet, node: fx.Node) -> KernelOp | None:
-    """Return the kernel that takes a convolution of fitting channels and sides, whose slices fill half of a tile.
-
-    None takes one that computes in another type than the net's.
-    """
+    """Return the kernel that takes a convolution of fitting channels and sides, whose slices fill half of a tile."""
     source, held = node.all_input_nodes[0], net.parameters(node)
     if held is None or not volume(node) or not volume(source) or node.meta["val"].dtype != net.dtype:
         return None
@@ -141,19 +135,13 @@ def volume(node: object) -> bool:
 
 
 class _Walk:
-    """One graph on its way from volumes to images.
-
-    Attributes:
-        kernels: of the convolutions that become layers.
-        images: of what was a volume the image that holds the same, by the node that gives or gave it.
-        shapes: of the volumes that nodes gave that now give images.
-    """
+    """One graph on its way from volumes to images."""
 
     def __init__(self, net: ExportedNet, kernels: dict[fx.Node, KernelOp]) -> None:
         self.net, self.kernels = net, kernels
         self.graph = net.module.graph
-        self.images: dict[fx.Node, fx.Node] = {}
-        self.shapes: dict[fx.Node, tuple[int, ...]] = {}
+        self.images: dict[fx.Node, fx.Node] = {}  # of what was a volume
+        self.shapes: dict[fx.Node, tuple[int, ...]] = {}  # of the volumes that nodes gave which now give images
 
     def visit(self, node: fx.Node) -> None:
         """Let a node work on images, if it can, or on volumes that are views of them."""
@@ -243,8 +231,7 @@ class _Walk:
     def _beside_each_other(self, value: fx.Node, before: fx.Node) -> fx.Node:
         """Return an image without a gap between its voxels, as the library's convolution reads it.
 
-        Of a part of a wider buffer the library would make that copy itself, by a kernel that took 0.33 ms for 32
-        channels of 2 × 128³ voxels on an H200, of a net's 5.1; so Inductor makes it.
+        The library's own copy took 0.33 ms for 32 channels of 2 × 128³ voxels on an H200, of a net's 5.1.
         """
         with self.graph.inserting_before(before):
             dense = self.graph.call_function(aten.contiguous.default, (value,), {"memory_format": torch.channels_last})

@@ -35,23 +35,14 @@ class NothingRunsError(Exception):
 
 @dataclass
 class Tuner:
-    """The choices made so far, on disk in `folder`.
+    """The choices made so far, on disk in `folder`."""
 
-    Attributes:
-        folder: holds one JSON file for each GPU and set of versions.
-        clock: milliseconds that a call takes; a test gives a fake.
-        measured: how many candidates were run since the start: 0 for a warm build.
-        refused: for an operation the last candidate that didn't run or was wrong, and why.
-        chosen: what was measured since the start.
-        unkept: why the folder keeps nothing; empty as long as it does.
-    """
-
-    folder: Path = HOME
-    clock: Callable[[Callable[[], None]], float] | None = None
-    measured: int = 0
-    refused: dict[str, str] = field(default_factory=dict)
-    chosen: dict[str, dict[str, object]] = field(default_factory=dict)
-    unkept: str = ""
+    folder: Path = HOME  # of one JSON file for each GPU and set of versions
+    clock: Callable[[Callable[[], None]], float] | None = None  # milliseconds that a call takes; a test gives a fake
+    measured: int = 0  # candidates that were run since the start: 0 for a warm build
+    refused: dict[str, str] = field(default_factory=dict)  # the last candidate that didn't run, and why
+    chosen: dict[str, dict[str, object]] = field(default_factory=dict)  # since the start
+    unkept: str = ""  # why the folder keeps nothing
 
     def best(self, op: str, options: Iterable[Candidate], run: Callable[[Candidate], None]) -> Candidate:
         """Return the candidate whose `run` takes the least time, from disk where it is known.
@@ -140,7 +131,7 @@ def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
 
 
 def compiling_threads() -> ThreadPoolExecutor:
-    """Threads that compile kernels for the current device.
+    """Return threads that compile kernels for the current device.
 
     Triton has its driver before the first of them asks: those that meet none build one each, into the same object.
     """

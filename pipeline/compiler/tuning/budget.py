@@ -24,26 +24,16 @@ TRIED_AGAIN = 4  # layers at each step: trying all of some forty would take minu
 
 @dataclass(frozen=True)
 class Spent:
-    """The distance of a network from its full precision on some images.
+    """The distance of a network from its full precision on some images."""
 
-    Attributes:
-        flips: share of pixels that change their class.
-        error: relative L2 of the logits.
-        dice: what the masks lose of Dice against those of full precision, in the class that loses most.
-    """
-
-    flips: float
-    error: float
-    dice: float
+    flips: float  # share of pixels that change their class
+    error: float  # relative L2 of the logits
+    dice: float  # that the masks lose, in the class that loses most
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The allowed distance from full precision; fields as of `Spent`.
-
-    Raises:
-        ValueError: one is negative, which every answer would keep, or no number.
-    """
+    """The allowed distance from full precision; fields as of `Spent`, 0 or more."""
 
     flips: float
     error: float
@@ -70,13 +60,7 @@ class Budget:
         return self if masks else Budget(math.inf, self.error)
 
     def used(self, run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor]) -> float:
-        """Return how much of the budget a net takes, of the part that it takes most of; 1 is all of it.
-
-        Args:
-            run: the net to judge.
-            batches: what it is called with, one by one.
-            exact: the answers to be met, of masks the logits [batch, classes, height, width], one tensor a batch.
-        """
+        """Return how much of the budget a net takes on batches with `exact` answers, of the part it takes most of."""
         return self.share(spent(run, batches, exact, masks=self.of_masks))
 
     def share(self, found: Spent) -> float:
@@ -97,10 +81,7 @@ def _part(spent: float, allowed: float) -> float:
 def spent(
     run: Callable[[Given], Tensor], batches: Sequence[Given], exact: list[Tensor], *, masks: bool = True
 ) -> Spent:
-    """Return how far a network is from answers [batch, …]; arguments as of `Budget.used`, and whether they are masks.
-
-    What is no number in both is right, as the infinite logit of a class that is ruled out.
-    """
+    """Return how far a network is from answers [batch, …]; the same NaN or infinity in both is right."""
     flips = error = size = 0.0
     overlaps = torch.zeros(2, 1, dtype=torch.int64)
     for batch, logits in zip(batches, exact, strict=True):
@@ -116,10 +97,7 @@ def spent(
 
 
 def overlap(mask: Tensor, right: Tensor, count: int) -> Tensor:
-    """For each of `count` classes: pixels in both masks, and pixels of one plus pixels of the other; [2, classes].
-
-    Both masks [batch, height, width].
-    """
+    """For each of `count` classes: pixels in both masks, and pixels of one plus pixels of the other; [2, classes]."""
     both = torch.bincount(right[mask == right].flatten().long(), minlength=count)
     sizes = torch.bincount(mask.flatten().long(), minlength=count) + torch.bincount(
         right.flatten().long(), minlength=count
@@ -134,19 +112,11 @@ def dice_lost(overlaps: Tensor) -> float:
 
 
 def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
-    """Return the layers that keep more bits so that the budget holds, and why those.
+    """Return the layers that keep more bits so that the budget holds, and what each saved when it was last tried.
 
     One after the other is kept, each time the one that saves most of what is over the budget, beside those kept
     already, as the gain depends on them. All are tried at first; then, at each step, those few that promised most when
-    they were tried last. In the end those go again that the later ones made superfluous.
-
-    Args:
-        names: of the layers.
-        cost: how much of the budget is used while some layers are kept; 1 is all of it.
-
-    Returns:
-        The names kept, and for every layer how much of the budget it saved, or would have saved, when it was last
-        tried; none of either where nothing kept is within the budget.
+    they were tried last. In the end those go again that the later ones made superfluous. `cost` is of the budget.
     """
     kept: list[str] = []
     gains: dict[str, float] = {}
@@ -184,19 +154,11 @@ Unit = Sequence[str]
 def filled(
     units: Sequence[Unit], cost: Callable[[list[str]], float], price: Callable[[list[str]], float]
 ) -> tuple[list[str], dict[str, float]]:
-    """Return the layers that keep more bits so that the budget holds, and why those.
+    """Return the layers that keep more bits so that the budget holds, and how much of it each takes alone.
 
     Those have fewer bits that save most for the square of what they take, beside any first one, as long as the sum of
     squares allows it; then the last of them go again while all together are over the budget, and others come that fit.
-
-    Args:
-        units: the layers' names, in sets of which all have fewer bits or none.
-        cost: how much of the budget is used while some layers are kept; 1 is all of it.
-        price: what it takes, in any unit, to keep some layers.
-
-    Returns:
-        The names kept, and for every layer how much of the budget it takes alone; none of either where nothing kept is
-        within the budget.
+    All layers of a unit have fewer bits or none; `cost` is of the budget, `price` what keeping layers takes.
     """
     if cost([]) <= 1:
         return [], {}

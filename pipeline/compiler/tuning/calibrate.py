@@ -16,10 +16,7 @@ from pipeline.compiler.tuning.budget import Budget, filled
 
 
 def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, float]:
-    """Return the largest magnitude over batches [batch, channels, height, width] of every value that could be in fp8.
-
-    Of a net with several inputs a batch has all of them.
-    """
+    """Return the largest magnitude over batches of every value that could be in fp8, by its node's name."""
     walk = _Largest(net)
     for batch in batches:
         walk.run(*batched(batch))
@@ -45,19 +42,7 @@ class _Largest(fx.Interpreter):
 def keep_for(
     net: ExportedNet, seen: dict[str, float], batches: Sequence[Tensor | Batch], budget: Budget
 ) -> tuple[list[str], dict[str, float]]:
-    """Return the layers to keep in fp16 so that the budget holds, and why those.
-
-    The references compute, so that no tile is needed.
-
-    Args:
-        net: with its layers.
-        seen: from `largest`.
-        batches: what the budget is judged on, [batch, channels, height, width] or all inputs of a net of several.
-        budget: to be kept.
-
-    Returns:
-        As `filled`.
-    """
+    """Return the layers to keep in fp16 so that the budget holds on batches, as `filled`; the references compute."""
 
     def answers(plan: Plan) -> Callable[[Batch], Tensor]:
         return of_batches(lower(net, plan))
@@ -80,12 +65,7 @@ FP16_PACE, FP8_PACE, BYTES_PACE = 684e12, 1279e12, 4.24e12
 
 
 def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
-    """Return seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer.
-
-    Args:
-        net: with its layers.
-        stored_fp8: the values in fp8, by their nodes' names; the others are in fp16.
-    """
+    """Return seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer."""
     fast, total = set(layers_in_fp8(net, stored_fp8)), 0.0
     for node in net.module.graph.nodes:
         if layer := layer_of(net.module, node):

@@ -32,14 +32,7 @@ Choice = Tile | Literal["library"]
 def choose(
     net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, say: Callable[[str], None]
 ) -> Plan:
-    """Return how to lower the graph: for every layer its fastest tile, or the library.
-
-    Args:
-        net: with its layers; each is measured on the values that those before it gave.
-        scales: of the values in fp8, by their nodes' names.
-        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
-        tuner: measures, and remembers on disk.
-        say: is told which layer is at its turn.
+    """Return how to lower the graph: for every layer its fastest tile, or the library, on the values before it.
 
     Raises:
         NothingRunsError: a layer has no candidate that runs and is right.
@@ -98,19 +91,12 @@ class _Checked(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class MeasuredLayer:
-    """A layer at its place in a net: what it reads, and where it writes.
-
-    Attributes:
-        layer: its weights.
-        inputs: [N, in, H, W] each.
-        given: the operation's arguments.
-        parameters: the library's.
-    """
+    """A layer at its place in a net: what it reads, and where it writes."""
 
     layer: KernelLayer
-    inputs: list[Tensor]
-    given: dict[str, Any]
-    parameters: list[LibraryParameters]
+    inputs: list[Tensor]  # [N, in, H, W] each
+    given: dict[str, Any]  # the operation's arguments
+    parameters: list[LibraryParameters]  # the library's
 
     @property
     def call(self) -> KernelCall:
@@ -147,11 +133,7 @@ class MeasuredLayer:
 
 
 def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
-    """Return the fastest candidate that is right; its answer is left in the outputs.
-
-    Raises:
-        NothingRunsError: there is none.
-    """
+    """Return the fastest candidate that is right, its answer left in the outputs; NothingRunsError without one."""
     options, name = list(measured.candidates()), measured.key
     signed = measured.of([with_random_signs(x) for x in measured.inputs])
     while options:
@@ -166,11 +148,7 @@ def select(measured: MeasuredLayer, tuner: Tuner) -> Choice:
 
 
 def why_no_tile(entry: Mapping[str, object]) -> str:
-    """Why a kernel has no tile to set against the library; empty where one was timed, or where none was to be tried.
-
-    Args:
-        entry: what the tuner keeps of the operation.
-    """
+    """Return why a kernel has no tile to set against the library; empty where one was timed or none was to be tried."""
     tried = entry.get("tried_ms")
     timed = isinstance(tried, dict) and any(name != repr(LIBRARY) for name in tried)
     return "" if timed else str(entry.get("refused", ""))
@@ -179,8 +157,7 @@ def why_no_tile(entry: Mapping[str, object]) -> str:
 def with_random_signs(x: Tensor) -> Tensor:
     """Return values of either sign in the shape and layout of x, on which a tile is checked.
 
-    After a ReLU all values have one sign, and an fp8 product on Hopper, which keeps some 13 bits of its sums, is then
-    off by more than a tile that is right may be.
+    After a ReLU all have one sign: an fp8 product, which keeps some 13 bits of its sums, is then further off.
     """
     signs = torch.randint(0, 2, x.shape, dtype=torch.int8, device=x.device) * 2 - 1
     signed = torch.empty_like(x)

@@ -30,11 +30,7 @@ FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, an
 
 
 class TargetAlone:
-    """As much of Triton's driver as compiling asks for, without the GPU that it is for.
-
-    Args:
-        target: of the programs.
-    """
+    """As much of Triton's driver as compiling asks for, without the GPU that it is for."""
 
     def __init__(self, target: GPUTarget) -> None:
         self.target = target
@@ -59,12 +55,8 @@ class TargetAlone:
 class CompilingProcesses:
     """A process that compiles programs in others, and says which it is through with.
 
-    Args:
-        programs: of kernels that their modules have by name.
-
     Raises:
-        OSError: the system starts no further process.
-        pickle.PicklingError: an argument can't be handed to another process.
+        Exception: the system starts no further process (OSError), or an argument can't be pickled.
     """
 
     def __init__(self, programs: Sequence[Program]) -> None:
@@ -97,11 +89,9 @@ def worth_processes(programs: Sequence[Program]) -> bool:
 
 
 def _named_alike(target: GPUTarget) -> dict[str, str]:
-    """Return what has another process name programs in the cache as this one does.
+    """Return what has another process name programs in the cache as this one does: by the same version of ptxas.
 
-    A name has the version of ptxas, which each process asks for once. Where this one asked Triton's own, as for a net
-    with kernels, before torch's was named (`inductor.triton_as_inductor_has_it`), processes begun after that would
-    ask torch's, and what they compile would never be found.
+    Each process asks for it once; this one may have asked Triton's own before torch's was named.
     """
     nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
     return {"TRITON_MOCK_PTX_VERSION": nvidia.get_ptxas_version(target.arch)}

@@ -75,23 +75,14 @@ LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default
 
 @dataclass(frozen=True)
 class FoundPass:
-    """A norm's pass in a lowered graph.
+    """A norm's pass in a lowered graph."""
 
-    Attributes:
-        x: memory that the layer before writes, fp16.
-        factors: the call of `factor_and_shift`.
-        last: the node of the pass's answer.
-        activation: one without a slope for each channel.
-        scale: of `last`, where that is fp8; None of fp16.
-        head: the logits, where they alone are made of `last`.
-    """
-
-    x: fx.Node
-    factors: fx.Node
-    last: fx.Node
-    activation: Activation
-    scale: float | None
-    head: FoundHead | None
+    x: fx.Node  # memory that the layer before writes, fp16
+    factors: fx.Node  # the call of `factor_and_shift`
+    last: fx.Node  # the node of the pass's answer
+    activation: Activation  # one without a slope for each channel
+    scale: float | None  # of `last`, where that is fp8
+    head: FoundHead | None  # the logits, where they alone are made of `last`
 
 
 def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
@@ -247,12 +238,7 @@ WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 
 
 def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner) -> dict[str, int]:
-    """Put own kernels in the place of norms' passes; how many there are of each.
-
-    Args:
-        lowered: from `lowering.lower`; it is changed.
-        inputs: a batch [batch, channels, height, width] as the user gives it, or all inputs of a net of several.
-        tuner: measures each kernel on the values that it has at its place, and remembers on disk.
+    """Put own kernels in the place of norms' passes, measured on the values there; return how many there are of each.
 
     Raises:
         NothingRunsError: a norm has no kernel that runs and is right.
@@ -286,18 +272,13 @@ def launches_of_pass(given: dict[str, Any], tuner: Tuner) -> list[Callable[[], N
 
 
 class _Measuring(fx.Interpreter):
-    """Runs a lowered graph once, measures each norm's pass, and beside it the layer that could do without.
-
-    Attributes:
-        tiles: the text of each pass's tile.
-        when_read: passes that the layer after them is faster without, with that layer.
-    """
+    """Runs a lowered graph once, measures each norm's pass, and beside it the layer that could do without."""
 
     def __init__(self, module: fx.GraphModule, calls: list[fx.Node], tuner: Tuner) -> None:
         super().__init__(module)
         self.tuner = tuner
-        self.tiles: dict[fx.Node, str] = {}
-        self.when_read: list[tuple[fx.Node, fx.Node]] = []
+        self.tiles: dict[fx.Node, str] = {}  # the text of each pass's tile
+        self.when_read: list[tuple[fx.Node, fx.Node]] = []  # passes that the layer after them is faster without
         self.pass_before = {layer: call for call in calls if (layer := layer_that_norms(call)) is not None}
         self.passes = set(calls)
         self.given: dict[fx.Node, dict[str, Any]] = {}
