@@ -207,7 +207,7 @@ def _register_plain(name: str, schema: str, on_gpu: Computed, by_torch: Computed
 
 
 def _pair(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    batch, _, _, channels = statistics.shape
+    batch, channels = statistics.shape[0], statistics.shape[3]
     return statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
 
 
@@ -229,9 +229,10 @@ def _excited(
     compute: Computed, statistics: Tensor, weights: list[Tensor], name: str, slope: float, gate: str, *how: Any
 ) -> Tensor:
     size, phases = how
-    layers = Excitation(*weights, Activation(name, slope), gate)
+    reduce, reduce_bias, expand, expand_bias = weights
+    layers = Excitation(reduce, reduce_bias, expand, expand_bias, Activation(name, slope), gate)
     factors: Tensor = compute(statistics, (size[0], size[1]), phases, layers)
-    return factors.to(layers.expand.dtype)
+    return factors.to(expand.dtype)
 
 
 # Mean and variance [N, out] of a map.

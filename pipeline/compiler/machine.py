@@ -30,11 +30,7 @@ def write_json(value: object, path: Path) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """Return the folder, made for this user alone where it is missing, and closed to other writers where it exists.
-
-    Raises:
-        OSError: it can't be made, is a link, or belongs to another user.
-    """
+    """Return this user's folder, made if missing and closed to other writers; raise OSError where it isn't."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()

@@ -45,12 +45,7 @@ class Tuner:
     unkept: str = ""  # why the folder keeps nothing
 
     def best(self, op: str, options: Iterable[Candidate], run: Callable[[Candidate], None]) -> Candidate:
-        """Return the candidate whose `run` takes the least time, from disk where it is known.
-
-        Args:
-            op: names operation, shape and dtype; what differs in any of them is another op.
-            options: what to try; each needs a repr that tells it from the others.
-            run: queues one call with this candidate on the current stream.
+        """Return the candidate whose `run` takes the least time, from disk where `op` is known; a repr tells it apart.
 
         Raises:
             NothingRunsError: every candidate failed.
