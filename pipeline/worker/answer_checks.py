@@ -25,6 +25,7 @@ from pipeline.worker.reference import LEAST_LIMIT, answered
 MOST_CLASSES = 255  # a mask is kept in uint8, in which 255 is no class
 REPEATS_WITHIN = 1e-5  # relative L2; sums in another order on a GPU differ by less
 SUMS_TO_ONE = 1e-3  # the largest error of a softmax's sum in fp32
+UPSAMPLES = "model.upsample_logits=bilinear, which brings logits of a lower resolution to the images' size"
 SIDES = (128, 224, 256, 512)  # pixels that networks with positions or pools of their own are made for
 
 
@@ -184,15 +185,20 @@ def check_answer(net: Net, answer: object) -> Tensor:
             raise SeveralFitError(
                 f"{said}, of which {len(fitting)} fit; name the one that your application uses: {options}"
             )
-        remedy = f"; name the one with the {what}: {options}" if fitting else f", none of which has {size} size"
-        raise ModelError(f"{said}{remedy}")
+        small = [name for name, part in tensors_of(answer).items() if of_classes and is_smaller(part, net.images)]
+        cure = f"; {' or '.join(f'model.output={name}' for name in small)} with {UPSAMPLES}" if small else ""
+        none = f", none of which has {size} size{cure}"
+        raise ModelError(f"{said}; name the one with the {what}: {options}" if fitting else f"{said}{none}")
     if not answer.is_floating_point():
         wanted = "logits, before any argmax" if of_classes else "floating numbers"
         raise ModelError(f"model.target: {net.name} answers in {answer.dtype}; it must give {wanted}")
     check_plain(net, answer)
     if not fits(answer, net.images):
         images_shape, answer_shape = list(net.images.shape), list(answer.shape)
-        other = "; for a network that answers with values, not classes, set task=regression" if of_classes else ""
+        cure = f"; {UPSAMPLES}" if is_smaller(answer, net.images) else ""
+        other = (
+            f"{cure}; for a network that answers with values, not classes, set task=regression" if of_classes else ""
+        )
         raise ModelError(
             f"model.target: {net.name} answers {answer_shape} to {net.words.samples if of_classes else 'inputs'} "
             f"{images_shape}; it must give {wanted_shape(net)}{other}"
@@ -253,6 +259,13 @@ def fits_images(answer: Tensor, images: Tensor) -> bool:
     """Return whether an answer is [batch, classes, height, width] of the images, with a depth for volumes."""
     of_images = answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1]
     return of_images and answer.shape[1] > 0 and answer.shape[2:] == images.shape[2:]
+
+
+def is_smaller(answer: Tensor, images: Tensor) -> bool:
+    """Return whether an answer is [batch, classes, height, width] with fewer places than the images."""
+    of_images = answer.ndim == images.ndim and answer.shape[:1] == images.shape[:1] and answer.numel() > 0
+    sides = zip(answer.shape[2:], images.shape[2:], strict=of_images)
+    return of_images and answer.is_floating_point() and all(1 < one < other for one, other in sides)
 
 
 def fits_samples(answer: Tensor, images: Tensor) -> bool:

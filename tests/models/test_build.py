@@ -174,6 +174,28 @@ def test_a_part_that_is_not_there_is_one_line(kind: str, output: int | str, said
     assert said in str(caught.value)
 
 
+class Coarse(nn.Module):
+    """Answers with logits of a quarter of the image's size, as transformers' SegFormer does."""
+
+    def __init__(self, dimensions: int) -> None:
+        super().__init__()
+        self.head = (nn.Conv2d if dimensions == 2 else nn.Conv3d)(3, 2, 4, stride=4)
+
+    def forward(self, image: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.head(image)}
+
+
+@pytest.mark.parametrize(("mode", "space"), [("bilinear", (16, 24)), ("nearest", (16, 24)), ("bilinear", (8, 16, 12))])
+def test_logits_of_a_lower_resolution_are_brought_to_the_image_s_size(mode: str, space: tuple[int, ...]) -> None:
+    net, image = Coarse(len(space)).eval(), torch.rand(2, 3, *space)
+    few = net(image)["logits"]
+    smooth = {"mode": "bilinear" if len(space) == 2 else "trilinear", "align_corners": False}
+    wanted = nn.functional.interpolate(few, space, **(smooth if mode == "bilinear" else {"mode": mode}))
+    adapted = with_output(net, "logits", mode)
+    assert torch.equal(adapted(image), wanted)
+    assert torch.equal(torch.export.export(copy.deepcopy(adapted), (image,)).module()(image), wanted)
+
+
 def test_nothing_is_changed_unasked() -> None:
     net = Answers("nested")
     assert with_output(net, None) is net

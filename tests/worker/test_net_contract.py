@@ -148,7 +148,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "in place": (InPlace, "InPlace changes its input in place"),
     "tuple": (lambda: Head(lambda y: (y, y.mean())), "tuple of 2 (0, 1); name the one with the logits: model.output=0"),
     "dict": (lambda: Head(lambda y: {"small": y[..., ::2], "out": y}), "model.output=out"),
-    "list of none": (lambda: Head(lambda y: [y[..., ::2]]), "none of which has an image's size"),
+    "list of none": (
+        lambda: Head(lambda y: [y[..., ::2, ::2]]),
+        "model.output=0 with model.upsample_logits=bilinear, which",
+    ),
+    "logits of a lower resolution": (lambda: Head(lambda y: y[..., ::2, ::2]), "model.upsample_logits=bilinear, which"),
     "no tensor": (lambda: Head(lambda y: "mask"), "answers with a str, none of which"),
     "type": (lambda: Head(lambda y: y.argmax(1)), "answers in torch.int64; it must give logits, before any argmax"),
     "complex": (lambda: Head(lambda y: y.to(torch.complex64)), "answers in torch.complex64"),
