@@ -40,6 +40,8 @@ def normaliser(contract: InputContract, kind: np.dtype, axes: int, device: torch
 
     def normalised(images: Tensor) -> Tensor:
         planes = images.movedim(-1, 1) / scale
+        if contract.channel_order == "bgr":
+            planes = planes.flip(1)
         if contract.normalize == "ct":
             planes = planes.clamp(low, high)
         if contract.normalize != "zscore":

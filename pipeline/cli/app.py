@@ -203,7 +203,7 @@ def opening(request: RunConfig) -> str:
     """Return the first line of a run: the network, the device, the shape and the preset."""
     where = f"on {cuda_gpus()[0].name}" if request.device == "cuda" else "on the CPU (no GPU stage runs)"
     data = request.data
-    shape = f"batch {data.batch_size}, {inputs_at(data.name, data.size, data.depth)}"
+    shape = f"batch {data.batch_size}, {inputs_at(data)}"
     return f"{request.model.name} {where}, {shape}, preset {request.preset}"
 
 

@@ -46,11 +46,11 @@ def check_memory(path: str | None) -> None:
 
     Raises:
         RequestError: they do not; the line gives the figure.
-        ImageError: same as `pipeline.inputs.volume_files.volume_files`.
+        ImageError: same as `pipeline.inputs.folders.files_in`.
     """
-    from pipeline.inputs.volume_files import values_in_volumes
+    from pipeline.inputs.folders import values_in
 
-    needed, memory = BYTES_OF_A_VALUE * values_in_volumes(path), memory_bytes()
+    needed, memory = BYTES_OF_A_VALUE * values_in(path, volumes=True), memory_bytes()
     if needed > memory:
         shown = f"{needed / GIB:.4g} GiB and this machine has {memory / GIB:.4g}"
         raise RequestError(f"data.path={path}: its volumes take {shown}; {GIVEN}")
@@ -62,11 +62,11 @@ def foreground(
     """Yield the foreground values [voxels, channels] of each volume; all values if no label is above 0.
 
     Raises:
-        ImageError: same as `pipeline.inputs.volume_files.folder_volumes`.
+        ImageError: same as `pipeline.inputs.folders.folder_samples`.
     """
-    from pipeline.inputs.volume_files import folder_volumes
+    from pipeline.inputs.folders import folder_samples
 
-    named, _ = folder_volumes(path, labels, contract, rules)
+    named, _ = folder_samples(path, labels, contract, rules, volumes=True)
     masks = [None if each.label is None else (each.label > 0) & (each.label != UNLABELLED) for each in named]
     some = any(mask is not None and mask.any() for mask in masks)
     for each, mask in zip(named, masks, strict=True):

@@ -4,6 +4,7 @@ import difflib
 import math
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,13 +14,14 @@ from msgspec import Meta, Struct
 from pipeline.config.ct_figures import measured
 from pipeline.config.request_error import RequestError, shown
 from pipeline.devices.host import memory_bytes
-from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules
+from pipeline.inputs.input_contract import NAMED, VOLUME, Axes, ChannelOrder, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
 OWN_IMAGES = ("samples", "stain")  # images of the program, with labels
-TENSORS, VOLUME = "tensors", "volume"
+TENSORS = "tensors"
 CT: Literal["ct"] = "ct"
+COLOURS, WHITE = 3, 255
 OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
 GIB = 2**30
 FARTHEST = 1e12  # the largest mean, deviation or scale: beyond it fp32 cannot distinguish values
@@ -44,7 +46,7 @@ class DataKnobs(Struct, frozen=True, kw_only=True):
     name: str
     path: str | int | None = None  # a folder called 2026 is a number to Hydra's parser
     labels: str | int | None = None
-    size: PositiveInt | None = None
+    size: PositiveInt | Annotated[tuple[PositiveInt, ...], Meta(min_length=2, max_length=3)] | None = None
     batch_size: PositiveInt
     batches: Annotated[int, Meta(ge=3)]
     channels: PositiveInt = 3
@@ -58,6 +60,10 @@ class DataKnobs(Struct, frozen=True, kw_only=True):
     ignore: Annotated[int, Meta(ge=LEAST_LABEL)] | None = 255
     colors: list[HexColor | tuple[Byte, Byte, Byte]] | None = None
     label_pattern: str = "*.png"
+    label_map: str | None = None
+    channel_order: ChannelOrder = "rgb"
+    axes: Axes = "zyx"
+    fill: Figure | None = None
     inputs: list[str] | None = None
     depth: PositiveInt | None = None
 
@@ -76,22 +82,29 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     for key, folder in folders.items():
         if folder:
             check_there(key, folder, "folder")
-    check_memory(knobs, memory_bytes())
+    spec = DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches, **sides_of(knobs))
+    check_memory(replace(spec, contract=InputContract(knobs.channels)), memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
         contract = measured(contract, path, labels, rules)
-    return DataSpec(
-        name=knobs.name,
-        path=path,
-        labels=labels,
-        size=knobs.size,
-        batch_size=knobs.batch_size,
-        batches=knobs.batches,
-        contract=contract,
-        label_rules=rules,
-        inputs=tuple(knobs.inputs or ()),
-        depth=knobs.depth,
-    )
+    return replace(spec, contract=contract, label_rules=rules, inputs=tuple(knobs.inputs or ()))
+
+
+def sides_of(knobs: DataKnobs) -> dict[str, int | None]:
+    """Return width, height and depth of a window by the names of DataSpec's fields.
+
+    Raises:
+        RequestError: `data.size` lists another number of sides than the samples have, or a depth beside `data.depth`.
+    """
+    if not isinstance(knobs.size, tuple):
+        return {"size": knobs.size, "depth": knobs.depth}
+    wanted = ["depth", "height", "width"] if knobs.name == VOLUME else ["height", "width"]
+    if len(knobs.size) != len(wanted):
+        raise RequestError(f"data.size={shown([*knobs.size])}: expected one number, or [{','.join(wanted)}]")
+    if knobs.depth is not None:
+        raise RequestError(f"data.depth={knobs.depth}: data.size={shown([*knobs.size])} has a depth; leave one out")
+    *deep, height, width = knobs.size
+    return {"size": width, "height": height if height != width else None, "depth": deep[0] if deep else None}
 
 
 def check_there(key: str, place: str, *kinds: str) -> None:
@@ -143,6 +156,8 @@ def _check_whose(knobs: DataKnobs) -> None:
             raise RequestError(f"data.depth={knobs.depth}: it goes with data.size, of data=volume")
         if not knobs.labels and (key := _typed_of_labels(knobs)):
             raise RequestError(f"data.{key}: there are no labels for it; name them: data.labels=masks/")
+        if knobs.axes != "zyx" and knobs.name != VOLUME:
+            raise RequestError(f"data.axes={knobs.axes}: of data=volume alone; leave it out")
         return
     for key in ("path", "labels", _typed_of_labels(knobs)):
         if key and (typed := getattr(knobs, key)) is not None:
@@ -166,7 +181,8 @@ def _check_tensors(knobs: DataKnobs) -> None:
 
 def _typed_of_labels(knobs: DataKnobs) -> str:
     """Return the first knob about labels that is not at its default; an empty text if all are."""
-    defaults = {"positive": None, "colors": None, "label_pattern": "*" if knobs.name == VOLUME else "*.png"}
+    pattern = "*" if knobs.name == VOLUME else LabelRules.pattern
+    defaults = {"positive": None, "colors": None, "label_map": None, "label_pattern": pattern}
     return next((key for key, default in defaults.items() if getattr(knobs, key) != default), "")
 
 
@@ -195,7 +211,34 @@ def contract_of(knobs: DataKnobs) -> InputContract:
             f"{knobs.channels}; give the figures of your training, such as data.mean=0.449 data.std=0.226"
         )
     name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
-    return InputContract(knobs.channels, name, scale=knobs.scale, **figures)
+    if knobs.channel_order == "bgr" and knobs.channels != COLOURS:
+        raise RequestError(f"data.channel_order=bgr: it is for data.channels={COLOURS}, and here are {knobs.channels}")
+    others = {"scale": knobs.scale, "channel_order": knobs.channel_order, "axes": knobs.axes, "fill": knobs.fill}
+    contract = InputContract(knobs.channels, name, **figures, **others)
+    check_figures(contract)
+    return contract
+
+
+def check_figures(contract: InputContract) -> None:
+    """Raise RequestError if a mean or a deviation can't be of values in 0 to 1, which they are without `data.scale`."""
+    largest = max((*contract.mean, *contract.std), default=0.0)
+    if contract.scale is not None or (largest <= 1 and min(contract.mean, default=0.0) >= -1):
+        return
+    figures = {"mean": contract.mean, "std": contract.std}
+    shares = " ".join(f"data.{key}={_typed([each / WHITE for each in value])}" for key, value in figures.items())
+    if not 1 < largest <= WHITE:
+        shares = "give figures of such values"
+    raise RequestError(
+        f"data.mean={_typed(contract.mean)} data.std={_typed(contract.std)}: values are in 0 to 1 unless data.scale is "
+        f"set, so these can't be theirs; data.scale=1 takes values as the files hold them, such as 0 to {WHITE}, or "
+        f"{shares}"
+    )
+
+
+def _typed(figures: Sequence[float]) -> str:
+    """Return figures as they are typed: one, or a list."""
+    listed = ",".join(f"{figure:.4g}" for figure in figures)
+    return listed if len(figures) == 1 else f"[{listed}]"
 
 
 def check_own(knobs: DataKnobs) -> list[str]:
@@ -239,7 +282,8 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     Raises:
         RequestError: a pattern without one *, or knobs that contradict each other.
     """
-    if knobs.label_pattern.count("*") != 1:
+    image, pattern = mapped_names(knobs)
+    if pattern.count("*") != 1 and not knobs.label_map:
         raise RequestError(
             f"data.label_pattern={knobs.label_pattern}: expected a file name with one *, which stands for the image's "
             "name without its suffix, such as *_mask.png"
@@ -252,7 +296,26 @@ def label_rules_of(knobs: DataKnobs) -> LabelRules:
     if knobs.ignore == knobs.positive and knobs.ignore not in (None, LabelRules.ignore):
         raise RequestError(f"data.ignore={knobs.ignore}: data.positive makes that value class 1; leave one of them out")
     ignore = None if knobs.ignore == knobs.positive else knobs.ignore
-    return LabelRules(knobs.label_pattern, knobs.positive, ignore, colors)
+    return LabelRules(pattern, knobs.positive, ignore, colors, image)
+
+
+def mapped_names(knobs: DataKnobs) -> tuple[str, str]:
+    """Return the pattern of images' names and that of their labels' names.
+
+    Raises:
+        RequestError: `data.label_map` is no pair of patterns with the same number of *.
+    """
+    if knobs.label_map is None:
+        return LabelRules.image, knobs.label_pattern
+    if _typed_of_labels(msgspec.structs.replace(knobs, label_map=None)) == "label_pattern":
+        raise RequestError("data.label_pattern: data.label_map names the labels already; leave one of them out")
+    image, _, label = knobs.label_map.partition(":")
+    if not label or not 0 < image.count("*") == label.count("*"):
+        raise RequestError(
+            f"data.label_map={knobs.label_map}: expected IMAGE:LABEL, two names with as many * each, such as "
+            "image_*:mask_*.png"
+        )
+    return image, label
 
 
 def _color(value: str | tuple[int, int, int]) -> tuple[int, int, int]:
@@ -261,16 +324,15 @@ def _color(value: str | tuple[int, int, int]) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def check_memory(knobs: DataKnobs, memory: int) -> None:
+def check_memory(data: DataSpec, memory: int) -> None:
     """Raise RequestError if the rotation of inputs exceeds `memory` bytes; images of unknown size are checked later."""
-    if knobs.size is None:
+    if not data.sides:
         return
-    deep = [knobs.depth or knobs.size] if knobs.name == VOLUME else []
-    window = [*deep, knobs.size, knobs.size, knobs.channels]
-    each, kind = (BYTES_OF_A_VOXEL, "volumes") if deep else (BYTES_OF_A_VALUE, "images")
-    if (needed := each * knobs.batches * knobs.batch_size * math.prod(window)) > memory:
-        what = f"{knobs.batches} batches of {knobs.batch_size} {kind} of {'×'.join(map(str, window))}"
+    window = [*data.sides, data.contract.channels]
+    each, kind = (BYTES_OF_A_VOXEL, "volumes") if data.name == VOLUME else (BYTES_OF_A_VALUE, "images")
+    if (needed := each * data.batches * data.batch_size * math.prod(window)) > memory:
+        what = f"{data.batches} batches of {data.batch_size} {kind} of {'×'.join(map(str, window))}"
         raise RequestError(
-            f"data.batch_size={knobs.batch_size}, data.size={knobs.size}: {what} take {needed / GIB:.4g} GiB and this "
+            f"data.batch_size={data.batch_size}, data.size={data.size}: {what} take {needed / GIB:.4g} GiB and this "
             f"machine has {memory / GIB:.4g}; choose a smaller data.batch_size or data.size"
         )

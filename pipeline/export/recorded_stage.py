@@ -194,7 +194,7 @@ class WithEnds(nn.Module):
         self.net, self.ends = net, ends
         self.by_image = contract.normalize == "zscore"
         self.scale = float(contract.scale or EIGHT_BITS - 1)
-        self.clips = contract.normalize == "ct"
+        self.clips, self.reverses = contract.normalize == "ct", contract.channel_order == "bgr"
         for name in ("mean", "std", *(["low", "high"] if self.clips else [])):
             values = torch.tensor(getattr(contract, name), dtype=torch.float32)
             self.register_buffer(name, values, persistent=True)
@@ -207,6 +207,7 @@ class WithEnds(nn.Module):
     def normalised(self, images: Tensor) -> Tensor:
         """Return images [batch, height, width, channels], uint8, normalised as by `to_batch`."""
         planes = images.movedim(-1, 1).to(torch.float32) / self.scale
+        planes = planes.flip(1) if self.reverses else planes
         space, ones = tuple(range(2, images.dim())), [1] * (images.dim() - 2)
         if self.clips:
             planes = planes.clamp(self.low.reshape(-1, *ones), self.high.reshape(-1, *ones))

@@ -11,12 +11,10 @@ import numpy as np
 import skimage.data
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import IMAGES, VOLUMES, suffix_in, suffixes_of
-from pipeline.inputs.image_files import alike, each, pixels, read_image
-from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.label_files import as_classes, check_apart, label_file, of_no_image, read_label
+from pipeline.inputs.folders import folder_samples
+from pipeline.inputs.image_files import read_image
+from pipeline.inputs.input_contract import VOLUME, InputContract, LabelRules
 from pipeline.inputs.stain import HELD_OUT, UNLABELLED, stain_mask
-from pipeline.inputs.volume_files import folder_volumes
 from pipeline.inputs.windows import Named, cut, rolled
 
 # The stained tissue is first, so that every run has labelled pixels.
@@ -30,7 +28,6 @@ SAMPLES = [
     "chelsea.png",
 ]
 SAMPLE_FOLDER = Path(skimage.data.__file__).parent
-VOLUME = "volume"  # the name of data that are volumes
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 AS_TODAY, INDICES = InputContract(), LabelRules()
 
@@ -58,26 +55,6 @@ class Dataset:
     left_out: list[str] = field(default_factory=list)
 
 
-def viewable(image: np.ndarray) -> np.ndarray:
-    """Return an image [height, width, channels] for display: [height, width, 3], uint8; of a volume its middle plane.
-
-    Unless there are 3 channels, the first is shown in grey. Values of more than 8 bits are scaled to their range.
-    """
-    image = middle_plane(image, axes=3)
-    planes = image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
-    if planes.dtype == np.uint8:
-        return planes
-    values = planes.astype(np.float64)
-    low, high = values.min(), values.max()
-    shown: np.ndarray = (255 * (values - low) / max(high - low, np.finfo(np.float64).tiny)).round().astype(np.uint8)
-    return shown
-
-
-def middle_plane(values: np.ndarray, axes: int) -> np.ndarray:
-    """Return the middle plane of a volume's depth if `values` has more than `axes` axes, else `values`."""
-    return values[len(values) // 2] if values.ndim > axes else values
-
-
 def load_dataset(
     name: str,
     path: str | None,
@@ -93,7 +70,7 @@ def load_dataset(
         name: "samples", "stain", "folder" or "volume".
         path: the folder of a "folder" or of a "volume".
         labels: a folder with a file of labels for each image; None without labels.
-        size: height and width, or of volumes depth, height and width; None keeps the size of the images, which must
+        size: height and width, or of volumes depth, height and width; none keeps the size of the images, which must
             then be the same for all.
         count: number of images; if there are fewer windows, they are repeated, rolled by a few pixels.
         contract: the number of channels, and the scale of values.
@@ -102,7 +79,10 @@ def load_dataset(
     Raises:
         ImageError: a file can't be read, the folder holds no image, or sizes differ; one line.
     """
-    named, left_out = named_images(name, path, labels, contract, rules)
+    if name in DEMOS:
+        named, left_out = [demo(image, contract.channels) for image in DEMOS[name]()], []
+    else:
+        named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
     tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
     check_one_size([tile for _, tile in tiles])
     taken = list(islice(cycle(tiles), count))
@@ -117,26 +97,6 @@ def load_dataset(
         windows=len(tiles),
         left_out=left_out,
     )
-
-
-def window(name: str, size: int | None, depth: int | None) -> int | tuple[int, int, int] | None:
-    """Return the size of a window: height and width, or of volumes depth, height and width; None keeps the files'."""
-    return size if name != VOLUME or size is None else (depth or size, size, size)
-
-
-def named_images(
-    name: str, path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
-) -> tuple[list[Named], list[str]]:
-    """Return the images before they are cut, and other entries of their folder.
-
-    Raises:
-        ImageError: as `load_dataset`.
-    """
-    if name in DEMOS:
-        return [demo(image, contract.channels) for image in DEMOS[name]()], []
-    if name == VOLUME:
-        return folder_volumes(path, labels, contract, rules)
-    return folder_images(path, labels, contract, rules)
 
 
 def check_one_size(tiles: list[Named]) -> None:
@@ -203,62 +163,6 @@ def demo(named: Named, channels: int) -> Named:
         return named
     grey = (named.image @ np.array(LUMINANCE)).round().astype(np.uint8)
     return named._replace(image=grey[..., None])
-
-
-def image_files(path: str | None) -> tuple[list[Path], list[str]]:
-    """Return the images of a folder in the order of names, and its other entries, which are no files.
-
-    Raises:
-        ImageError: the folder is missing, holds no image, or holds a file that is no image.
-    """
-    folder = Path(path or "")
-    if not path or not folder.is_dir():
-        raise ImageError(f"data.path={path}: no such folder of images")
-    seen = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    files = [file for file in seen if file.is_file()]
-    images = [file for file in files if suffix_in(IMAGES, file)]
-    if not images:
-        inner = [entry.name for entry in seen if entry.is_dir()]
-        within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
-        as_volumes = "; data=volume reads those" if any(suffix_in(VOLUMES, entry) for entry in seen) else ""
-        raise ImageError(
-            f"data.path={path}: no image in it among {len(files)} files{within}; "
-            f"{', '.join(suffixes_of(IMAGES))} are read{as_volumes}"
-        )
-    if strangers := [str(file) for file in files if file not in images]:
-        more = f" and {len(strangers) - 5} more" if len(strangers) > 5 else ""
-        names = ", ".join(strangers[:5]) + more
-        raise ImageError(f"{names}: not an image; a folder of images holds {', '.join(suffixes_of(IMAGES))} alone")
-    return images, [f"{file.name}: no regular file" for file in seen if file not in files]
-
-
-def values_in(path: str | None) -> int:
-    """Return the number of values in a folder's images, by their headers.
-
-    Raises:
-        ImageError: as `image_files`.
-    """
-    return sum(map(pixels, image_files(path)[0]))
-
-
-def folder_images(
-    path: str | None, labels: str | None, contract: InputContract, rules: LabelRules
-) -> tuple[list[Named], list[str]]:
-    """Read a folder's images in the order of names; also return what is left out, such as labels of no image.
-
-    Raises:
-        ImageError: as `image_files`; a file can't be read, two images share a label, or no rule covers a label.
-    """
-    files, left_out = image_files(path)
-    masks: list[np.ndarray | None] = [None] * len(files)
-    if labels:
-        label_files = each(files, lambda file: label_file(file, Path(labels), rules))
-        check_apart(files, label_files, f"data.path={path}")
-        masks = [*as_classes(each(label_files, lambda file: read_label(file, rules)), label_files, rules)]
-        left_out += of_no_image(Path(labels), Path(path or ""), label_files, lambda file: file.match(rules.pattern))
-    images = each(files, lambda file: read_image(file, contract.channels))
-    images = alike(images, [str(file) for file in files], contract.scale)
-    return [Named(*part) for part in zip((file.name for file in files), images, masks, strict=True)], left_out
 
 
 def _or_unlabelled(tile: Named) -> np.ndarray:

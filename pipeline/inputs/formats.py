@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -53,6 +53,11 @@ BITS = {1, 2, 4, 8, 16, 32, 64}  # of a TIFF's channel: of others the largest va
 MOST_PIXELS = 178_956_970  # of an image by tifffile; Pillow has the same limit
 AXES = 3  # of a volume without its channels
 MOST_OF_A_REASON = 160  # characters
+MISSING = "reading it needs {0}; python -m pip install {0}"
+CODECS = "imagecodecs"  # the package by which tifffile reads most compressions
+# The tags of scale, tie points, transformation and keys (GeoTIFF 1.1, OGC 19-008r4).
+GEOGRAPHIC = {33550, 33922, 34264, 34735, 34736, 34737}
+GDAL_NODATA = 42113  # the tag (https://gdal.org/drivers/raster/gtiff.html)
 COMPRESSION = tifffile.COMPRESSION
 # Of a TIFF: compressions that change values, or may: the header doesn't say which of both.
 LOSSY = {
@@ -143,6 +148,9 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - on bytes that are no image the libraries raise any of two dozen types
         if path.is_file() and first_bytes(path, len(GIT_LFS)) == GIT_LFS:
             raise ImageError(f"{path}: a pointer of Git LFS instead of the file; git lfs pull fetches it") from None
+        if isinstance(error, ImportError) or CODECS in str(error):
+            package = CODECS if suffix_in(TIFF, path) else getattr(error, "name", None)
+            raise ImageError(f"{path}: {MISSING.format(package)}") from None
         said = " ".join(str(error).replace(str(path), "the file").split())
         why = f": {said[:MOST_OF_A_REASON]}" if said and not isinstance(error, UnidentifiedImageError) else ""
         raise ImageError(f"{path}: not {kind} that can be read ({type(error).__name__}{why})") from None
@@ -163,7 +171,7 @@ def needed(package: str, path: Path) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ImageError(f"{path}: reading it needs {package}; python -m pip install {package}") from None
+        raise ImageError(f"{path}: {MISSING.format(package)}") from None
 
 
 # Pillow
@@ -222,6 +230,8 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
             )
         step = spread_by(image) if meaning == "classes" else 1
         upright = ImageOps.exif_transpose(image)
+        if image.format == "GIF" and meaning == "classes" and is_grey(image):
+            return np.array(upright.convert("L"))  # its writer may have left out unused greys, which moves the indices
         if meaning == "classes" and (image.mode == "P" or step > 1):
             return np.array(upright) // step
         if upright.mode in IN_GREY or upright.mode in ONE_CHANNEL:
@@ -229,6 +239,12 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
         if upright.mode not in IN_COLOUR:
             raise ImageError(f"{path}: an image of mode {upright.mode}; grey, RGB, RGBA, CMYK and palettes are read")
         return np.array(upright.convert("RGB"))
+
+
+def is_grey(image: Image.Image) -> bool:
+    """Return whether all colours of an image's palette are grey."""
+    colours = np.array(image.getpalette() or [], np.uint8).reshape(-1, 3)
+    return bool((colours == colours[:, :1]).all())
 
 
 def spread_by(image: Image.Image) -> int:
@@ -265,7 +281,8 @@ def read_tiff(path: Path, meaning: Meaning) -> np.ndarray:
         check_bits(path, page)
         check_strips(path, series)
         if meaning != "raw" and pillow_reads(page):
-            return read_picture(path, meaning)
+            with suppress(UnidentifiedImageError):  # a compression that tifffile may know
+                return read_picture(path, meaning)
         if page.imagewidth * page.imagelength > MOST_PIXELS:
             raise ImageError(f"{path}: {page.imagewidth * page.imagelength:,} pixels; at most {MOST_PIXELS:,} are read")
         if meaning != "raw" and page.photometric not in (CLASSES if meaning == "classes" else SHOWN):
@@ -328,6 +345,27 @@ def tiff_is_lossy(path: Path) -> bool:
     """Return whether the first page's compression changes values, or may."""
     with tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:
         return file.pages.first.compression in LOSSY
+
+
+def place_of(path: Path) -> list[tuple[int, int, int, Any, bool]]:
+    """Return the tags that place a GeoTIFF on the earth, as `tifffile.imwrite` takes them; none of another file."""
+    if not suffix_in(TIFF, path):
+        return []
+    try:
+        with reading(path, "an image"), tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:
+            tags = file.pages.first.tags
+            return [(tag.code, tag.dtype, tag.count, tag.value, True) for tag in tags if tag.code in GEOGRAPHIC]
+    except ImageError:
+        return []
+
+
+def nodata_of(path: Path) -> float | None:
+    """Return the value that a TIFF's header says means no data; None without one, or of another file."""
+    if not suffix_in(TIFF, path):
+        return None
+    with reading(path, "an image"), tifffile.TiffFile(path, is_ome=False, is_mmstack=False) as file:
+        said = file.pages.first.tags.valueof(GDAL_NODATA)
+    return None if said is None else float(str(said).strip("\0 "))
 
 
 def tiff_shape(path: Path) -> tuple[int, ...]:
@@ -473,6 +511,7 @@ IMAGES = (
     Format((".png",), read_picture, picture_shape, pillow="PNG"),
     Format((".jpg", ".jpeg"), read_picture, picture_shape, pillow="JPEG", lossy=lambda _: True),
     Format((".bmp",), read_picture, picture_shape, pillow="BMP"),
+    Format((".gif",), read_picture, picture_shape, pillow="GIF"),
     Format((".webp",), read_picture, picture_shape, pillow="WEBP", lossy=webp_is_lossy),
     *TIFF,
     Format((".npy",), read_array, array_shape),

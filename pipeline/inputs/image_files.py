@@ -1,24 +1,24 @@
 """Images of any format as arrays of stated shape and type; files that no rule covers are refused (docs/inputs.md)."""
 
-import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pipeline.errors import ImageError
-from pipeline.inputs.formats import IMAGES, Meaning, format_in, reading
+from pipeline.inputs.formats import IMAGES, Meaning, format_in, nodata_of, opened, reading
 
 SHOWN = (1, 3)  # channels of grey and of colour
-KINDS = (np.uint8, np.uint16, np.float32)  # types of images
+LARGEST_WHOLE = 2**24  # up to which fp32 has every whole number
 SAID = 5  # number of files that a message names
 
 Read = TypeVar("Read")
 
 
-def each(files: Iterable[Path], read: Callable[[Path], Read]) -> list[Read]:
-    """Return `read(file)` of every file.
+def each(files: Iterable[Any], read: Callable[[Any], Read]) -> list[Read]:
+    """Return `read(file)` of every file, or sample of several.
 
     Raises:
         ImageError: `read` raised it for some files. The line gives each reason once, the most frequent first, names up
@@ -51,24 +51,57 @@ def _together(wrong: dict[str, list[str]]) -> str:
     return "; ".join([*parts, *([f"and {more} more"] if more else [])])
 
 
-def read_image(path: Path, channels: int = 3) -> np.ndarray:
-    """Read an image as [height, width, channels] in the type of its file: uint8, uint16 or fp32.
+def read_image(path: Path, channels: int = 3, fill: float | None = None) -> np.ndarray:
+    """Read an image as [height, width, channels]: uint8, uint16, or fp32 of other integers and of floats.
 
     Grey becomes three equal channels, and three equal channels become one. A palette becomes its colours, CMYK is
     converted, transparency is dropped, and the orientation in EXIF is applied.
+
+    Args:
+        path: the file.
+        channels: of the network's input.
+        fill: NaN, infinite values and those that a GeoTIFF calls nodata become this; None: NaN is refused.
 
     Raises:
         ImageError: it can't be read, has several pages, other channels, or values of another type.
     """
     image = with_channels(path, read_values(path, "colours" if channels in SHOWN else "raw"), channels)
     image = image.astype(np.uint8) * 255 if image.dtype == np.bool_ else image.astype(image.dtype.newbyteorder("="))
+    if fill is not None and (nodata := nodata_of(path)) is not None:
+        image = np.where(image == nodata, np.array(fill, image.dtype), image)
+    if image.dtype.kind not in "uif":
+        raise ImageError(f"{path}: values of type {image.dtype}; integers and floating point are read")
     if image.dtype.kind == "f":
-        image = image.astype(np.float32)
-        if not np.isfinite(image).all():
-            raise ImageError(f"{path}: it holds NaN or infinite values")
-    if image.dtype not in KINDS:
-        raise ImageError(f"{path}: values of type {image.dtype}; uint8, uint16 and floating point are read")
-    return image
+        return finite(path, image.astype(np.float32), fill)
+    if image.dtype in (np.uint8, np.uint16):
+        return image
+    if max(-int(image.min()), int(image.max())) > LARGEST_WHOLE:
+        raise ImageError(f"{path}: {image.dtype} beyond {LARGEST_WHOLE:,}, of which fp32 has not each; save floats")
+    return image.astype(np.float32)
+
+
+def finite(path: Path, values: np.ndarray, fill: float | None) -> np.ndarray:
+    """Return the values, fp32, with `fill` instead of NaN and infinite ones.
+
+    Raises:
+        ImageError: there are some, and nothing to replace them by.
+    """
+    right = np.isfinite(values)
+    if right.all():
+        return values
+    if fill is None:
+        raise ImageError(f"{path}: it holds NaN or infinite values; data.fill=0 reads them as 0")
+    return np.where(right, values, np.float32(fill))
+
+
+def conversion_of(path: Path) -> str:
+    """Return how the colours of an image that Pillow opens are changed, in a clause; an empty text if they aren't."""
+    with suppress(Exception), opened(path) as image:  # of no image of Pillow's
+        if image.mode == "CMYK":
+            return "CMYK, converted to RGB without a colour profile"
+        if image.has_transparency_data:
+            return "transparency, which is dropped"
+    return ""
 
 
 def with_channels(path: Path, image: np.ndarray, channels: int) -> np.ndarray:
@@ -107,15 +140,6 @@ def read_values(path: Path, meaning: Meaning = "colours") -> np.ndarray:
     return values[..., None] if values.ndim == 2 else values
 
 
-def pixels(path: Path) -> int:
-    """Return how many values a file's image has by its header, or 0 where the header can't be read."""
-    try:
-        with reading(path, "an image"):
-            return math.prod(format_in(IMAGES, path).shape(path))
-    except ImageError:
-        return 0
-
-
 def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> list[np.ndarray]:
     """Return the images in one type, so that a value means the same in all.
 
@@ -127,7 +151,7 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
         scale: the user's divisor of values; None: the largest value of their type.
 
     Raises:
-        ImageError: floats lie outside 0 to 1 and there is no `scale`, or `scale` is for files of several types.
+        ImageError: fp32 lies outside 0 to 1 and there is no `scale`, or `scale` is for files of several types.
     """
     types = {image.dtype for image in images}
     if scale is not None:
@@ -140,7 +164,7 @@ def alike(images: list[np.ndarray], sources: list[str], scale: float | None) -> 
     for image, source in zip(images, sources, strict=True):
         if image.dtype == np.float32 and not (image.min() >= 0 and image.max() <= 1):
             low, high = float(image.min()), float(image.max())
-            raise ImageError(f"{source}: floats from {low:.4g} to {high:.4g}; set data.scale, or save values in 0 to 1")
+            raise ImageError(f"{source}: values from {low:.6g} to {high:.6g}; set data.scale, or save floats in 0 to 1")
     if np.dtype(np.float32) in types and len(types) > 1:
         return [_as_float(image) for image in images]
     if len(types) > 1:

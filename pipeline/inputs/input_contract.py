@@ -6,6 +6,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 Normalization = Literal["centred", "unit", "imagenet", "zscore", "ct", "own"]
+Axes = Literal["zyx", "xyz"]
+ChannelOrder = Literal["rgb", "bgr"]
+
+VOLUME = "volume"  # the name of data that are volumes
 
 Positive = Annotated[float, Meta(gt=0, le=1e300)]
 
@@ -34,6 +38,9 @@ class InputContract:
         std: their standard deviation, likewise.
         scale: divisor of values; None: 255 of uint8, 65535 of uint16, 1 of floats.
         low, high: limits of scaled values, one for all channels or one for each; empty without clipping.
+        channel_order: of the network's input; "bgr": the reverse of a file's, before anything is normalised.
+        axes: order of the axes of NIfTI volumes.
+        fill: the value that NaN, infinite values and a GeoTIFF's nodata are read as; None: NaN is refused.
     """
 
     channels: Annotated[int, Meta(ge=1)] = 3
@@ -43,6 +50,9 @@ class InputContract:
     scale: Positive | None = None
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    channel_order: ChannelOrder = "rgb"
+    axes: Axes = "zyx"
+    fill: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if a rule has neither one figure nor one for each channel."""
@@ -57,13 +67,15 @@ class LabelRules:
     """The rules by which values in label files become class indices.
 
     Attributes:
-        pattern: file name of a label; * is the image's name without its suffix.
+        pattern: file name of a label; each * stands for the same part as in `image`.
         positive: the value of class 1, all others being class 0; None: values are class indices.
         ignore: the value of unlabelled pixels; None: every pixel is labelled.
         colors: red, green and blue of class 0, 1, …; empty: labels have one channel.
+        image: an image's name without its suffix, or with it.
     """
 
     pattern: str = "*.png"
     positive: int | None = None
     ignore: int | None = 255
     colors: tuple[tuple[int, int, int], ...] = ()
+    image: str = "*"

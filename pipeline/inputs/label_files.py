@@ -1,7 +1,6 @@
 """Label files as class indices; values that no rule covers are refused with their file (docs/inputs.md)."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,55 +14,8 @@ from pipeline.inputs.stain import UNLABELLED
 
 SHOWN_VALUES = 5
 MOST_COLOURS = 16  # of a file that shows classes by colours; a photograph has more
-NNUNET = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 LARGEST = np.iinfo(np.int64).max
 IN_COLOUR = (3, 4)  # channels
-
-
-def label_file(image: Path, folder: Path, rules: LabelRules) -> Path:
-    """Return the label file of an image.
-
-    Raises:
-        ImageError: there is none.
-    """
-    path = folder / rules.pattern.replace("*", image.stem)
-    if image.stem.endswith(NNUNET) and not path.is_file():
-        path = folder / rules.pattern.replace("*", image.stem.removesuffix(NNUNET))
-    if not path.is_file():
-        beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-        near = [name for name in beside if name.lower().startswith(image.stem.lower()) and name != path.name]
-        named = f" (there is {near[0]})" if near else ""
-        hint = "; data.label_pattern=*_mask.png names them otherwise" if rules.pattern == LabelRules.pattern else ""
-        what = "no regular file" if path.exists() or path.is_symlink() else "no such file"
-        raise ImageError(f"{path}: {what}{named}; data.labels holds one file of labels for each image{hint}")
-    return path
-
-
-def check_apart(images: Sequence[Path], labels: Sequence[Path], where: str) -> None:
-    """Raise if two images share one label file.
-
-    Raises:
-        ImageError: two do; the line names them.
-    """
-    if twice := [file for file, number in Counter(labels).items() if number > 1]:
-        names = ", ".join(image.name for image, file in zip(images, labels, strict=True) if file == twice[0])
-        raise ImageError(f"{where}: {names} would share one file of labels; give each a name of its own")
-
-
-def of_no_image(folder: Path, images: Path, used: Sequence[Path], known: Callable[[Path], object]) -> list[str]:
-    """Return a line for each label file without an image; none if labels and images share a folder.
-
-    Args:
-        folder: of the labels.
-        images: folder of the images.
-        used: label files of images.
-        known: returns whether a file is a label file.
-    """
-    if folder.resolve() == images.resolve():
-        return []
-    others = set(folder.iterdir()) - set(used)
-    spare = [path for path in others if not path.name.startswith(".") and known(path)]
-    return [f"{folder.name}/{path.name}: labels of no image" for path in sorted(spare)]
 
 
 def read_label(path: Path, rules: LabelRules) -> np.ndarray:

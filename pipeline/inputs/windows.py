@@ -1,4 +1,4 @@
-"""Windows of one size, cut from images or volumes and their labels."""
+"""Windows of one size, cut from images or volumes and their labels, and what a picture shows of them."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -25,7 +25,7 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
 
     Args:
         named: the image.
-        size: of all sides, or of each axis; None: the image is one window.
+        size: of all sides, or of each axis; none: the image is one window.
         whole: judge each labelled pixel once: the last windows of a side end at its edge, and pixels that another
             window holds are unlabelled in them. Else windows lie side by side, and the rest at the right and lower edge
             is dropped.
@@ -37,7 +37,7 @@ def cut(named: Named, size: int | Sequence[int] | None, whole: bool) -> list[Nam
     if label is not None and label.shape != image.shape[:-1]:
         shown = ["×".join(map(str, shape)) for shape in (label.shape, image.shape[:-1])]
         raise ImageError(f"{source}: its labels are {shown[0]}, the image is {shown[1]}")
-    if size is None:
+    if not size:
         return [named]
     lengths = [size] * (image.ndim - 1) if isinstance(size, int) else list(size)
     sides, wanted = image.shape[-3:-1], lengths[-2:]  # a volume may be thin
@@ -88,3 +88,23 @@ def rolled(tile: Named, turn: int) -> Named:
         return tile
     moved = None if label is None else np.roll(label, 13 * turn, axis=1)
     return Named(f"{source}, rolled by {13 * turn}", np.roll(image, 13 * turn, axis=1), moved)
+
+
+def viewable(image: np.ndarray) -> np.ndarray:
+    """Return an image [height, width, channels] for display: [height, width, 3], uint8; of a volume its middle plane.
+
+    Unless there are 3 channels, the first is shown in grey. Values of more than 8 bits are scaled to their range.
+    """
+    image = middle_plane(image, axes=3)
+    planes = image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
+    if planes.dtype == np.uint8:
+        return planes
+    values = planes.astype(np.float64)
+    low, high = values.min(), values.max()
+    shown: np.ndarray = (255 * (values - low) / max(high - low, np.finfo(np.float64).tiny)).round().astype(np.uint8)
+    return shown
+
+
+def middle_plane(values: np.ndarray, axes: int) -> np.ndarray:
+    """Return the middle plane of a volume's depth if `values` has more than `axes` axes, else `values`."""
+    return values[len(values) // 2] if values.ndim > axes else values

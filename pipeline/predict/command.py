@@ -10,6 +10,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.contract import Contract, ContractError, is_bundle, predicted_contract
 from pipeline.export.request import ExportError, check_task
+from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import cases_in
 from pipeline.predict.report import Outcome
 from pipeline.predict.windows import STEP
@@ -33,6 +34,8 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
     asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
     asked.add_argument("--whole", action="store_true", help="each image in one call, where the stage takes any size")
+    asked.add_argument("--colors", action="store_true", help="of images: show classes in colours; values stay indices")
+    asked.add_argument("--overlay", action="store_true", help="of images: also write each under its classes' colours")
     asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
     return asked
 
@@ -70,7 +73,7 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
     check_kind(asked, volumes, words)
-    cases, others = cases_in(asked.images, asked.nnunet, volumes)
+    cases, others = cases_in(asked.images, asked.nnunet, volumes, rules_among(source))
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         tell(f"left out, no {words.samples}: {named}")
@@ -91,6 +94,15 @@ def loaded(folder: Path) -> RunRecord | Contract:
     record = codec.load(folder)
     check_task(record)
     return record
+
+
+def rules_among(source: RunRecord | Contract) -> LabelRules | None:
+    """Return the rules of labels that lay in the folder of the run's images; None of a bundle, or of other labels."""
+    if isinstance(source, Contract):
+        return None
+    data = source.config.data
+    among = data.labels and data.path and realpath(data.labels) == realpath(data.path)
+    return data.label_rules if among else None
 
 
 def takes_volumes(source: RunRecord | Contract) -> bool:
@@ -125,6 +137,9 @@ def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:
     for word, value in (("--overlap", asked.overlap), ("--step", asked.step)):
         if value is not None and asked.whole:
             raise RequestError(f"{word} {value}: a whole {words.sample} has no windows; leave it or --whole out")
+    for flag, value in (("--colors", asked.colors), ("--overlay", asked.overlay)):
+        if value and volumes:
+            raise RequestError(f"{flag}: of images alone; leave it out")
     if volumes and asked.overlap is not None:
         raise RequestError(f"--overlap {asked.overlap}: of images alone; volumes go by --step, such as {STEP}")
     if not volumes and asked.step is not None:

@@ -14,6 +14,7 @@ from pipeline.export.contract import Contract
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
 from pipeline.predict.loop import Prediction
+from pipeline.predict.mask_files import Look, palette_of
 from pipeline.predict.report import MANIFEST, Outcome
 from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
@@ -22,6 +23,7 @@ from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
 LOCK = ".predict.lock"
+LEAST_VISIBLE = 8  # of 255
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
 
@@ -36,6 +38,8 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
     Raises:
         RequestError, InputError, OSError: as `command.predict_folder`.
     """
+    if (manifest := asked.out / MANIFEST).exists() and not manifest.is_file():
+        raise RequestError(f"{manifest}: no regular file; name another folder by --out")
     with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.check_own(asked.out / case.mask)
@@ -60,7 +64,7 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
     if planned.sides is None and not asked.whole:
         return None
     _, said = cut_of(planned, planned.sides or (), asked)
-    made_of = {**planned.made_of, **said}
+    made_of = {**planned.made_of, **said, **look_of(asked, planned)[1]}
     made_by = identity(made_of)
     with suppress(OSError):  # a case whose files are gone has no mask
         if all(mask_files.is_made(asked.out / case.mask, case.files, made_by) for case in cases):
@@ -89,13 +93,23 @@ def make_all(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
     predictor = planned.build()
     cut, said = cut_of(planned, predictor.shape[2:], asked)
     tell_notes(planned)
-    made_of = {**planned.made_of, **said}
+    look, looks = look_of(asked, planned)
+    made_of = {**planned.made_of, **said, **looks}
     made_by = identity(made_of)
-    prediction = Prediction(predictor, asked.out, made_by, cut)
+    prediction = Prediction(predictor, asked.out, made_by, cut, look)
     prediction.outcome.write(asked.out, made_of, made_by, finished=False)
     outcome = prediction.make(cases, tell)
     outcome.write(asked.out, made_of, made_by, finished=True)
+    if 0 < outcome.largest < LEAST_VISIBLE:
+        tell(f"note: the masks hold classes up to {outcome.largest}, which viewers show as black; --colors shows them")
     return outcome
+
+
+def look_of(asked: argparse.Namespace, planned: Planned) -> tuple[Look, dict[str, object]]:
+    """Return the look of the masks, and its entries in predict.json."""
+    listed = planned.labels.colors if planned.labels else ()
+    look = Look(palette_of(listed) if asked.colors else (), asked.overlay, planned.axes)
+    return look, {"colors": list(listed), "overlay": asked.overlay} if asked.colors or asked.overlay else {}
 
 
 def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) -> tuple[Cut, dict[str, object]]:

@@ -19,12 +19,14 @@ import torch
 from torch import Tensor
 
 from pipeline.config.data_request import GIB
-from pipeline.errors import ImageError, first_line
+from pipeline.config.request_error import RequestError
+from pipeline.errors import ImageError, typed_line
 from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.batches import Cutting, Network, Started
 from pipeline.predict.cases import Case, read_case
-from pipeline.predict.mask_files import InputFile
+from pipeline.predict.mask_files import PLAIN, InputFile, Look
 from pipeline.predict.masks import Blended, Seamed
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
@@ -51,6 +53,7 @@ class Opened:
         places: of its windows, along each side.
         mask: what puts it together of its windows' answers.
         answered: number of windows that have been answered.
+        shown: its picture for an overlay, [height, width, 3], uint8.
     """
 
     case: Case
@@ -61,6 +64,7 @@ class Opened:
     places: list[tuple[Span, ...]]
     mask: Seamed | Blended
     answered: int = 0
+    shown: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -87,14 +91,16 @@ class Prediction:
         folder: of the masks.
         made_by: digest of all that the answers depend on, for the sidecars.
         cut: how images and volumes become windows.
+        look: of the masks.
         outcome: so far.
     """
 
-    def __init__(self, predictor: Predictor, folder: Path, made_by: str, cut: Cut) -> None:
+    def __init__(self, predictor: Predictor, folder: Path, made_by: str, cut: Cut, look: Look = PLAIN) -> None:
         self.predictor = predictor
         self.folder = folder
         self.made_by = made_by
         self.cut = cut
+        self.look = look
         self.outcome = Outcome(predictor.product, predictor.words.sample)
         self.network = Network(predictor)
         self.waiting: list[Window] = []
@@ -118,7 +124,8 @@ class Prediction:
         threads = len(os.sched_getaffinity(0)) if self.network.on_gpu else 1  # a network on the CPU uses all cores
         reading = ThreadPoolExecutor(threads, "reading")
         try:
-            with MaskWriter(self.folder, self.predictor.name, self.made_by, threads, self.outcome) as self.writer:
+            stage, outcome = self.predictor.name, self.outcome
+            with MaskWriter(self.folder, stage, self.made_by, threads, outcome, self.look) as self.writer:
                 for case, opened in self.opened_ahead(reading, cases):
                     for number, place in enumerate(opened.places if opened else ()):
                         if opened is None or case.name in self.outcome.failed:
@@ -162,16 +169,14 @@ class Prediction:
             image = read_case(case, self.predictor.contract, self.predictor.kind)
             if self.predictor.images_in and image.dtype != np.uint8:
                 raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
-        except ImageError as error:
-            self.fail(case, first_line(error))
+            size = self.window_size(image)
+            along = self.cut.along(image.shape[:-1], size)
+            mask, contract = self.mask_of(case, image, size, along)
+            shown = viewable(image) if self.look.overlay else None
+        except (ImageError, OSError, MemoryError) as error:
+            self.fail(case, case.reason(error))
             return None
-        except OSError as error:
-            self.fail(case, f"{error.filename}: {error.strerror}" if error.strerror else first_line(error))
-            return None
-        size = self.window_size(image)
-        along = self.cut.along(image.shape[:-1], size)
-        mask, contract = self.mask_of(case, image, size, along)
-        return Opened(case, image, contract, inputs, size, [*product(*along)], mask)
+        return Opened(case, image, contract, inputs, size, [*product(*along)], mask, shown=shown)
 
     def mask_of(
         self, case: Case, image: np.ndarray, size: tuple[int, ...], along: list[list[Span]]
@@ -209,10 +214,20 @@ class Prediction:
         """Start the network with the windows of the batch."""
         windows, self.waiting = self.waiting, []
         if windows:
-            with self.outcome.rate.spent("assembling"):
-                batch = self.network.batch_of([window.cut() for window in windows])
-            with self.outcome.rate.spent("network"):
-                started = self.network.start(batch, [window.of.mask.takes for window in windows])
+            try:
+                with self.outcome.rate.spent("assembling"):
+                    batch = self.network.batch_of([window.cut() for window in windows])
+                with self.outcome.rate.spent("network"):
+                    started = self.network.start(batch, [window.of.mask.takes for window in windows])
+            except RequestError:
+                raise
+            except Exception as error:  # a network, or a bundle's loader, may fail in any way
+                if not self.cut.whole:
+                    line = f"{self.predictor.name}: it can't answer a batch: {typed_line(error)}"
+                    raise RequestError(line) from error
+                for window in windows:
+                    self.fail(window.of.case, window.of.case.reason(error))
+                return
             self.under_way.append((windows, started))
             self.finish(UNDER_WAY if self.network.on_gpu else 0)
 
@@ -239,14 +254,14 @@ class Prediction:
         try:
             with self.outcome.rate.spent("assembling"):
                 opened.mask.add(window.place, answer)
-        except ImageError as error:
-            self.fail(opened.case, first_line(error))
+        except (ImageError, MemoryError) as error:
+            self.fail(opened.case, opened.case.reason(error))
             return
         opened.answered += 1
         if opened.answered == len(opened.places):
             finished = opened.mask.finished()
             with self.outcome.rate.spent("writing"):
-                self.writer.take(opened.case, finished, opened.inputs)
+                self.writer.take(opened.case, finished, opened.inputs, opened.shown)
 
 
 def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:

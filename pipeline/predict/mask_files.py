@@ -1,30 +1,65 @@
-"""Masks as files, each with a sidecar that states what made it and of what.
+"""Masks as files, in colours if asked for, each with a sidecar that states what made it and of what.
 
 The sidecar of `NAME.png` is `.masks/NAME.png.json` in the same folder, where no listing of the masks meets it.
 It is on disk before the mask takes its name, and it holds the digest of the mask: after a crash between the two,
 the mask that is there doesn't match and is made again.
 """
 
+import colorsys
 import hashlib
 import io
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import tifffile
 from PIL import Image
 
 from pipeline.config.request_error import RequestError
-from pipeline.inputs.formats import VOLUMES, format_in, reading, suffix_in, write_array
+from pipeline.errors import ImageError
+from pipeline.inputs.formats import VOLUMES, format_in, place_of, reading, suffix_in, write_array
+from pipeline.inputs.input_contract import Axes
+from pipeline.inputs.volume_files import turned
 from pipeline.records.content_digest import file_digest
-from pipeline.records.disk import sync_files, sync_folder
+from pipeline.records.disk import sync_files, sync_folder, unfinished, write_bytes
 
-SIDECARS = ".masks"
+SIDECARS, OVERLAYS = ".masks", "overlays"
 SCHEMA = 1
 PNG_LEVEL = 1  # a quarter of level 6's time, for masks half as large again
-PNG = ".png"  # of an image's mask; a volume's has the volume's own format
+PNG = ".png"  # of an image's mask; a GeoTIFF's is one, and a volume's has the volume's own format
 NPY = ".npy"  # of a volume's mask whose format can't be written
+AXES_OF_AN_IMAGE = 2
+LONGEST = 255  # bytes of a file's name
+GOLDEN = 0.618  # of the circle of hues, from class to class
+OPAQUE = 0.5  # share of a class's colour in an overlay
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of masks.
+
+    Attributes:
+        palette: red, green and blue of each class; none: grey.
+        overlay: also write each image under the colours of its classes.
+        axes: order of a NIfTI mask's.
+    """
+
+    palette: tuple[tuple[int, int, int], ...] = ()
+    overlay: bool = False
+    axes: Axes = "zyx"
+
+
+PLAIN = Look()
+
+
+def palette_of(listed: Sequence[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Return 256 colours: those that are listed, else black of class 0, and hues of the others far from each other."""
+    hues = [colorsys.hsv_to_rgb(GOLDEN * number % 1, 1 - number % 3 / 4, 1) for number in range(256)]
+    made = [(0, 0, 0), *((round(255 * red), round(255 * green), round(255 * blue)) for red, green, blue in hues)]
+    return (*listed, *made[len(listed) : 256])
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -61,9 +96,11 @@ class Sidecar(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-def mask_suffix(volume: Path) -> str:
-    """Return the suffix of a volume's mask: its own, or .npy where its format isn't written."""
-    return suffix_in(VOLUMES, volume) if format_in(VOLUMES, volume).write else NPY
+def mask_suffix(file: Path, volumes: bool) -> str:
+    """Return the suffix of a mask: a volume's or a GeoTIFF's own, or .npy of a volume whose format isn't written."""
+    if not volumes:
+        return file.suffix if place_of(file) else PNG
+    return suffix_in(VOLUMES, file) if format_in(VOLUMES, file).write else NPY
 
 
 def described(path: Path) -> InputFile:
@@ -93,31 +130,49 @@ def files_of(path: Path) -> list[Path]:
 
 
 def sidecar_of(mask: Path) -> Path:
-    """Return the path of a mask's sidecar."""
-    return mask.parent / SIDECARS / f"{mask.name}.json"
+    """Return the path of a mask's sidecar; of a long name a digest stands for its end."""
+    name = f"{mask.name}.json"
+    if len(os.fsencode(name)) > LONGEST:
+        name = f"{hashlib.sha256(os.fsencode(mask.name)).hexdigest()}.json"
+    return mask.parent / SIDECARS / name
 
 
-def write(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: Sequence[InputFile]) -> None:
+def write(
+    labels: np.ndarray,
+    mask: Path,
+    source: Path,
+    stage: str,
+    made_by: str,
+    inputs: Sequence[InputFile],
+    *,
+    look: Look = PLAIN,
+    shown: np.ndarray | None = None,
+) -> None:
     """Write a mask and its sidecar under provisional names, which `give_names` replaces.
 
     Args:
         labels: class indices [height, width], uint8 or uint16; of a volume with a depth before, or its values, fp32,
             several of a voxel last.
         mask: the file.
-        source: the image, or the volume, whose header a NIfTI mask takes.
+        source: the image, or the volume, whose place a GeoTIFF or NIfTI mask takes.
         stage: the method that made it.
         made_by: digest of all that its answers depend on.
         inputs: the files that were read.
+        look: of the mask.
+        shown: [height, width, 3], uint8, for an overlay.
 
     Raises:
         OSError: the disk is full or read-only, or the folder is gone.
-        ImageError: the volume was changed meanwhile.
+        ImageError: the source was changed meanwhile, or a palette has too few colours.
     """
-    content = content_of(labels, mask, source)
+    content = content_of(labels, mask, source, look)
     sidecar = Sidecar(stage, made_by, list(inputs), hashlib.sha256(content).hexdigest())
     path = sidecar_of(mask)
     path.parent.mkdir(exist_ok=True)
     unfinished(path).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
+    if shown is not None:
+        (mask.parent / OVERLAYS).mkdir(exist_ok=True)
+        write_bytes(overlay(labels, shown, look), mask.parent / OVERLAYS / Path(mask.name).with_suffix(PNG))
     unfinished(mask).write_bytes(content)
 
 
@@ -125,7 +180,7 @@ def give_names(masks: Sequence[Path]) -> None:
     """Sync masks of one folder with their sidecars, and give them their names: the sidecars first.
 
     Raises:
-        OSError: as `write`.
+        OSError: same as `write`.
     """
     sidecars = [sidecar_of(mask) for mask in masks]
     sync_files([unfinished(path) for path in [*sidecars, *masks]])
@@ -135,22 +190,40 @@ def give_names(masks: Sequence[Path]) -> None:
         sync_folder(paths[0].parent)
 
 
-def unfinished(path: Path) -> Path:
-    """Return the provisional name of a file."""
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def content_of(labels: np.ndarray, mask: Path, source: Path) -> bytes:
+def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> bytes:
     """Return the bytes of a mask's file.
 
     Raises:
-        ImageError: as `save`.
+        ImageError: same as `write`.
     """
+    out = io.BytesIO()
+    if look.palette and labels.dtype != np.uint8:
+        raise ImageError(f"{source}: more than 256 classes, and a palette has 256 colours; leave --colors out")
     if mask.suffix == PNG:
-        Image.fromarray(labels).save(out := io.BytesIO(), "PNG", compress_level=PNG_LEVEL)
+        picture = Image.fromarray(labels)
+        if look.palette:
+            picture.putpalette(np.array(look.palette, np.uint8).tobytes())
+        picture.save(out, "PNG", compress_level=PNG_LEVEL)
+        return out.getvalue()
+    if labels.ndim == AXES_OF_AN_IMAGE:
+        if not (place := place_of(source)):
+            raise ImageError(f"{source}: its place on the earth was removed meanwhile")
+        colours = np.array(look.palette, np.uint16).T * 257 if look.palette else None
+        kind = "minisblack" if colours is None else "palette"
+        tifffile.imwrite(
+            out, labels, photometric=kind, colormap=colours, compression="zlib", metadata=None, extratags=place
+        )
         return out.getvalue()
     with reading(source, "a volume"):
-        return (format_in(VOLUMES, source).write or write_array)(labels, source)
+        return (format_in(VOLUMES, source).write or write_array)(turned(labels, source, look.axes), source)
+
+
+def overlay(labels: np.ndarray, shown: np.ndarray, look: Look) -> bytes:
+    """Return a PNG of a picture [height, width, 3] under the colours of its classes but 0."""
+    colours = np.array(look.palette or palette_of(()), np.float32)[np.minimum(labels, 255)]
+    mixed = np.where(labels[..., None] > 0, (1 - OPAQUE) * shown + OPAQUE * colours, shown)
+    Image.fromarray(mixed.round().astype(np.uint8)).save(out := io.BytesIO(), "PNG")
+    return out.getvalue()
 
 
 def is_made(mask: Path, files: Sequence[Path], made_by: str) -> bool:
@@ -184,14 +257,13 @@ def check_own(mask: Path) -> Sidecar | None:
     Raises:
         RequestError: a file of the mask's name is there without any sidecar: it isn't one of ours.
     """
+    sidecar = sidecar_of(mask)
     if not mask.exists():
         return None
     try:
-        return msgspec.json.decode(sidecar_of(mask).read_bytes(), type=Sidecar)
-    except FileNotFoundError:
-        raise RequestError(
-            f"{mask}: it is there and no mask of pipeline.predict; name another folder by --out"
-        ) from None
+        if mask.is_file() and sidecar.exists():
+            return msgspec.json.decode(sidecar.read_bytes(), type=Sidecar) if sidecar.is_file() else None
+        raise RequestError(f"{mask}: it is there and no mask of pipeline.predict; name another folder by --out")
     except (OSError, msgspec.MsgspecError):
         return None
 
@@ -204,8 +276,9 @@ def remove(mask: Path) -> None:
 
 def clear_unfinished(folder: Path, names: Iterable[str]) -> None:
     """Remove what a process that was killed had written of these files, or of their sidecars."""
-    wanted = {*(written := list(names)), *(f"{name}.json" for name in written)}
-    for path in [*folder.glob("*.part"), *(folder / SIDECARS).glob("*.part")]:
+    masks = [folder / name for name in names]
+    wanted = {unfinished(path).name.rsplit(".", 2)[0] for mask in masks for path in (mask, sidecar_of(mask))}
+    for path in [*folder.glob("*.part"), *folder.glob(f"{SIDECARS}/*.part"), *folder.glob(f"{OVERLAYS}/*.part")]:
         name, _, process = path.name.removesuffix(".part").rpartition(".")
         if name in wanted and process.isdigit():
             path.unlink(missing_ok=True)

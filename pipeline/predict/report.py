@@ -75,6 +75,7 @@ class Outcome:
         kept: cases whose mask was there already, made of the same by the same.
         failed: of each case without a mask the reason, in one line.
         rate: at which masks were made.
+        largest: class of all grey PNGs that were made.
     """
 
     product: str = "mask"
@@ -83,6 +84,7 @@ class Outcome:
     kept: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     rate: Rate = field(default_factory=Rate)
+    largest: int = 0
 
     @property
     def done(self) -> int:

@@ -12,7 +12,6 @@ from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
 from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
 from pipeline.export.request import check_options, named_or_winner, no_winner
-from pipeline.inputs.datasets import window
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
@@ -41,7 +40,7 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
     same_data = not data_has_changed(run)
     notes = check_unchanged(run, stage, same_data)
     job = job_of(run, stage, wanted, scratch)
-    sides = sides_of(run)
+    sides = run.config.data.sides
     check_batch(job.data.batch_size, [run.config.data.contract.channels, *sides], memory_bytes())
     return Planned(
         name=stage.name,
@@ -52,6 +51,8 @@ def of_run(folder: Path, run: RunRecord, wanted: Wanted, scratch: Path) -> Plann
         build=partial(built, job, folder, run, same_data),
         gives=gives(run),
         sides=sides or None,
+        labels=run.config.data.label_rules,
+        axes=run.config.data.contract.axes,
     )
 
 
@@ -80,13 +81,6 @@ def built(job: Job, folder: Path, run: RunRecord, same_data: bool) -> Predictor:
 def gives(run: RunRecord) -> Gives:
     """Return what the run's network answers with."""
     return "logits" if run.config.task.has_masks else "values"
-
-
-def sides_of(run: RunRecord) -> tuple[int, ...]:
-    """Return the sides of the run's windows; none if images keep their own size."""
-    data = run.config.data
-    sides = window(data.name, data.size, data.depth)
-    return (sides, sides) if isinstance(sides, int) else sides or ()
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

@@ -23,7 +23,7 @@ from pipeline.devices.host import memory_bytes
 from pipeline.errors import first_line
 from pipeline.export.bundle import bundle_digest, changed_files
 from pipeline.export.contract import Contract
-from pipeline.inputs.input_contract import InputContract
+from pipeline.inputs.input_contract import Axes, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import ExportKind
 
@@ -85,6 +85,8 @@ class Planned:
         build: builds or loads it; raises RequestError if that fails here.
         gives: logits, classes or values.
         sides: of its windows; None if images keep their own size, which only the built network has.
+        labels: the rules of the run's label files; None without any.
+        axes: order of the axes of NIfTI volumes.
     """
 
     name: str
@@ -95,6 +97,8 @@ class Planned:
     build: Callable[[], Predictor]
     gives: Gives = "logits"
     sides: tuple[int, ...] | None = None
+    labels: LabelRules | None = None
+    axes: Axes = "zyx"
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,8 @@ def of_bundle(folder: Path, contract: Contract, wanted: Wanted) -> Planned:
         build=partial(built, folder, contract, (wanted.batch or batch, *further)),
         gives=gives(contract),
         sides=tuple(further[1:]),
+        labels=contract.labels,
+        axes=contract.normalisation.axes,
     )
 
 

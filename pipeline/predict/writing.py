@@ -9,10 +9,11 @@ from typing import Self
 
 import numpy as np
 
-from pipeline.errors import ImageError, first_line
+from pipeline.config.request_error import RequestError
+from pipeline.errors import ImageError
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import InputFile
+from pipeline.predict.mask_files import PLAIN, PNG, InputFile, Look
 from pipeline.predict.report import Outcome
 
 BYTES_WAITING = 2**28  # of masks that aren't written yet
@@ -29,13 +30,17 @@ class MaskWriter:
         made_by: digest of all that its answers depend on.
         threads: that encode.
         outcome: is told what was made, and what failed.
+        look: of the masks.
     """
 
-    def __init__(self, folder: Path, stage: str, made_by: str, threads: int, outcome: Outcome) -> None:
+    def __init__(
+        self, folder: Path, stage: str, made_by: str, threads: int, outcome: Outcome, look: Look = PLAIN
+    ) -> None:
         self.folder = folder
         self.stage = stage
         self.made_by = made_by
         self.outcome = outcome
+        self.look = look
         self.encoding = ThreadPoolExecutor(threads, "encoding")
         self.naming = ThreadPoolExecutor(1, "naming")
         self.room = threading.Condition()
@@ -43,8 +48,10 @@ class MaskWriter:
         self.unnamed: list[tuple[Case, int]] = []
         self.error: BaseException | None = None
 
-    def take(self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile]) -> None:
-        """Write a mask in a thread, and wait while too much waits.
+    def take(
+        self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile], shown: np.ndarray | None = None
+    ) -> None:
+        """Write a mask, and `shown` under it, in a thread, and wait while too much waits.
 
         Raises:
             OSError: an earlier mask could not be written: the disk is full or read-only.
@@ -55,19 +62,23 @@ class MaskWriter:
             self.bytes_waiting += labels.nbytes
         if self.error:
             raise self.error
-        self.encoding.submit(self.encode, case, labels, inputs)
+        self.encoding.submit(self.encode, case, labels, inputs, shown)
 
-    def encode(self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile]) -> None:
+    def encode(self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile], shown: np.ndarray | None) -> None:
         """Write a mask and its sidecar under provisional names."""
         mask = self.folder / case.mask
         try:
-            mask_files.write(labels, mask, case.files[0], self.stage, self.made_by, inputs)
-        except ImageError as error:
-            self.outcome.failed[case.name] = first_line(error)
+            mask_files.write(labels, mask, case.files[0], self.stage, self.made_by, inputs, look=self.look, shown=shown)
+            if mask.suffix == PNG and not self.look.palette:
+                self.outcome.largest = max(self.outcome.largest, int(labels.max()))
+        except (ImageError, MemoryError) as error:
+            self.outcome.failed[case.name] = case.reason(error)
             mask_files.remove(mask)
             self.forget(labels.nbytes)
         except BaseException as error:  # noqa: BLE001 - raised by `take` or `close` in the calling thread
             self.error = self.error or error
+            if isinstance(error, OSError) and error.filename is None:
+                self.error = RequestError(f"{mask}: {error.strerror or error}")
             self.forget(labels.nbytes)
         else:
             self.unnamed.append((case, labels.nbytes))

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate in JSON, alone or of a pair
+LONGEST_NAME = 255 - len(".4194304.part")  # bytes of a name, less the largest process id of Linux
 INEXACT = (float, dict, list, tuple)  # types that are or may hold NaN
 
 
@@ -71,7 +72,7 @@ def write_bytes(content: bytes, path: Path) -> None:
     Raises:
         OSError: the disk is full or read-only, or the folder is gone.
     """
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")
+    scratch = unfinished(path)
     try:
         with scratch.open("wb") as file:
             file.write(content)
@@ -100,6 +101,12 @@ def sync_files(files: Sequence[Path]) -> None:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(file))
         finally:
             os.close(descriptor)
+
+
+def unfinished(path: Path) -> Path:
+    """Return the provisional name of a file; a long name loses its end."""
+    name = os.fsdecode(os.fsencode(path.name)[:LONGEST_NAME])
+    return path.with_name(f"{name}.{os.getpid()}.part")
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.input_contract import VOLUME, InputContract, LabelRules
 from pipeline.records.goals import SEGMENTATION, AccuracyLimits, Goal, Task, Tolerance
 from pipeline.records.plan import Plan
 
@@ -81,13 +81,22 @@ class DataSpec:
     name: str
     path: str | None = None
     labels: str | None = None
-    size: PositiveInt | None = None  # height and width in pixels; None: that of the images
+    size: PositiveInt | None = None  # width in pixels, and height unless that is set; None: that of the images
     batch_size: PositiveInt = 1
     batches: int = 3
     contract: InputContract = field(default_factory=InputContract)
     label_rules: LabelRules = field(default_factory=LabelRules)
     inputs: tuple[str, ...] = ()  # data=tensors: names in the order of the network's forward; () is all
     depth: PositiveInt | None = None  # data=volume: planes of a window; None: `size`
+    height: PositiveInt | None = None  # of a window that is not square; None: `size`
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Height and width of a window, of volumes with a depth before; none if images keep their own size."""
+        if self.size is None:
+            return ()
+        plane = (self.height or self.size, self.size)
+        return (self.depth or self.size, *plane) if self.name == VOLUME else plane
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from pathlib import PurePath
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import Moved, Source
-from pipeline.config.data_request import TENSORS, VOLUME, words_for_kind
+from pipeline.config.data_request import TENSORS, words_for_kind
 from pipeline.config.model_request import CUSTOM
 from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
+from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
 from pipeline.report.formatting import clean, listed, remedy, share, size
 from pipeline.stats.warnings import CLOCKS_DISAGREE
@@ -49,7 +50,7 @@ class Machine:
 def machine(run: RunRecord) -> Machine:
     """Return the device, the preset, the work and the versions of a run."""
     data, found = run.config.data, run.environment
-    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data.name, data.size, data.depth)}"
+    shape = f"{net_name(run)}, batch {data.batch_size or '?'}, {inputs_at(data)}"
     preset = f"preset {run.config.preset}"
     if found is None:
         return Machine("machine unknown", preset, shape, "versions unknown")
@@ -59,13 +60,10 @@ def machine(run: RunRecord) -> Machine:
     return Machine(where, f"{preset}: no GPU was used; these ratios do not apply to a GPU", shape, _versions(run))
 
 
-def inputs_at(name: str, size: int | None, depth: int | None) -> str:
+def inputs_at(data: DataSpec) -> str:
     """Return the inputs and their size: "volumes at 64×128×128" of `data=volume` with planes of 128×128."""
-    what = "tensors" if name == TENSORS else words_for_kind(name).samples
-    if not size:
-        return f"{what} at their own size"
-    sides = [depth or size, size, size] if name == VOLUME else [size, size]
-    return f"{what} at {'×'.join(map(str, sides))}"
+    what = "tensors" if data.name == TENSORS else words_for_kind(data.name).samples
+    return f"{what} at {'×'.join(map(str, data.sides)) or 'their own size'}"
 
 
 def net_name(run: RunRecord) -> str:

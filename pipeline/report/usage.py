@@ -174,7 +174,7 @@ def _lines(summary: RunSummary, record: StageRecord) -> Usage:
 
 def _fields(summary: RunSummary, record: StageRecord, path: str = "") -> dict[str, object]:
     """Return the figures of the run that its lines need."""
-    size = summary.run.config.data.size
+    sides = summary.run.config.data.sides[-2:]
     optimised = record.execution is None or not record.execution.instead
     loaded = f'torch.jit.load("RUN/{path}")'
     mode = clean(record.spec.options.get("mode", "default"))
@@ -182,7 +182,7 @@ def _fields(summary: RunSummary, record: StageRecord, path: str = "") -> dict[st
         "path": path,
         "folder": PurePosixPath(path).parent,
         "batch": summary.run.config.data.batch_size,
-        "side": f"{size}, {size}" if size else "height, width",
+        "side": ", ".join(map(str, sides)) or "height, width",
         "samples": summary.run.words.samples,
         "device": "cuda" if summary.on_gpu else "cpu",
         "dtype": DTYPES.get(str(record.precision), "torch.float32"),

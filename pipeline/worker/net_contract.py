@@ -5,6 +5,7 @@ A first look at random images comes before the user's images are read, as a fold
 
 import copy
 import inspect
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -300,8 +301,8 @@ def first_look(model: nn.Module, job: Job) -> None:
     """
     if job.data.name == TENSORS:
         return
-    size, batch = job.data.size, job.data.batch_size
-    tiny, few = min(TINY, size or TINY), min(IMAGES, batch)
+    sides = job.data.sides or (TINY,) * (3 if job.data.name == VOLUME else 2)
+    tiny, few, batch = [min(TINY, side) for side in sides], min(IMAGES, job.data.batch_size), job.data.batch_size
     net = Net(type(model).__name__, model, chance(job, tiny, few), job.task)
     check_arguments(net)
     check_weights(net)
@@ -313,8 +314,8 @@ def first_look(model: nn.Module, job: Job) -> None:
     with torch.random.fork_rng(devices=[]):
         if any(answers(replace(net, inputs=chance(job, tiny, count))) for count in {few, batch}):
             return
-        if size is not None and size <= LARGEST:
-            net = replace(net, inputs=chance(job, size, few))
+        if job.data.sides and max(sides) <= LARGEST:
+            net = replace(net, inputs=chance(job, sides, few))
             try:
                 answers(net, strictly=True)
             except InputError as error:
@@ -341,10 +342,9 @@ def answers(net: Net, *, strictly: bool = False) -> bool:
     return True
 
 
-def chance(job: Job, side: int, count: int) -> Batch:
-    """Return random images, normalised as the run's: [count, channels, side, side], with a depth for volumes."""
+def chance(job: Job, sides: Sequence[int], count: int) -> Batch:
+    """Return random images, normalised as the run's: [count, channels, height, width], with a depth for volumes."""
     data = job.data
-    space = [side, side] if data.name != VOLUME else [min(side, data.depth or side), side, side]
-    shape = [count, *space, data.contract.channels]
+    shape = [count, *sides, data.contract.channels]
     drawn = np.random.default_rng(job.seed).integers(0, 256, shape, dtype=np.uint8)
     return batched(to_batch(drawn, data.contract).to(job.device))

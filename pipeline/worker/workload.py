@@ -27,9 +27,9 @@ from pipeline.config.data_request import (
 )
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import ImageError, ModelError, TensorError
-from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset, values_in, window
+from pipeline.inputs.datasets import CALIBRATED_ON, Dataset, load_dataset
+from pipeline.inputs.folders import values_in
 from pipeline.inputs.stain import UNLABELLED
-from pipeline.inputs.volume_files import values_in_volumes
 from pipeline.records.request import DataSpec, Job, ModelSpec
 from pipeline.stages.api import CalibrationImages, Workload
 from pipeline.worker.contract import changes, process_state
@@ -311,8 +311,7 @@ def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
 
 def images_of(data: DataSpec, count: int) -> Dataset:
     """Load `count` of the job's images."""
-    size = window(data.name, data.size, data.depth)
-    return load_dataset(data.name, data.path, data.labels, size, count, data.contract, data.label_rules)
+    return load_dataset(data.name, data.path, data.labels, data.sides, count, data.contract, data.label_rules)
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
@@ -321,8 +320,9 @@ def check_folder(data: DataSpec, memory: int) -> None:
     Raises:
         ImageError: the line gives the figure.
     """
-    count, each = (values_in_volumes, BYTES_OF_A_VOXEL) if data.name == VOLUME else (values_in, BYTES_OF_A_VALUE)
-    if data.path and (needed := each * count(data.path)) > memory:
+    volumes = data.name == VOLUME
+    each = BYTES_OF_A_VOXEL if volumes else BYTES_OF_A_VALUE
+    if data.path and (needed := each * values_in(data.path, volumes)) > memory:
         samples = words_for_kind(data.name).samples
         raise ImageError(
             f"data.path={data.path}: its {samples} take {needed / GIB:.4g} GiB and this machine has "

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from msgspec.structs import replace
 from torch import nn
 
 from models.image_batches import to_batch
@@ -60,7 +59,8 @@ def read_data(value: dict[str, Any]) -> DataSpec:
         ({"normalize": "imagenet"}, InputContract(3, "imagenet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))),
         ({"normalize": "zscore", "channels": 1}, InputContract(1, "zscore", (), ())),
         ({"mean": 1, "std": 2, "scale": 4095}, InputContract(3, "own", (1.0,), (2.0,), 4095)),
-        ({"mean": [1, 2, 3], "std": 2}, InputContract(3, "own", (1.0, 2.0, 3.0), (2.0,))),
+        ({"mean": [1, 2, 3], "std": 2, "scale": 1}, InputContract(3, "own", (1.0, 2.0, 3.0), (2.0,), 1.0)),
+        ({"channel_order": "bgr", "fill": 0}, InputContract(channel_order="bgr", fill=0.0)),
         ({**CT, "channels": 1, "scale": 1.0}, CT_CONTRACT),
     ],
 )
@@ -77,11 +77,32 @@ def test_the_normalisation_is_the_users(typed: dict[str, Any], contract: InputCo
         ({"positive": 1}, LabelRules(positive=1)),
         ({"ignore": -1}, LabelRules(ignore=-1)),
         ({"colors": [[0, 0, 0], "#ff8000"]}, LabelRules(colors=((0, 0, 0), (255, 128, 0)))),
+        ({"label_map": "image_*:mask_*.png"}, LabelRules("mask_*.png", image="image_*")),
     ],
 )
 def test_labels_are_read_by_the_users_rules(typed: dict[str, Any], rules: LabelRules, tmp_path: Path) -> None:
     """255 is ignored unless it is said to be the foreground."""
     assert read_data(knobs(tmp_path, **typed)).label_rules == rules
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "sides"),
+    [
+        ("folder", 64, (64, 64)),
+        ("folder", [320, 480], (320, 480)),
+        ("folder", [64, 64], (64, 64)),
+        ("volume", [40, 96, 80], (40, 96, 80)),
+        ("volume", [40, 80, 80], (40, 80, 80)),
+        ("volume", None, ()),
+    ],
+)
+def test_a_window_may_have_a_length_for_each_side(
+    data: str, size: object, sides: tuple[int, ...], tmp_path: Path
+) -> None:
+    made = {"folder": knobs, "volume": volumes}[data]
+    asked = read_data(made(tmp_path, name=data, size=size))
+    assert asked.sides == sides
+    assert asked.size == (sides[-1] if sides else None)
 
 
 SAMPLES = [
@@ -98,6 +119,15 @@ SAMPLES = [
     ({"positive": 255}, "data.positive=255: data=samples has images and labels of its own; add data=folder"),
     ({"path": "images"}, "data.path=images: data=samples has images and labels of its own; add data=folder"),
     ({"normalize": "ct", "channels": 1}, "measured for data=volume only; for data=samples give data.low"),
+    (
+        {"mean": [123.675, 116.28, 103.53], "std": 58.4},
+        "data.scale=1 takes values as the files hold them",
+    ),
+    ({"mean": [123.675, 116.28, 103.53], "std": 58.4}, "or data.mean=[0.485,0.456,0.406] data.std=0.229"),
+    ({"mean": 1800, "std": 400}, "these can't be theirs; data.scale=1 takes values as the files hold them"),
+    ({"channel_order": "bgr", "channels": 1}, "data.channel_order=bgr: it is for data.channels=3, and here are 1"),
+    ({"channel_order": "grb"}, "data.channel_order=grb: did you mean"),
+    ({"size": [64, 64, 64]}, "data.size=[64, 64, 64]: expected one number, or [height,width]"),
 ]
 FOLDER = [
     ({"labels": None, "positive": 255}, "data.positive: there are no labels for it"),
@@ -109,6 +139,14 @@ FOLDER = [
     ({"positive": 3, "ignore": 3}, "data.ignore=3: data.positive makes that value class 1; leave one of them out"),
     ({"path": "a" * 5000}, "File name too long"),
     ({"path": "/dev/null"}, "data.path=/dev/null: not a folder"),
+    ({"label_map": "image_*"}, "data.label_map=image_*: expected IMAGE:LABEL, two names with as many * each, such as"),
+    ({"label_map": "a:b"}, "two names with as many * each"),
+    (
+        {"label_map": "a*:b*", "label_pattern": "*.tif"},
+        "data.label_map names the labels already",
+    ),
+    ({"label_map": "a*:b*", "labels": None}, "data.label_map: there are no labels for it"),
+    ({"axes": "xyz"}, "data.axes=xyz: of data=volume alone; leave it out"),
 ]
 VOLUMES = [
     ({"normalize": "ct", "low": 0}, "data.high: data.normalize=ct takes data.low, data.high, data.mean, data.std toge"),
@@ -116,6 +154,8 @@ VOLUMES = [
     ({"low": 0, "high": 1, "mean": 0, "std": 1}, "data.low: it goes with data.normalize=ct"),
     ({**CT, "high": [1, 2]}, "data.high: 2 figures for data.channels=1"),
     ({"depth": 32}, "data.depth=32: it goes with data.size, of data=volume"),
+    ({"depth": 32, "size": [32, 64, 96]}, "data.depth=32: data.size=[32, 64, 96] has a depth; leave one out"),
+    ({"size": [64, 96]}, "data.size=[64, 96]: expected one number, or [depth,height,width]"),
 ]
 TENSORS = [
     ({"path": None}, "data.path: name the file of your tensors, such as data.path=inputs.safetensors"),
@@ -144,15 +184,13 @@ def test_a_wrong_knob_is_one_line(made: Any, typed: dict[str, Any], said: str, t
 
 def test_more_than_the_memory_is_refused_with_the_figure() -> None:
     """Three batches of 8 images of 1024×1024×3, in uint8 and fp32: 360 MiB."""
-    asked = DataKnobs(name="samples", size=1024, batch_size=8, batches=3)
+    asked = DataSpec("samples", size=1024, batch_size=8)
     check_memory(asked, 360 * 2**20)
-    check_memory(replace(asked, size=None), 0)
+    check_memory(DataSpec("samples", batch_size=8), 0)
     with pytest.raises(RequestError, match=r"data\.size=1024: 3 batches of 8 .* take 0\.3516 GiB .* has 0\.3506"):
         check_memory(asked, 359 * 2**20)
     with pytest.raises(RequestError, match="volumes of 5000×5000×5000×1 take"):
-        check_memory(
-            DataKnobs(name="volume", path="x", size=5000, batch_size=1, batches=3, channels=1), memory=64 * 2**30
-        )
+        check_memory(DataSpec("volume", size=5000, contract=InputContract(1)), memory=64 * 2**30)
 
 
 def test_a_containers_limit_counts_if_it_is_less(tmp_path: Path) -> None:

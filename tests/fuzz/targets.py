@@ -34,9 +34,9 @@ from pipeline.cli.messages import CONF, one_line
 from pipeline.config import load
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
-from pipeline.inputs.datasets import folder_images
+from pipeline.inputs.folders import folder_samples, values_in_file
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.volume_files import read_volume, voxels
+from pipeline.inputs.volume_files import read_volume
 from pipeline.records import codec
 from pipeline.report import write as redraw
 from tests.report import made_up_run as made_up
@@ -129,7 +129,7 @@ def read_picture(given: tuple[str, bytes], folder: Path) -> None:
     for path in inner.iterdir():
         path.unlink()
     (inner / given[0]).write_bytes(given[1])
-    folder_images(str(inner), None, InputContract(), LabelRules())
+    folder_samples(str(inner), None, InputContract(), LabelRules(), volumes=False)
 
 
 @cache
@@ -151,7 +151,7 @@ def spoilt_volume(draw: random.Random) -> tuple[str, bytes]:
 def read_spoilt_volume(given: tuple[str, bytes], folder: Path) -> None:
     path = folder / given[0]
     path.write_bytes(given[1])
-    voxels(path)
+    values_in_file(path, volumes=True)
     read_volume(path, 1)
 
 

@@ -12,7 +12,8 @@ import tifffile
 from PIL import Image, ImageOps
 
 from pipeline.errors import ImageError
-from pipeline.inputs.image_files import alike, each, pixels, read_image
+from pipeline.inputs.folders import values_in_file
+from pipeline.inputs.image_files import alike, each, read_image
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.inputs.label_files import as_classes, read_label
 from pipeline.inputs.volume_files import read_volume
@@ -20,6 +21,7 @@ from tests.inputs.png_bytes import png_of_48_bits
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
 GREY = COLOUR[..., 0]
+CODES = {"zstd.tif": 50000, "lerc.tif": 34887}  # of compressions in a TIFF's header
 DEEP = GREY.astype(np.uint16) * 257
 
 
@@ -92,7 +94,8 @@ def write_refused(folder: Path, name: str) -> None:
     Image.fromarray(COLOUR).save(frames, "PNG", save_all=True, append_images=[Image.fromarray(COLOUR[::-1])])
     arrays = {"volume.npy": np.zeros((2, 3, 4, 5)), "empty.npy": np.zeros((0, 3)), "five.npy": np.zeros((4, 6, 5)),
               "channels_first.npy": np.zeros((3, 4, 6)),
-              "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.zeros((4, 6), np.int64),
+              "nan.npy": np.full((4, 6), np.nan), "integers.npy": np.full((4, 6), 2**24 + 2, np.int64),
+              "complex.npy": np.full((4, 6), 1j),
               "objects.npy": np.array([{}], dtype=object)}  # fmt: skip
     if name in arrays:
         np.save(folder / name, arrays[name], allow_pickle=True)
@@ -104,9 +107,11 @@ def write_refused(folder: Path, name: str) -> None:
         (folder / name).write_bytes(frames.getvalue())
     elif name == "deep.png":
         (folder / name).write_bytes(png_of_48_bits(COLOUR.astype(">u2")))
-    elif name in ("int8.tif", "int16.tif"):
-        tifffile.imwrite(folder / name, np.full((4, 6), -100, name.removesuffix(".tif")))
-    elif name in ("gif.png", "ico.png", "eps.png"):
+    elif name in ("zstd.tif", "lerc.tif"):
+        tifffile.imwrite(folder / name, COLOUR.astype(np.uint16 if name == "zstd.tif" else np.uint8))
+        known, other = (struct.pack("<2HIH", 259, 3, 1, code) for code in (1, CODES[name]))
+        (folder / name).write_bytes((folder / name).read_bytes().replace(known, other))
+    elif name in ("ico.png", "eps.png"):
         kind = name.removesuffix(".png")
         saved(folder, f"a.{kind}", np.resize(COLOUR, (16, 16, 3))).rename(folder / name)
     elif name == "lab.tif":
@@ -128,7 +133,8 @@ def write_refused(folder: Path, name: str) -> None:
         ("five.npy", "5 channels, data.channels=3"),
         ("channels_first.npy", "data.channels=3; an array [3, 4, 6] is read as [height, width, channels]"),
         ("nan.npy", "NaN or infinite"),
-        ("integers.npy", "values of type int64"),
+        ("integers.npy", "int64 beyond 16,777,216, of which fp32 has not each; save floats"),
+        ("complex.npy", "values of type complex128"),
         ("objects.npy", "not an image that can be read (ValueError: Array can't be memory-mapped: "),
         ("broken.png", "not an image that can be read (OSError: "),
         ("pointer.png", "a pointer of Git LFS instead of the file; git lfs pull fetches it"),
@@ -139,10 +145,9 @@ def write_refused(folder: Path, name: str) -> None:
         ("lab.tif", "an image of mode LAB"),
         ("text.png", "not an image that can be read"),
         ("cut.png", "not an image that can be read"),
-        ("int8.tif", "values of type int8"),  # Pillow reads -100 as 156
-        ("int16.tif", "values of type int16"),
-        ("gif.png", "not an image that can be read"),  # Pillow looks at the contents alone
-        ("ico.png", "not an image that can be read"),
+        ("ico.png", "not an image that can be read"),  # Pillow looks at the contents alone
+        ("zstd.tif", "reading it needs imagecodecs; python -m pip install imagecodecs"),
+        ("lerc.tif", "reading it needs imagecodecs; python -m pip install imagecodecs"),
         ("eps.png", "not an image that can be read"),  # and gives PostScript to a program outside
     ],
 )
@@ -191,7 +196,7 @@ def test_an_array_s_header_that_is_none_is_told(
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(99))
     with pytest.raises(ImageError, match=r"a\.npy: not an? \w+ that can be read \(\w+"):
         read(tmp_path / "a.npy")
-    assert pixels(tmp_path / "a.npy") == 0
+    assert values_in_file(tmp_path / "a.npy", volumes=False) == 0
     assert not recwarn.list
 
 
@@ -221,11 +226,44 @@ def test_files_of_several_types_mean_the_same() -> None:
     assert alike([eight, sixteen], ["a", "b"], None)[0].dtype == np.uint16
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.uint32, np.int64])
+@pytest.mark.parametrize("suffix", ["npy", "tif"])
+def test_other_integers_become_fp32_and_need_a_scale(kind: type[np.generic], suffix: str, tmp_path: Path) -> None:
+    """Pillow would read -100 of 8 bits as 156."""
+    if (kind, suffix) == (np.int64, "tif"):
+        return
+    values, path = np.full((4, 6), 100, kind), tmp_path / f"a.{suffix}"
+    values[0] = 0 if kind == np.uint32 else -100
+    np.save(path, values) if suffix == "npy" else tifffile.imwrite(path, values)
+    found = read_image(path, 1)
+    assert found.dtype == np.float32
+    assert np.array_equal(found[..., 0], values)
+    with pytest.raises(
+        ImageError, match=r"^a: values from -?[01]0*0? to 100; set data\.scale, or save floats in 0 to 1"
+    ):
+        alike([found], ["a"], None)
+
+
+@pytest.mark.parametrize(("kind", "none"), [(np.int16, -9999), (np.float32, np.nan), (np.float32, -1e30)])
+def test_values_that_mean_no_data_are_filled(kind: type[np.generic], none: float, tmp_path: Path) -> None:
+    """NaN wherever it is, and what a GeoTIFF's header says."""
+    values = np.full((4, 6), 7, kind)
+    values[0, 0] = none
+    tags = [] if none != none else [(42113, "s", 0, f"{none:g}", True)]
+    tifffile.imwrite(tmp_path / "a.tif", values, extratags=tags)
+    found = read_image(tmp_path / "a.tif", 1, fill=0.5 if kind == np.float32 else 0)
+    assert found[0, 0, 0] == (0.5 if kind == np.float32 else 0)
+    assert (found.ravel()[1:] == 7).all()
+    if none != none:
+        with pytest.raises(ImageError, match=r"NaN or infinite values; data\.fill=0 reads them as 0"):
+            read_image(tmp_path / "a.tif", 1)
+
+
 @pytest.mark.parametrize("value", [1.5, -0.1])
 def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
     """4095 may be 12 bits, or may be Hounsfield units: nobody guesses."""
     image = np.array([[[0.5], [value]]], np.float32)
-    with pytest.raises(ImageError, match=r"^a\.npy: floats from .*set data\.scale"):
+    with pytest.raises(ImageError, match=r"^a\.npy: values from .*set data\.scale"):
         alike([image], ["a.npy"], None)
     assert alike([image], ["a.npy"], 2.0)[0] is image
     with pytest.raises(ImageError, match="several types"):
@@ -233,11 +271,11 @@ def test_floats_beyond_0_to_1_need_a_scale(value: float) -> None:
 
 
 def test_a_file_says_how_large_it_is_before_it_is_read(tmp_path: Path) -> None:
-    assert pixels(saved(tmp_path, "a.png", COLOUR)) == 4 * 6 * 3
+    assert values_in_file(saved(tmp_path, "a.png", COLOUR), volumes=False) == 4 * 6 * 3
     np.save(tmp_path / "a.npy", DEEP)
-    assert pixels(tmp_path / "a.npy") == 4 * 6
+    assert values_in_file(tmp_path / "a.npy", volumes=False) == 4 * 6
     (tmp_path / "b.png").write_text("no picture")
-    assert pixels(tmp_path / "b.png") == 0
+    assert values_in_file(tmp_path / "b.png", volumes=False) == 0
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -255,14 +293,14 @@ def test_a_tiff_that_pillow_does_not_open_has_no_more_pixels_than_others(tmp_pat
     """By its header, before they are unpacked; and they count where a folder's images are added up."""
     path = tmp_path / "five.tif"
     tifffile.imwrite(path, np.zeros((4, 6, 5), np.uint8), photometric="minisblack", planarconfig="contig")
-    assert pixels(path) == 4 * 6 * 5
+    assert values_in_file(path, volumes=False) == 4 * 6 * 5
     content = bytearray(path.read_bytes())
     with tifffile.TiffFile(path) as file:
         entries = [file.pages.first.tags[name].offset for name in ("ImageWidth", "ImageLength", "RowsPerStrip")]
     for entry in entries:  # tag, type (4: of 32 bits), count, value
         content[entry + 2 : entry + 4], content[entry + 8 : entry + 12] = struct.pack("<H", 4), struct.pack("<I", 60000)
     path.write_bytes(content)
-    assert pixels(path) == 60000 * 60000 * 5
+    assert values_in_file(path, volumes=False) == 60000 * 60000 * 5
     with pytest.raises(ImageError, match=r"five\.tif: 3,600,000,000 pixels; at most 178,956,970"):
         read_image(path, 5)
 

@@ -17,11 +17,12 @@ from models.image_batches import to_batch
 from models.training import Tissue, crops, score
 from pipeline.errors import ImageError
 from pipeline.inputs import weights_file
-from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, load_dataset, values_in, viewable
+from pipeline.inputs.datasets import SAMPLE_FOLDER, SAMPLES, load_dataset
+from pipeline.inputs.folders import values_in
 from pipeline.inputs.image_files import read_image
 from pipeline.inputs.input_contract import InputContract
 from pipeline.inputs.stain import HELD_OUT, UNLABELLED, otsu, stain_mask
-from pipeline.inputs.windows import Named, cut
+from pipeline.inputs.windows import Named, cut, viewable
 from tests.models.test_checkpoint import SHIPPED
 
 
@@ -116,7 +117,7 @@ def test_a_folder_that_is_none_of_images_is_one_line(tmp_path: Path, folder: str
 
 
 @pytest.mark.parametrize(
-    ("label", "said"), [(None, "no such file"), ((9, 9), "its labels are 9×9, the image is 60×40")]
+    ("label", "said"), [(None, "no such labels"), ((9, 9), "its labels are 9×9, the image is 60×40")]
 )
 def test_labels_that_do_not_fit_are_refused(tmp_path: Path, label: tuple[int, int] | None, said: str) -> None:
     picture(tmp_path / "images" / "a.png")
@@ -133,7 +134,7 @@ def test_what_is_no_file_is_left_out_and_said(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c.png")
     dataset = load_dataset("folder", str(tmp_path), None, None, 1)
     assert (dataset.windows, dataset.left_out) == (1, ["b.png: no regular file", "c.png: no regular file"])
-    assert values_in(str(tmp_path)) == 40 * 60 * 3
+    assert values_in(str(tmp_path), volumes=False) == 40 * 60 * 3
 
 
 def test_labels_of_no_image_are_said(tmp_path: Path) -> None:
@@ -162,7 +163,9 @@ def test_sixteen_bits_are_not_all_white(tmp_path: Path) -> None:
     grey = np.linspace(0, 4095, 48).astype(np.uint16).reshape(6, 8)
     Image.fromarray(grey).save(tmp_path / "a.tif")
     scaled = InputContract(1, "unit", (0.0,), (1.0,), scale=4095)
-    for contract, largest in ((replace(scaled, scale=None), 4095 / 65535), (scaled, 1.0)):
+    with pytest.raises(ImageError, match=r"is 4095, .* set data\.scale=4095 for 12 bits, or data\.scale=65535 to keep"):
+        load_dataset("folder", str(tmp_path), None, None, 1, replace(scaled, scale=None))
+    for contract, largest in ((replace(scaled, scale=65535), 4095 / 65535), (scaled, 1.0)):
         dataset = load_dataset("folder", str(tmp_path), None, None, 1, contract)
         batch = to_batch(dataset.images, contract)
         assert batch.shape == (1, 1, 6, 8)

@@ -9,8 +9,9 @@ import tifffile
 from PIL import Image
 
 from pipeline.errors import ImageError
-from pipeline.inputs.input_contract import LabelRules
-from pipeline.inputs.label_files import as_classes, label_file, read_label
+from pipeline.inputs.folders import Sample, folder_samples, label_file
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.label_files import as_classes, read_label
 from tests.inputs.png_bytes import png_of_few_bits
 
 INDICES = LabelRules()
@@ -129,16 +130,61 @@ def test_colours_become_the_classes_that_they_are_listed_as(tmp_path: Path) -> N
         read_label(tmp_path / "a.png", LabelRules(colors=((0, 0, 0), (0, 255, 0))))
 
 
-def test_a_label_is_named_by_the_pattern(tmp_path: Path) -> None:
-    (tmp_path / "a_mask.tif").touch()
-    rules = LabelRules(pattern="*_mask.tif")
-    assert label_file(Path("images/a.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif"
-    assert label_file(Path("images/a_0000.jpg"), tmp_path, rules) == tmp_path / "a_mask.tif", "nnU-Net's names"
-    with pytest.raises(ImageError, match=r"a\.png: no such file \(there is a_mask\.tif\); .*data\.label_pattern="):
-        label_file(Path("images/a.jpg"), tmp_path, INDICES)
-    (tmp_path / "a.png").mkdir()
-    with pytest.raises(ImageError, match=r"a\.png: no regular file"):
-        label_file(Path("images/a.jpg"), tmp_path, INDICES)
+@pytest.mark.parametrize(
+    ("image", "label", "rules"),
+    [
+        ("a.jpg", "a_mask.tif", LabelRules("*_mask.tif")),
+        ("a_0000.jpg", "a_mask.tif", LabelRules("*_mask.tif")),  # nnU-Net's names
+        ("a.jpg", "a.gif", LabelRules("*", image="*")),
+        ("image_7.jpg", "mask_7.png", LabelRules("mask_*.png", image="image_*")),
+        ("image_7.jpg", "mask_7.bmp", LabelRules("mask_*", image="image_*.jpg")),
+        ("x_1_left.png", "1-x-ids.png", LabelRules("1-*-ids*.png", image="*_1_left*")),
+    ],
+)
+def test_a_label_is_named_by_the_pattern(image: str, label: str, rules: LabelRules, tmp_path: Path) -> None:
+    (tmp_path / label).touch()
+    path = Path("images") / image
+    assert label_file(Sample(path.stem, (path,)), tmp_path, rules, volumes=False) == tmp_path / label
+
+
+@pytest.mark.parametrize(
+    ("image", "beside", "said"),
+    [
+        ("a.jpg", "a_mask.tif", r"a\.png: no such labels \(there is a_mask\.tif\); .*data\.label_pattern=\*_mask\.tif"),
+        ("image_000.jpg", "mask_000.png", r"\(there is mask_000\.png\); .*data\.label_map=image\*:mask\*\.png names"),
+        ("a_0001.png", "a.png", r"a channel of a: data\.channels counts them all"),
+        ("a.jpg", "xyz.txt", r"a\.png: no such labels; data\.labels holds one file of labels for each image$"),
+    ],
+)
+def test_a_missing_label_is_told_with_the_option_that_finds_it(
+    image: str, beside: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / beside).touch()
+    path = Path("images") / image
+    with pytest.raises(ImageError, match=said):
+        label_file(Sample(path.stem, (path,)), tmp_path, INDICES, volumes=False)
+    (tmp_path / f"{path.stem}.png").mkdir()
+    with pytest.raises(ImageError, match=r"\.png: no regular file"):
+        label_file(Sample(path.stem, (path,)), tmp_path, INDICES, volumes=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "rules"),
+    [
+        (("{}.png", "{}_mask.png"), LabelRules("*_mask.png")),
+        (("image_{}.png", "mask_{}.png"), LabelRules("mask_*.png", image="image_*")),
+        (("{}.png", "{}_mask.gif"), LabelRules("*_mask", image="*")),
+    ],
+)
+def test_images_and_labels_may_share_a_folder(names: tuple[str, str], rules: LabelRules, tmp_path: Path) -> None:
+    for number in range(3):
+        for name, value in zip(names, (100, 1), strict=True):
+            Image.fromarray(np.full((4, 4), value * number, np.uint8)).save(tmp_path / name.format(number))
+    found, _ = folder_samples(str(tmp_path), str(tmp_path), InputContract(), rules, volumes=False)
+    assert [part.source for part in found] == [names[0].format(number) for number in range(3)]
+    assert [int(part.label.max()) for part in found if part.label is not None] == [0, 1, 2]
+    with pytest.raises(ImageError, match="the same folder as the images, and each would be its own label"):
+        folder_samples(str(tmp_path), str(tmp_path), InputContract(), LabelRules("*", image="*"), volumes=False)
 
 
 @pytest.mark.parametrize(

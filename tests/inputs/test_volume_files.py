@@ -13,8 +13,9 @@ import pytest
 import tifffile
 
 from pipeline.errors import ImageError
+from pipeline.inputs.folders import folder_samples, values_in_file
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.inputs.volume_files import folder_volumes, read_volume, voxels
+from pipeline.inputs.volume_files import read_volume
 
 SHAPE = (2, 3, 4)  # depth, height, width
 VALUES = np.arange(24, dtype=np.int16).reshape(SHAPE)
@@ -64,10 +65,10 @@ def test_labels_that_lie_elsewhere_are_refused(tmp_path: Path, labels: bytes, mi
     written(tmp_path / "labels" / "a.nii", labels)
     asked = (str(tmp_path / "scans"), str(tmp_path / "labels"), InputContract(channels=1, scale=1.0), LabelRules("*"))
     if not millimetres:
-        assert folder_volumes(*asked)[0][0].label is not None
+        assert folder_samples(*asked, volumes=True)[0][0].label is not None
         return
     with pytest.raises(ImageError, match=rf"labels/a\.nii: .* a corner {millimetres} from that of a\.nii, "):
-        folder_volumes(*asked)
+        folder_samples(*asked, volumes=True)
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -82,7 +83,7 @@ def test_nifti_gives_depth_height_width(tmp_path: Path) -> None:
     assert np.array_equal(plain[..., 0], VALUES)
     other = written(tmp_path / "b.nii.gz", gzip.compress(nifti(VALUES, big=True)))
     assert np.array_equal(read_volume(other, 1), plain)
-    assert voxels(other) == 24
+    assert values_in_file(other, volumes=True) == 24
     scaled = written(tmp_path / "c.nii", nifti(VALUES, slope=2.0, shift=-5.0))
     assert np.array_equal(read_volume(scaled, 1), 2 * plain - 5)
     second = written(tmp_path / "d.nii", nifti(VALUES, slope=2.0, shift=1.0, version=2))
@@ -105,7 +106,7 @@ def test_pages_of_a_tiff_are_planes(tmp_path: Path) -> None:
     pages = VALUES.astype(np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", pages, photometric="minisblack")
     assert np.array_equal(read_volume(tmp_path / "a.tif", 1)[..., 0], VALUES)
-    assert voxels(tmp_path / "a.tif") == 24
+    assert values_in_file(tmp_path / "a.tif", volumes=True) == 24
     tifffile.imwrite(tmp_path / "w.tif", pages, photometric="miniswhite")
     assert np.array_equal(read_volume(tmp_path / "w.tif", 1)[..., 0], 65535.0 - pages)
 
@@ -174,17 +175,17 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     np.save(masks / "one.npy", (VALUES > 5).astype(np.uint8))
     rules, contract = LabelRules(pattern="*"), InputContract(1, "unit", (0.0,), (1.0,), 1.0)
     with pytest.raises(ImageError, match=r"two\.nii: no such labels, nor with \.nii\.gz or \.npy"):
-        folder_volumes(str(scans), str(masks), contract, rules)
+        folder_samples(str(scans), str(masks), contract, rules, volumes=True)
     (scans / "two.nii.gz").rename(scans / "two_0000.nii.gz")
     written(masks / "two.nii", nifti((VALUES > 5).astype(np.int16)))
-    found, left_out = folder_volumes(str(scans), str(masks), contract, rules)
+    found, left_out = folder_samples(str(scans), str(masks), contract, rules, volumes=True)
     assert [part.source for part in found] == ["one.npy", "two_0000.nii.gz"]
     assert found[0].label is not None
     assert int(found[0].label.sum()) == 18
     assert left_out == []
     written(scans / "notes.txt", b"")
     with pytest.raises(ImageError, match=r"notes\.txt: not a volume; a folder of volumes holds \.nii"):
-        folder_volumes(str(scans), None, contract, rules)
+        folder_samples(str(scans), None, contract, rules, volumes=True)
 
 
 def test_a_value_that_is_none_is_named(tmp_path: Path) -> None:

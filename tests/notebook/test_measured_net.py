@@ -21,7 +21,7 @@ from models.image_batches import to_batch
 from models.unet import UNet
 from pipeline.cli.arguments import parse
 from pipeline.config.request_error import RequestError
-from pipeline.inputs.datasets import folder_images
+from pipeline.inputs.folders import folder_samples
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.notebook import measured_net
 from pipeline.notebook.commands import Ended, command
@@ -95,7 +95,9 @@ def test_the_net_and_its_batches_go_over_as_they_are(asked: Asked) -> None:
     assert torch.equal(built(asked)(images), net(images))
     contract = InputContract(normalize="own", mean=(0.0,), std=(1.0,), scale=asked["data.scale"])
     rules = LabelRules(pattern=asked_text(asked, "data.label_pattern"))
-    named, _ = folder_images(asked_text(asked, "data.path"), asked_text(asked, "data.labels"), contract, rules)
+    named, _ = folder_samples(
+        asked_text(asked, "data.path"), asked_text(asked, "data.labels"), contract, rules, volumes=False
+    )
     assert torch.equal(to_batch(np.stack([part.image for part in named]), contract), images)
     assert (np.stack([part.label for part in named if part.label is not None]) == labels).all()
     with pytest.raises(pipeline.RequestError, match="another run's; name a new one"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.analysis.run_comparison import differences
-from pipeline.records.request import ModelSpec
+from pipeline.records.request import DataSpec, ModelSpec
 from pipeline.records.samples import Sample
 from pipeline.report.run_text import inputs_at, machine, net_name, unwell
 from tests.made_up_request import changed
@@ -71,7 +71,7 @@ def test_one_thread_is_one() -> None:
     ],
 )
 def test_what_a_net_is_given_is_told_by_its_kind(name: str, size: int | None, depth: int | None, said: str) -> None:
-    assert inputs_at(name, size, depth) == said
+    assert inputs_at(DataSpec(name, size=size, depth=depth)) == said
 
 
 def on_another_stream(sample: Sample) -> Sample:

@@ -84,6 +84,7 @@ def prepare(images: np.ndarray) -> np.ndarray:
     rule = CONTRACT["normalisation"]
     scale = rule["scale"] or (1.0 if images.dtype.kind == "f" else float(np.iinfo(images.dtype).max))
     planes = np.moveaxis(images.astype(np.float32), -1, 1) / np.float32(scale)
+    planes = planes[:, ::-1] if rule.get("channel_order") == "bgr" else planes
     figures = (rule.get(key, []) for key in ("low", "high", "mean", "std"))
     low, high, mean, std = (np.array(part, np.float32).reshape(-1, *ones) for part in figures)
     planes = np.clip(planes, low, high) if rule["normalize"] == "ct" else planes

@@ -96,6 +96,7 @@ def prepare(images: Tensor) -> Tensor:
     rule = CONTRACT["normalisation"]
     scale = rule["scale"] or (1.0 if images.is_floating_point() else float(torch.iinfo(images.dtype).max))
     planes = images.to(torch.float32).movedim(-1, 1) / scale
+    planes = planes.flip(1) if rule.get("channel_order") == "bgr" else planes
     figures = (rule.get(key, []) for key in ("low", "high", "mean", "std"))
     tensors = (torch.tensor(part, dtype=torch.float32, device=planes.device) for part in figures)
     low, high, mean, std = (part.reshape(-1, *ones) for part in tensors)

@@ -1,0 +1,346 @@
+"""A folder of images or volumes: its samples, of one file or of a file for each channel, and their label files."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import ImageError
+from pipeline.inputs.formats import IMAGES, VOLUMES, Format, format_in, reading, suffix_in, suffixes_of
+from pipeline.inputs.image_files import alike, conversion_of, each, read_image
+from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.label_files import as_classes, read_label
+from pipeline.inputs.volume_files import check_place, read_labels, read_volume
+from pipeline.inputs.windows import Named
+
+CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
+FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
+COLOUR = 3  # channels
+MOST_NAMED = 5
+LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
+FAR_BEYOND = 4  # times the largest value: no mean of images of the same kind
+BITS_OF_A_SENSOR = (8, 10, 12, 14)  # whose values lie in files of 16
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The files of one image or volume.
+
+    Attributes:
+        name: without the suffix, and without the number of a channel.
+        files: of its channels, in order.
+        problem: why they can't be read, if the names show it.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    problem: str = ""
+
+
+def formats_of(volumes: bool) -> Sequence[Format]:
+    """Return the formats of volumes, or of images."""
+    return VOLUMES if volumes else IMAGES
+
+
+def is_sample(path: Path, volumes: bool) -> bool:
+    """Return whether an entry has a format's suffix and is a folder exactly if that format is one.
+
+    A broken link counts, and can't be read.
+    """
+    formats = formats_of(volumes)
+    if not suffix_in(formats, path):
+        return False
+    if format_in(formats, path).folder:
+        return path.is_dir()
+    return path.is_file() or (path.is_symlink() and not path.exists())
+
+
+def files_in(path: str | None, volumes: bool) -> tuple[list[Path], list[str]]:
+    """Return the images or volumes of a folder in the order of names, and a line for each other folder in it.
+
+    Raises:
+        ImageError: the folder is missing, holds no sample, or holds a file that is none.
+    """
+    formats, noun = formats_of(volumes), "volume" if volumes else "image"
+    folder = Path(path or "")
+    if not path or not folder.is_dir():
+        raise ImageError(f"data.path={path}: no such folder of {noun}s")
+    seen = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    files = [entry for entry in seen if is_sample(entry, volumes)]
+    others = [entry for entry in seen if entry not in files]
+    if not files:
+        inner = [entry.name for entry in others if entry.is_dir()]
+        within = f", and none is looked for in its folders, such as {inner[0]}" if inner else ""
+        as_volumes = "; data=volume reads those" if any(suffix_in(VOLUMES, entry) for entry in seen) else ""
+        raise ImageError(
+            f"data.path={path}: no {noun} in it among {len(seen) - len(inner)} files{within}; "
+            f"{', '.join(suffixes_of(formats))} are read{as_volumes}"
+        )
+    if strangers := [str(entry) for entry in others if entry.is_file()]:
+        more = f" and {len(strangers) - MOST_NAMED} more" if len(strangers) > MOST_NAMED else ""
+        raise ImageError(
+            f"{', '.join(strangers[:MOST_NAMED])}{more}: not {'a' if volumes else 'an'} {noun}; a folder of {noun}s "
+            f"holds {', '.join(suffixes_of(formats))} alone"
+        )
+    return files, [f"{entry.name}: no {'volume' if volumes else 'regular file'}" for entry in others]
+
+
+def values_in_file(path: Path, volumes: bool) -> int:
+    """Return how many values a file has by its header, or 0 where the header can't be read."""
+    formats = formats_of(volumes)
+    try:
+        with reading(path, "a file"):
+            return math.prod(format_in(formats, path).shape(path))
+    except ImageError:
+        return 0
+
+
+def values_in(path: str | None, volumes: bool) -> int:
+    """Return the number of values in a folder's samples, by their headers.
+
+    Raises:
+        ImageError: same as `files_in`.
+    """
+    return sum(values_in_file(file, volumes) for file in files_in(path, volumes)[0])
+
+
+def stem(file: Path, volumes: bool) -> str:
+    """Return a file's name without the suffix of its format, such as .nii.gz."""
+    return file.name[: -len(suffix_in(formats_of(volumes), file))]
+
+
+def by_channels(files: Sequence[Path], volumes: bool) -> list[Sample]:
+    """Return nnU-Net's cases; names without a channel, or with a gap, are problems."""
+    by_case: dict[str, dict[int, list[Path]]] = defaultdict(lambda: defaultdict(list))
+    samples = []
+    for file in files:
+        name = stem(file, volumes)
+        if match := CHANNEL.fullmatch(name):
+            by_case[match["case"]][int(match["number"])].append(file)
+        else:
+            wanted = f"{name}{FIRST}{file.name.removeprefix(name)}"
+            samples.append(Sample(name, (file,), f"{file}: no channel in its name; {wanted}"))
+    for name, channels in by_case.items():
+        parts = tuple(file for number in sorted(channels) for file in channels[number])
+        names = ", ".join(file.name for file in parts[:MOST_NAMED])
+        problem = f"{parts[0].parent / name}: channels {names}; one file of each from {FIRST} on is wanted"
+        whole = sorted(channels) == list(range(len(parts)))
+        samples.append(Sample(name, parts, "" if whole else problem))
+    return sorted(samples, key=lambda sample: sample.name)
+
+
+def samples_of(files: Sequence[Path], channels: int, volumes: bool) -> list[Sample]:
+    """Return a sample for each file, or for each of nnU-Net's cases if all have a file for each of the channels.
+
+    Three files of one name alone may be pages of a book.
+    """
+    cases = by_channels(files, volumes)
+    complete = channels > 1 and all(not case.problem and len(case.files) == channels for case in cases)
+    if complete and (channels != COLOUR or len(cases) > 1):
+        return cases
+    return [Sample(stem(file, volumes), (file,)) for file in files]
+
+
+def read_sample(sample: Sample, contract: InputContract, volumes: bool) -> np.ndarray:
+    """Read a sample [height, width, channels], uint8, uint16 or fp32; volumes have a depth before the height.
+
+    Raises:
+        ImageError: a file can't be read, or its channels don't fit the network; one line.
+    """
+    if sample.problem:
+        raise ImageError(sample.problem)
+    first, count = sample.files[0], len(sample.files)
+    channels, rest = divmod(contract.channels, count)
+    if rest:
+        raise ImageError(f"{first}: {count} files of channels, the network takes {contract.channels}")
+    if volumes:
+        parts = [read_volume(file, channels, contract.axes, contract.fill) for file in sample.files]
+    else:
+        parts = [read_image(file, channels, contract.fill) for file in sample.files]
+    parts = alike(parts, [str(file) for file in sample.files], contract.scale)
+    if len({part.shape for part in parts}) > 1:
+        sizes = ", ".join("×".join(map(str, part.shape[:-1])) for part in parts)
+        raise ImageError(f"{first}: the channels' files are of several sizes: {sizes}")
+    return parts[0] if count == 1 else np.concatenate(parts, axis=-1)
+
+
+def folder_samples(
+    path: str | None, labels: str | None, contract: InputContract, rules: LabelRules, *, volumes: bool
+) -> tuple[list[Named], list[str]]:
+    """Read a folder's samples in the order of names; also return what is left out, such as labels of no image.
+
+    Raises:
+        ImageError: same as `files_in`; a file can't be read, two samples share a label, or no rule covers a label.
+    """
+    files, left_out = files_in(path, volumes)
+    files = not_labels(files, labels, rules, volumes)
+    samples = samples_of(files, contract.channels, volumes)
+    masks: list[np.ndarray | None] = [None] * len(samples)
+    if labels:
+        found, label_files = masks_of(samples, Path(labels), contract, rules, volumes)
+        masks = [*found]
+        left_out += of_no_sample(Path(labels), files, label_files, rules, volumes)
+    images = each(samples, lambda sample: read_sample(sample, contract, volumes))
+    images = alike(images, [str(sample.files[0]) for sample in samples], contract.scale)
+    check_range(images, contract)
+    if not volumes:
+        left_out += converted(files)
+    names = (", ".join(file.name for file in sample.files) for sample in samples)
+    return [Named(*part) for part in zip(names, images, masks, strict=True)], left_out
+
+
+def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
+    """Raise if the largest value can't be that of the images that the normalisation is for.
+
+    Raises:
+        ImageError: values of 16 bits are those of a sensor of fewer, and `data.scale` doesn't say so; or the mean is
+            far beyond all values.
+    """
+    kind, largest = images[0].dtype, max(float(image.max()) for image in images)
+    if contract.normalize == "zscore" or largest <= 0:
+        return
+    bits = next((bits for bits in BITS_OF_A_SENSOR if largest < 2**bits), None)
+    if contract.scale is None and kind == np.uint16 and bits:
+        raise ImageError(
+            f"data.scale: the largest of all values of 16 bits is {largest:.0f}, so that inputs would lie within 0 and "
+            f"{largest / 65535:.2g}; set data.scale={2**bits - 1} for {bits} bits, or data.scale=65535 to keep them so"
+        )
+    scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
+    mean = max(contract.mean, default=0.0)
+    if mean > FAR_BEYOND * largest / scale:
+        raise ImageError(
+            f"data.mean={mean:g}: the largest of all values is {largest:g}, divided by data.scale="
+            f"{scale:g}; give the mean of values so divided, or another data.scale, such as 1"
+        )
+
+
+def converted(files: Sequence[Path]) -> list[str]:
+    """Return a line for each way in which images are not read as they are stored."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if kind := conversion_of(file):
+            by_kind[kind].append(file.name)
+    lines = []
+    for kind, names in by_kind.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"{names[0]}{more}: {kind}")
+    return lines
+
+
+# Labels
+
+
+def masks_of(
+    samples: Sequence[Sample], folder: Path, contract: InputContract, rules: LabelRules, volumes: bool
+) -> tuple[list[np.ndarray], list[Path]]:
+    """Return the class indices of each sample, and the files that hold them.
+
+    Raises:
+        ImageError: same as `folder_samples`.
+    """
+    files = each(samples, lambda sample: label_file(sample, folder, rules, volumes))
+    if twice := [file for file, number in Counter(files).items() if number > 1]:
+        named = [sample.files[0] for sample, file in zip(samples, files, strict=True) if file == twice[0]]
+        names = ", ".join(file.name for file in named)
+        raise ImageError(
+            f"data.path={named[0].parent}: {names} would share one file of labels; give each a name of its own"
+        )
+    values = each(files, lambda file: read_labels(file, contract.axes) if volumes else read_label(file, rules))
+    if volumes:
+        each(samples, lambda sample: check_place(sample.files[0], files[samples.index(sample)]))
+    return as_classes(values, files, rules), files
+
+
+def label_names(file: Path, name: str, rules: LabelRules, volumes: bool) -> list[str]:
+    """Return the names that the label file of a sample may have; none if `rules.image` isn't the name of its file.
+
+    Args:
+        file: of the sample.
+        name: of the sample.
+        rules: each * in `rules.pattern` stands for that in `rules.image`.
+        volumes: the samples are volumes; then any suffix fits unless the pattern has one.
+    """
+    formats, star = formats_of(volumes), "(.*)".join(map(re.escape, rules.image.split("*")))
+    by_file = bool(suffix_in(formats, Path(rules.image)))
+    before, *behind = rules.pattern.split("*")
+    suffixes = [""] if suffix_in(formats, Path(rules.pattern)) else suffixes_of(formats)
+    names = []
+    for image in [file.name] if by_file else dict.fromkeys((name, name.removesuffix(FIRST))):
+        if match := re.fullmatch(star, image):
+            stood_for = zip(match.groups(), behind, strict=True)
+            label = before + "".join(f"{part}{further}" for part, further in stood_for)
+            names += [f"{label}{suffix}" for suffix in suffixes]
+    return names
+
+
+def not_labels(files: list[Path], labels: str | None, rules: LabelRules, volumes: bool) -> list[Path]:
+    """Return the files that are no labels: if images and labels share a folder, those that aren't another's label.
+
+    Raises:
+        ImageError: each file would be its own label.
+    """
+    if not labels or Path(labels).resolve() != files[0].parent.resolve():
+        return files
+    names = {file.name: label_names(file, stem(file, volumes), rules, volumes) for file in files}
+    if all(name in found for name, found in names.items()):
+        raise ImageError(
+            f"data.labels={labels}: the same folder as the images, and each would be its own label; "
+            "data.label_pattern=*_mask.png, such as, tells them apart"
+        )
+    used = {label for name, found in names.items() for label in found if label != name}
+    return [file for file in files if file.name not in used]
+
+
+def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -> Path:
+    """Return the label file of a sample.
+
+    Raises:
+        ImageError: there is none; the line names the option that finds one of a similar name.
+    """
+    tried = [folder / name for name in label_names(sample.files[0], sample.name, rules, volumes)]
+    if not tried:
+        raise ImageError(f"{sample.files[0]}: data.label_map={rules.image}:{rules.pattern} is for other names")
+    is_there = Path.exists if volumes else Path.is_file
+    if there := next((path for path in tried if is_there(path)), None):
+        return there
+    odd = tried[0].exists() or tried[0].is_symlink()
+    suffixes = [suffix_in(formats_of(volumes), path) for path in tried[1:3]]
+    others = f", nor with {' or '.join(suffixes)}" if suffixes else ""
+    what = "no regular file" if odd else f"no such labels{others}"
+    raise ImageError(f"{tried[0]}: {what}{hint(sample, folder)}")
+
+
+def hint(sample: Sample, folder: Path) -> str:
+    """Return the option that finds a label in a folder by a name like the sample's; without one the rule."""
+    rule = "; data.labels holds one file of labels for each image"
+    channel = CHANNEL.fullmatch(sample.name)
+    if channel and channel["number"] != FIRST[1:]:
+        return f"{rule}; by nnU-Net's names it is a channel of {channel['case']}: data.channels counts them all"
+    beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    matches = [SequenceMatcher(None, sample.name, name, autojunk=False).find_longest_match() for name in beside]
+    best = max(zip(matches, beside, strict=True), key=lambda part: part[0].size, default=None)
+    if best is None:
+        return rule
+    match, name = best
+    image, label = (f"{text[:at]}*{text[at + match.size :]}" for text, at in ((sample.name, match.a), (name, match.b)))
+    if image == "*" and match.size:
+        return f" (there is {name}){rule}; data.label_pattern={label} names them otherwise"
+    if match.size < LEAST_SHARED:
+        return rule
+    return f" (there is {name}){rule}; data.label_map={image}:{label} names them so"
+
+
+def of_no_sample(
+    folder: Path, files: Sequence[Path], used: Sequence[Path], rules: LabelRules, volumes: bool
+) -> list[str]:
+    """Return a line for each label file without a sample; none if labels and samples share a folder."""
+    if folder.resolve() == files[0].parent.resolve():
+        return []
+    spare = [path for path in sorted(set(folder.iterdir()) - set(used)) if not path.name.startswith(".")]
+    known = [path for path in spare if (is_sample(path, True) if volumes else path.match(rules.pattern))]
+    return [f"{folder.name}/{path.name}: labels of no image" for path in known]
