@@ -14,12 +14,13 @@ from msgspec import Meta, Struct
 from pipeline.config.ct_figures import measured
 from pipeline.config.request_error import RequestError, shown
 from pipeline.devices.host import memory_bytes
-from pipeline.inputs.input_contract import NAMED, VOLUME, Axes, ChannelOrder, InputContract, LabelRules
+from pipeline.inputs import input_contract
+from pipeline.inputs.input_contract import NAMED, Axes, ChannelOrder, InputContract, LabelRules
 from pipeline.records.data_words import Words, words_for
 from pipeline.records.request import DataSpec, NonNegativeInt, PositiveInt
 
 OWN_IMAGES = ("samples", "stain")  # images of the program, with labels
-TENSORS = "tensors"
+TENSORS, VOLUME = "tensors", input_contract.VOLUME
 CT: Literal["ct"] = "ct"
 COLOURS, WHITE = 3, 255
 OWN = ("low", "high", "mean", "std")  # the knobs of a user's own normalisation
@@ -82,7 +83,7 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     for key, folder in folders.items():
         if folder:
             check_there(key, folder, "folder")
-    spec = DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches, **sides_of(knobs))
+    spec = with_sides(DataSpec(knobs.name, path, labels, batch_size=knobs.batch_size, batches=knobs.batches), knobs)
     check_memory(replace(spec, contract=InputContract(knobs.channels)), memory_bytes())
     contract, rules = contract_of(knobs), label_rules_of(knobs)
     if contract.normalize == CT and not contract.low:
@@ -90,21 +91,21 @@ def read_data(knobs: DataKnobs) -> DataSpec:
     return replace(spec, contract=contract, label_rules=rules, inputs=tuple(knobs.inputs or ()))
 
 
-def sides_of(knobs: DataKnobs) -> dict[str, int | None]:
-    """Return width, height and depth of a window by the names of DataSpec's fields.
+def with_sides(spec: DataSpec, knobs: DataKnobs) -> DataSpec:
+    """Return the request with width, height and depth of a window.
 
     Raises:
         RequestError: `data.size` lists another number of sides than the samples have, or a depth beside `data.depth`.
     """
     if not isinstance(knobs.size, tuple):
-        return {"size": knobs.size, "depth": knobs.depth}
+        return replace(spec, size=knobs.size, depth=knobs.depth)
     wanted = ["depth", "height", "width"] if knobs.name == VOLUME else ["height", "width"]
     if len(knobs.size) != len(wanted):
         raise RequestError(f"data.size={shown([*knobs.size])}: expected one number, or [{','.join(wanted)}]")
     if knobs.depth is not None:
         raise RequestError(f"data.depth={knobs.depth}: data.size={shown([*knobs.size])} has a depth; leave one out")
     *deep, height, width = knobs.size
-    return {"size": width, "height": height if height != width else None, "depth": deep[0] if deep else None}
+    return replace(spec, size=width, height=height if height != width else None, depth=deep[0] if deep else None)
 
 
 def check_there(key: str, place: str, *kinds: str) -> None:
@@ -213,8 +214,10 @@ def contract_of(knobs: DataKnobs) -> InputContract:
     name = CT if knobs.normalize == CT else "own" if own else knobs.normalize
     if knobs.channel_order == "bgr" and knobs.channels != COLOURS:
         raise RequestError(f"data.channel_order=bgr: it is for data.channels={COLOURS}, and here are {knobs.channels}")
-    others = {"scale": knobs.scale, "channel_order": knobs.channel_order, "axes": knobs.axes, "fill": knobs.fill}
-    contract = InputContract(knobs.channels, name, **figures, **others)
+    order, axes, fill = knobs.channel_order, knobs.axes, knobs.fill
+    contract = InputContract(
+        knobs.channels, name, scale=knobs.scale, channel_order=order, axes=axes, fill=fill, **figures
+    )
     check_figures(contract)
     return contract
 

@@ -79,8 +79,9 @@ def load_dataset(
     Raises:
         ImageError: a file can't be read, the folder holds no image, or sizes differ; one line.
     """
+    left_out: list[str] = []
     if name in DEMOS:
-        named, left_out = [demo(image, contract.channels) for image in DEMOS[name]()], []
+        named = [demo(image, contract.channels) for image in DEMOS[name]()]
     else:
         named, left_out = folder_samples(path, labels, contract, rules, volumes=name == VOLUME)
     tiles = [(image.source, tile) for image in named for tile in cut(image, size, whole=name not in DEMOS)]
