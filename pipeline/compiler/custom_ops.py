@@ -29,12 +29,12 @@ from pipeline.kernels.common.capability import is_cuda
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs, nhwc
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource, Tile
 from pipeline.kernels.common.nhwc import by_pixels
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
+from pipeline.kernels.conv3x3 import conv3x3_narrow, normed_reference
+from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
-from pipeline.kernels.merged_statistics import Norm, merge_statistics, norm_factors
-from pipeline.kernels.norm_pass import NormPass
+from pipeline.kernels.norm_pass import Norm, NormPass, merge_statistics
 
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
@@ -214,7 +214,7 @@ def _pair(statistics: Tensor, *_: object) -> tuple[Tensor, Tensor]:
 def _factors(
     statistics: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, size: Size, phases: int, width: int = 1
 ) -> tuple[Tensor, Tensor]:
-    return norm_factors(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
+    return merge_statistics(statistics, (size[0], size[1]), phases, Norm(weight, bias, eps, width))
 
 
 def _factors_by_torch(
@@ -239,7 +239,7 @@ def _excited(
 merge = _register_plain(
     "merged_statistics",
     "(Tensor statistics, SymInt height, SymInt width, SymInt phases) -> (Tensor, Tensor)",
-    merge_statistics,
+    lambda statistics, height, width, phases: merge_statistics(statistics, (height, width), phases),
     merged,
     _pair,
 )
@@ -313,10 +313,10 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
     with record_function(f"{ANNOTATION}{given['layer']}"):
         if tile is None:
-            conv3x3_normed.reference(operands, given["counted"], _of_norm(given))
+            normed_reference(operands, given["counted"], _of_norm(given))
         else:
             assert isinstance(tile, conv3x3_narrow.Tile)
-            conv3x3_normed.normed_conv3x3(operands, given["counted"], _of_norm(given), tile)
+            launch_normed(operands, given["counted"], _of_norm(given), tile)
 
 
 RUNS: dict[str, Callable[[dict[str, Any], Tile | None], None]] = {"normalised": _normalise, "normed_conv3x3": _convolve}

@@ -4,39 +4,48 @@ The idea: the pixels of all images lie in one line, so tiles know nothing of row
 factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
 and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored. It is that
 product's second operand, which isn't fed from registers, for `conv3x3_triton`'s reasons.
+
+With a stride of 2, as in a residual block's shortcut (`STRIDED_OP`), every second pixel of every second row is a view
+that TMA steps through, so that a quarter of the map is read where it lies. The pixels that are left have one step
+within a row alone; each row is a line of its own.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.capability import fewest_rows
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import (
-    Ends,
-    KernelOp,
-    LayerDescription,
-    LibraryParameters,
-    SecondSource,
-    flops_of,
+from pipeline.kernels.common.epilogue import (
+    Epilogue,
+    Outputs,
+    check_convolution,
+    check_epilogue,
+    required,
+    store_reference,
 )
-from pipeline.kernels.common.library import same_size_convolution
-from pipeline.kernels.common.nhwc import check, check_pixels, descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, flops_of
+from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.nhwc import check_pixels, depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
 
 FOLDS = frozenset({"slopes", "residual"})
+# Without a residual: the 3×3 convolution beside it adds this one's answer, as it does where the library gives it.
+STRIDED_FOLDS = frozenset({"slopes"})
+LEAST_PIXELS = 16  # rows of a product
 
 
 @dataclass(frozen=True)
 class Tile:
     """A cut of the work: `pixels` × `out` channels, `depth` input channels a step."""
 
+    kernel: ClassVar[str] = "conv1x1"
     pixels: int
     out: int
     depth: int
@@ -50,16 +59,15 @@ def pack(weight: Tensor) -> Tensor:
     return weight.reshape(weight.shape[:2]).contiguous()
 
 
-def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv1x1` in plain PyTorch and fp32, on any device.
+def read_of(x: Tensor, stride: int) -> Tensor:
+    """Return the pixels of x [N, H, W, in] that are read: [N, ⌈H / stride⌉, ⌈W / stride⌉, in], the same memory."""
+    return x[:, ::stride, ::stride]
 
-    Args:
-        x: [N, H, W, in].
-        weight: [out, in].
-        epilogue: scale, bias and slopes [out], a residual [N, H, W, out].
-        outputs: out [N, H, W, out].
-    """
-    store_reference(epilogue.of(functional.linear(x.float(), weight.float())), epilogue, outputs)
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *, stride: int = 1) -> None:
+    """Compute `conv1x1` of x [N, H, W, in] and weight [out, in] in plain PyTorch and fp32, on any device."""
+    sums = functional.linear(read_of(x, stride).float(), weight.float())
+    store_reference(epilogue.of(sums), epilogue, outputs)
 
 
 @triton.jit
@@ -103,70 +111,60 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
         weight: [out, in] of x's dtype, from `pack`.
         epilogue: scale, bias and slopes [out], a residual [N, H, W, out] laid out as x; no other part.
         outputs: out [N, H, W, out], laid out as x.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
-    check_operands(x, weight, epilogue, outputs)
-    launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))
+    _check_operands(x, weight, epilogue, outputs)
+    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))
 
 
 def gated_conv1x1(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource, tile: Tile | None = None
 ) -> None:
-    """Write the product (x · gate) · weightᵀ through the epilogue into `outputs.out`.
-
-    Args:
-        x: [N, H, W, in], fp16, as of `conv1x1`.
-        weight: [out, in] fp16, from `pack`.
-        epilogue: as of `conv1x1`.
-        outputs: as of `conv1x1`.
-        second: its map is the gate: [N, 1, 1, in], fp16.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
-    """
-    check_operands(x, weight, epilogue, outputs)
+    """Write (x · gate) · weightᵀ, all of fp16; the gate [N, 1, 1, in] is `second`'s map, the rest as of `conv1x1`."""
+    _check_operands(x, weight, epilogue, outputs)
     gate, (batch, _, _, inner) = second.map, x.shape
     if gate is None or tuple(gate.shape) != (batch, 1, 1, inner) or gate.dtype != x.dtype or x.dtype.itemsize < 2:
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    launch(x, weight, epilogue, outputs, tile or next(gated_candidates(x, weight)), batch, factors)
+    _launch(x, weight, epilogue, outputs, tile or next(gated_candidates(x, weight)), batch, factors)
 
 
 def gated_reference(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
 ) -> None:  # fmt: skip
-    """Compute `gated_conv1x1` of x [N, H, W, in] and weight [out, in], in plain PyTorch, on any device.
+    """Compute `gated_conv1x1` in plain PyTorch, on any device.
 
-    The product with the gate [N, 1, 1, in] is rounded to the weight's type, as a map that is stored is.
+    The product with the gate is rounded to the weight's type, as a map that is stored is.
     """
     assert second.map is not None
-    gated = (x.float() * second.map.float()).to(weight.dtype)
-    reference(gated, weight, epilogue, outputs)
+    reference((x.float() * second.map.float()).to(weight.dtype), weight, epilogue, outputs)
 
 
-def check_operands(
+def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
+    """Write the product of every second pixel both ways with weightᵀ, through the epilogue into `outputs.out`.
+
+    Args:
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor; H is even, or N is 1.
+        weight: [out, in] of x's dtype, from `pack`.
+        epilogue: scale, bias and slopes [out]; no other part.
+        outputs: out [N, ⌈H / 2⌉, ⌈W / 2⌉, out], laid out as x.
+        tile: one of `strided_candidates`.
+    """
+    seen = read_of(x, 2)
+    _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
+    lines = seen.shape[0] * seen.shape[1]
+    _launch(seen, weight, epilogue, outputs, tile or next(strided_candidates(x, weight)), lines)
+
+
+def _check_operands(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, folds: Collection[str] = FOLDS
 ) -> None:
-    """Check x [N, H, W, in], weight [out, in], an epilogue that may ask for `folds`, and its outputs.
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text begins with its name.
-    """
-    batch, height, width, inner = x.shape
-    outer = weight.shape[0]
-    check("x", x, (batch, height, width, inner))
-    check("weight", weight, (outer, inner))
-    if weight.dtype != x.dtype:
-        raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
-    check_epilogue(epilogue, outputs, (batch, height, width, outer), folds)
+    check_convolution(x, weight, (weight.shape[0], x.shape[3]))
+    check_epilogue(epilogue, outputs, (*x.shape[:3], weight.shape[0]), folds)
 
 
-def launch(
+def _launch(
     x: Tensor,
     weight: Tensor,
     epilogue: Epilogue,
@@ -177,37 +175,21 @@ def launch(
 ) -> None:
     """Queue the product of checked operands, whose pixels are `lines` lines; a gate is [lines, in]."""
     outer, inner = weight.shape
-    seen, made = in_lines("x", x, lines), in_lines("out", required(outputs.out), lines)
-    residual = epilogue.residual
+    seen, made = _in_lines("x", x, lines), _in_lines("out", required(outputs.out), lines)
+    residual = None if epilogue.residual is None else _in_lines("residual", epilogue.residual, lines)
     tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)
     tiles = lines * tiles_image * tiles_out
     box = [1, tile.pixels, tile.out]
     on_grid(_conv1x1, min(tiles, multiprocessors(x.device) * tile.programs))(
-        descriptor(seen, [1, tile.pixels, tile.depth]),
-        descriptor(weight, [tile.out, tile.depth]),
-        descriptor(made, box),
-        epilogue.scale,
-        epilogue.bias,
-        epilogue.slopes,
-        gate,
-        None if residual is None else descriptor(in_lines("residual", residual, lines), box),
-        None if residual is None else epilogue.residual_scale,
-        outer,
-        tiles_out,
-        tiles_image,
-        tiles,
-        IN=inner,
-        PIXELS=tile.pixels,
-        OUT=tile.out,
-        DEPTH=tile.depth,
-        ACTIVATION=epilogue.activation.expression,
-        SLOPE=epilogue.activation.slope,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+        descriptor(seen, [1, tile.pixels, tile.depth]), descriptor(weight, [tile.out, tile.depth]),
+        descriptor(made, box), epilogue.scale, epilogue.bias, epilogue.slopes, gate,
+        descriptor(residual, box), epilogue.residual_unit, outer, tiles_out, tiles_image, tiles,
+        IN=inner, PIXELS=tile.pixels, OUT=tile.out, DEPTH=tile.depth, **epilogue.constants,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
 
 
-def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
+def _in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
     """Return the tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
 
     Raises:
@@ -223,45 +205,46 @@ def in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
 
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
     """Yield tiles worth measuring for x [N, H, W, in] and weight [out, in], likeliest first."""
-    fp8 = x.dtype == torch.float8_e4m3fn
-    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
-    out = min(256, max(16, next_power_of_two(len(weight))))
+    depth, out = depth_of(x), min(256, max(16, next_power_of_two(len(weight))))
     yield Tile(128, out, depth)
     yield Tile(128, min(out, 128), depth, warps=4, programs=2)
     yield Tile(64, min(out, 64), depth, warps=4, stages=4, programs=2)
 
 
 def gated_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in], weight [out, in] and a gate, likeliest first.
-
-    With a gate the output channels are the rows of the product.
-    """
+    """Yield tiles worth measuring with a gate: the output channels are the rows of the product then."""
     for tile in candidates(x, weight):
         yield replace(tile, out=max(tile.out, fewest_rows()))
 
 
-def gated_by_library(x: Tensor, gate: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """Run the library and the epilogue on x [N, in, H, W] times gate [N, in, 1, 1], as [N, out, H, W]."""
-    return same_size_convolution(x * gate, parameters, ends)
+def strided_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
+    """Yield tiles worth measuring with a stride: none is wider than a row."""
+    row = max(LEAST_PIXELS, next_power_of_two(read_of(x, 2).shape[2]))
+    narrowed = [replace(tile, pixels=min(tile.pixels, row)) for tile in candidates(x, weight)]
+    yield from dict.fromkeys(replace(tile, warps=4) if tile.pixels < 64 else tile for tile in narrowed)
 
 
-def _accepts(layer: LayerDescription) -> bool:
-    """Any but those of one pixel, as squeeze-and-excitation has them."""
-    wide = layer.suits_bulk_copies and layer.in_size != (1, 1)
-    return layer.kind == "conv2d" and layer.is_square(1, 1, 0) and wide
+def _accepts(layer: LayerDescription, *, stride: int) -> bool:
+    """Return whether the kernel takes a layer: not one of one pixel, as squeeze-and-excitation has them.
+
+    With a stride the height is even: the rows that are read then lie at one step from image to image.
+    """
+    suits = layer.in_size != (1, 1) if stride == 1 else layer.in_size[0] % 2 == 0
+    return layer.kind == "conv2d" and layer.is_square(1, stride, 0) and layer.suits_bulk_copies and suits
 
 
 OP: KernelOp = KernelOp(
     name="conv1x1",
-    accepts=_accepts,
+    accepts=partial(_accepts, stride=1),
     reference=reference,
     launch=conv1x1,
     candidates=candidates,
-    library=same_size_convolution,
+    library=convolution,
     flops=flops_of(1),
     tile_types=(Tile,),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),
+    out_axis=0,
     folds=FOLDS,
 )
 GATED_OP: KernelOp = replace(
@@ -273,4 +256,16 @@ GATED_OP: KernelOp = replace(
     candidates=gated_candidates,
     reads=frozenset({"fp16"}),
     takes_second=True,
+)
+STRIDED_OP: KernelOp = replace(
+    OP,
+    name="conv1x1_strided",
+    accepts=partial(_accepts, stride=2),
+    reference=partial(reference, stride=2),
+    launch=conv1x1_strided,
+    candidates=strided_candidates,
+    library=partial(convolution, stride=2),
+    flops=flops_of(0.25),
+    folds=STRIDED_FOLDS,
+    growth=0.5,
 )

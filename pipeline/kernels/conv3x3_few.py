@@ -6,19 +6,19 @@ answers the nine reads of each value.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
-from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.common.nhwc import next_power_of_two
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
-from pipeline.kernels.conv3x3 import pack, reference
+from pipeline.kernels.conv3x3 import OP as OF_MANY
 
 MOST_IN, MOST_OUT = 4, 8  # 2 → 2 was measured; with 8 → 8 the multiplications alone would take 36 µs at 512 × 512 × 8
 FOLDS = frozenset({"slopes"})
@@ -28,6 +28,7 @@ FOLDS = frozenset({"slopes"})
 class Tile:
     """A cut of the work: `pixels` of a row a program."""
 
+    kernel: ClassVar[str] = "conv3x3_few"
     pixels: int
     warps: int = 4
 
@@ -66,10 +67,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
         weight: [9, out, in] of x's dtype, from `conv3x3.pack`; at most 8 output channels.
         epilogue: scale, bias and slopes [out], and an activation.
         outputs: out [N, H, W, out] with channel stride 1, fp16 or fp8.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -80,7 +78,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
     on_grid(_conv3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, CHANNELS=outer, OUT=next_power_of_two(outer), PIXELS=tile.pixels,
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, num_warps=tile.warps,
+        **epilogue.constants, num_warps=tile.warps,
     )  # fmt: skip
 
 
@@ -97,19 +95,13 @@ def _accepts(layer: LayerDescription) -> bool:
     return layer.kind == "conv2d" and layer.is_square(3, 1, 1) and few
 
 
-OP: KernelOp = KernelOp(
+OP: KernelOp = replace(
+    OF_MANY,
     name="conv3x3_few",
     accepts=_accepts,
-    reference=reference,
     launch=conv3x3_few,
     candidates=candidates,
-    library=same_size_convolution,
-    flops=flops_of(9),
     tile_types=(Tile,),
-    pack=pack,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
-    out_axis=1,
-    tap_axis=0,
     reads=frozenset({"fp16"}),
     folds=FOLDS,
     most_channels=(MOST_IN, MOST_OUT),

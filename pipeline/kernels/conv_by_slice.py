@@ -11,13 +11,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pipeline.kernels import conv3x3, conv_first, upconv2x2
+from pipeline.kernels import conv3x3, conv_first, polyphase, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.program import by_slice, stored_by_slice
 from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES
-from pipeline.kernels.polyphase import polyphase_layers
 
 
 def _images(x: Tensor, slices: int) -> Tensor:
@@ -102,5 +101,5 @@ def _slices_of(value: Tensor, slices: int) -> Tensor:
 
 OP = by_slice_of(conv3x3.OP, "conv1x3x3", (1, 3, 3))
 FIRST_OP = by_slice_of(conv_first.OP, "conv1x3x3_first", (1, 3, 3))
-STRIDED_OP = by_slice_of(polyphase_layers.STRIDED, "conv1x3x3_strided", (1, 3, 3))
+STRIDED_OP = by_slice_of(polyphase.STRIDED, "conv1x3x3_strided", (1, 3, 3))
 TRANSPOSED_OP = by_slice_of(upconv2x2.OP, "upconv1x2x2", (1, 2, 2))

@@ -7,10 +7,11 @@ of them is then complete. Where the window's taps lie d pixels apart a strip is 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,9 +19,9 @@ from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import COLS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
 from pipeline.kernels.common.library import convolution
-from pipeline.kernels.common.nhwc import check, check_few_programs
+from pipeline.kernels.common.nhwc import check, check_few_programs, stride_of
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded
 
@@ -34,6 +35,7 @@ UNIT = 8  # channels of 16 bytes, which one load moves
 class Tile:
     """A cut of the work: strips of `rows` × 16 output pixels × `channels`."""
 
+    kernel: ClassVar[str] = "depthwise"
     rows: int
     channels: int
     warps: int = 4
@@ -56,28 +58,9 @@ def side_of(packed: Tensor) -> int:
     return math.isqrt(len(packed))
 
 
-def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
-    """Return the stride, 1 or 2, that makes a map of `out_size` of one of `size`.
-
-    Raises:
-        ValueError: neither does.
-    """
-    for stride in (1, 2):
-        if tuple(-(-side // stride) for side in size) == out_size:
-            return stride
-    raise ValueError(f"out must have the height and width {list(size)} or half of it, got {list(out_size)}")
-
-
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `depthwise` in plain PyTorch and fp32, on any device.
-
-    Args:
-        x: [N, H, W, channels].
-        weight: [k², channels].
-        epilogue: scale, bias and slopes [channels], statistics, a dilation.
-        outputs: out [N, H', W', channels], whose size tells the stride; statistics [N, blocks, 2, channels].
-    """
-    stride = stride_of(tuple(x.shape[1:3]), tuple(required(outputs.out).shape[1:3]))
+    """Compute `depthwise` in plain PyTorch and fp32, on any device."""
+    stride = stride_of(x.shape[1:3], required(outputs.out).shape[1:3])
     taps, image, apart = unpacked(weight.float()), x.float().permute(0, 3, 1, 2), epilogue.dilation
     around = side_of(weight) // 2 * apart
     sums = functional.conv2d(image, taps, stride=stride, padding=around, dilation=apart, groups=x.shape[3])
@@ -155,14 +138,11 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
         epilogue: scale, bias and slopes [channels], an activation, and statistics; or a dilation, with a stride of 1.
         outputs: out [N, H', W', channels] fp16 or fp8, as x, with H' = ⌈H / stride⌉; statistics
             [N, blocks, 2, channels].
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
     batch, height, width, channels = x.shape
     out, side = required(outputs.out), side_of(weight)
-    stride = stride_of((height, width), tuple(out.shape[1:3]))
+    stride = stride_of((height, width), out.shape[1:3])
     check("x", x, (batch, height, width, channels))
     if side not in WINDOWS or tuple(weight.shape) != (side**2, channels) or weight.dtype != x.dtype:
         found = f"{list(weight.shape)} {weight.dtype}"
@@ -179,15 +159,13 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     apart = epilogue.dilation
     strips = triton.cdiv(triton.cdiv(shape[1], apart), tile.rows) * apart
     check_few_programs("x's strips of rows", strips)
-    grid = (across * parts, strips, batch)
-    on_grid(_depthwise, *grid)(
+    on_grid(_depthwise, across * parts, strips, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics,
         x.stride(0), x.stride(1) // UNIT, x.stride(2) // UNIT,
         out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT,
         height, width, *shape[1:3], channels, tile.rows, apart,
-        SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels,
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, STAGES=tile.stages,
-        num_warps=tile.warps,
+        SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels, STAGES=tile.stages, num_warps=tile.warps,
+        **epilogue.constants,
     )  # fmt: skip
 
 
@@ -205,48 +183,30 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
         yield Tile(rows, 64, 8)
 
 
-def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
-    def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-        weight = parameters.weight
-        around = weight.shape[2] // 2 * ends.dilation
-        x = x.to(weight.dtype, memory_format=torch.channels_last)
-        apart = (ends.dilation, ends.dilation)
-        geometry = {"stride": (stride, stride), "padding": (around, around), "dilation": apart}
-        return convolution(x, parameters, ends, **geometry, groups=len(weight))
-
-    return run
+def _accepts(layer: LayerDescription, *, stride: int, dilated: bool) -> bool:
+    side, apart = layer.window[0], layer.dilation[0]
+    own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % UNIT == 0
+    around = (side // 2 * apart, side // 2 * apart)
+    square = layer.window == (side, side) and layer.padding == around and layer.dilation == (apart, apart)
+    return own and square and side in WINDOWS and layer.stride == (stride, stride) and (apart > 1) == dilated
 
 
-def _accepts(stride: int, *, dilated: bool) -> Callable[[LayerDescription], bool]:
-    def accepts(layer: LayerDescription) -> bool:
-        side, apart = layer.window[0], layer.dilation[0]
-        own = layer.kind == "conv2d" and layer.groups == layer.inner == layer.outer and layer.inner % UNIT == 0
-        around = (side // 2 * apart, side // 2 * apart)
-        square = layer.window == (side, side) and layer.padding == around and layer.dilation == (apart, apart)
-        return own and square and side in WINDOWS and layer.stride == (stride, stride) and (apart > 1) == dilated
-
-    return accepts
+def _flops(shape: tuple[int, ...], _: int, *, stride: int) -> float:
+    return 2.0 * 9 * math.prod(shape) / stride**2  # as of a window of 3×3
 
 
-def _op(name: str, stride: int, *, dilated: bool = False) -> KernelOp:
-    """Return the kernel's description for one stride; operations are counted for a window of 3×3."""
-
-    def flops(shape: tuple[int, ...], _: int) -> float:
-        batch, channels, height, width = shape
-        return 2.0 * 9 * batch * channels * height * width / stride**2
-
+def _op(name: str, *, stride: int = 1, dilated: bool = False) -> KernelOp:
     return KernelOp(
         name=name,
-        accepts=_accepts(stride, dilated=dilated),
+        accepts=partial(_accepts, stride=stride, dilated=dilated),
         reference=reference,
         launch=depthwise,
         candidates=candidates,
-        library=_library(stride),
-        flops=flops,
+        library=partial(convolution, stride=stride),
+        flops=partial(_flops, stride=stride),
         tile_types=(Tile,),
         pack=pack,
         weight_shape=lambda _, outer: (outer, 1, 3, 3),
-        out_axis=1,
         tap_axis=0,
         reads=frozenset({"fp16"}),
         folds=DILATED_FOLDS if dilated else FOLDS,
@@ -255,6 +215,6 @@ def _op(name: str, stride: int, *, dilated: bool = False) -> KernelOp:
     )
 
 
-OP = _op("depthwise", 1)
-DILATED_OP = _op("depthwise_dilated", 1, dilated=True)
-STRIDED_OP = _op("depthwise_strided", 2)
+OP = _op("depthwise")
+DILATED_OP = _op("depthwise_dilated", dilated=True)
+STRIDED_OP = _op("depthwise_strided", stride=2)

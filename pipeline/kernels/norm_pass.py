@@ -6,10 +6,18 @@ has the same few channels from its first pixel to its last, so that factor and s
 is in them. On a small map it merges its channels' statistics itself: a kernel that does nothing else would take longer
 to come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits
 instead: a program has all channels of a pixel.
+
+On other maps one kernel merges the statistics of blocks before (`merge_statistics`). A program has eight channels of an
+image, 32 neighbouring bytes of each entry, and keeps a running mean and squared deviations for as many blocks as it has
+rows, which it merges once at the end. Inductor makes three kernels of the same sums, each with few programs, that wait
+for one another. Of a volume there are so many blocks that as few programs would take longer than the norm: bands of its
+rows are merged first, and then what these come to. Of a group norm a program has whole groups: of wide ones there are
+few programs too, so that bands begin at fewer blocks.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import triton
@@ -19,7 +27,7 @@ from torch.nn import functional
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, merged
+from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, blocks_of, fits_kernels, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
@@ -36,18 +44,30 @@ from pipeline.kernels.common.nhwc import (
 )
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
-from pipeline.kernels.merged_statistics import (
-    Norm,
-    check_norm,
-    factor_and_shift,
-    merged_blocks,
-    norm_ends,
-    norm_factors,
-    over_groups,
-)
 
-WIDEST = WIDEST_GROUP  # channels of a program: 128 bytes of a pixel
-FEW = 64  # entries of statistics that each program may merge for itself
+CHANNELS, MOST_ROWS = 8, 1024  # of a merging program's values
+MOST_ENTRIES, MOST_BANDS = 4096, 64  # of an image that is merged at once, and bands of one that isn't
+WIDEST = WIDEST_GROUP  # channels of a pass's program: 128 bytes of a pixel
+FEW = 64  # entries of statistics that each program of a pass may merge for itself
+
+
+class Norm(NamedTuple):
+    """The parameters of a norm.
+
+    Attributes:
+        weight: [out] fp32; None for 1.
+        bias: [out] fp32; None for 0.
+        eps: added to the variance; without it there is no norm.
+        group_width: how many neighbouring channels are normed together; 1 is an instance norm.
+    """
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    eps: float | None = None
+    group_width: int = 1
+
+
+NO_NORM = Norm()
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,7 @@ class Tile:
         merges: whether each program merges the statistics of its channels, rather than a kernel before it.
     """
 
+    kernel: ClassVar[str] = "norm_pass"
     values: int
     steps: int
     merges: bool
@@ -82,6 +103,95 @@ class NormPass:
     scale: float = 1.0
     phases: int = 1
     head: Head | None = None
+
+
+@triton.jit
+def merged_blocks(
+    statistics, image, channel, height, width, entries,
+    CHANNELS: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    """Mean and variance [channels] of an image, of statistics [N, entries, 2, CHANNELS] of phases of height × width."""
+    EACH: tl.constexpr = channel.shape[0]
+    line = tl.arange(0, LINES)
+    across = (width + COLS - 1) // COLS
+    mean, squares = tl.zeros((LINES, EACH), tl.float32), tl.zeros((LINES, EACH), tl.float32)
+    count = tl.zeros((LINES,), tl.float32)
+    for first in tl.range(0, entries, LINES):
+        entry = first + line
+        block = entry % (entries // (PHASES * PHASES))
+        rows, cols = tl.minimum(height - block // across * ROWS, ROWS), tl.minimum(width - block % across * COLS, COLS)
+        pixels = tl.where(entry < entries, rows * cols, 0).to(tl.float32)
+        at = statistics + ((image * entries + entry).to(tl.int64) * 2 * CHANNELS)[:, None] + channel[None, :]
+        inside = (entry < entries)[:, None] & (channel < CHANNELS)[None, :]
+        away = tl.load(at, mask=inside, other=0.0) - mean
+        share = pixels / tl.maximum(count + pixels, 1.0)
+        squares += tl.load(at + CHANNELS, mask=inside, other=0.0) + away * away * (count * share)[:, None]
+        mean += away * share[:, None]
+        count += pixels
+    whole = PHASES * PHASES * height * width
+    merged = tl.sum(mean * count[:, None], axis=0) / whole
+    between = mean - merged[None, :]
+    return merged, tl.sum(squares + between * between * count[:, None], axis=0) / whole
+
+
+@triton.jit
+def over_groups(mean, variance, GROUP: tl.constexpr):
+    """Mean and variance [channels] of each channel's group of GROUP neighbours, of the channels' own."""
+    if GROUP > 1:
+        GROUPS: tl.constexpr = mean.shape[0] // GROUP
+        means = tl.reshape(mean, (GROUPS, GROUP))
+        whole = tl.sum(means, axis=1)[:, None] / GROUP
+        away = means - whole
+        spread = tl.sum(tl.reshape(variance, (GROUPS, GROUP)) + away * away, axis=1)[:, None] / GROUP
+        mean = tl.reshape(tl.broadcast_to(whole, (GROUPS, GROUP)), (GROUPS * GROUP,))
+        variance = tl.reshape(tl.broadcast_to(spread, (GROUPS, GROUP)), (GROUPS * GROUP,))
+    return mean, variance
+
+
+@triton.jit
+def norm_ends(weight, bias, channel, CHANNELS: tl.constexpr):
+    """Load a norm's weight and bias [channels], 1 and 0 for None, before the wait for statistics."""
+    gain, offset = tl.full(channel.shape, 1.0, tl.float32), tl.zeros(channel.shape, tl.float32)
+    if weight is not None:
+        gain = tl.load(weight + channel, mask=channel < CHANNELS, other=0.0)
+    if bias is not None:
+        offset = tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)
+    return gain, offset
+
+
+@triton.jit
+def factor_and_shift(mean, variance, ends, eps):
+    """Return the factor and the shift [channels] of a norm, from `norm_ends`."""
+    gain, offset = ends
+    factor = gain / tl.sqrt(variance + eps)
+    return factor, offset - mean * factor
+
+
+@triton.jit
+def _merged_statistics(
+    statistics, weight, bias, eps, first_out, second_out, height, width, entries,
+    CHANNELS: tl.constexpr, STEP: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS], by STEP.
+
+    Mean and variance, or with `eps` a norm's factor and shift; each channel's are those of its GROUP of neighbours.
+    """
+    if DEPENDENT:
+        # In this order, so that who comes after may read the map itself before it waits for what is merged here.
+        gdc_wait()
+        gdc_launch_dependents()
+    image = tl.program_id(0)
+    channel = tl.program_id(1) * EACH + tl.arange(0, EACH)
+    ends = norm_ends(weight, bias, channel, CHANNELS)
+    first, second = merged_blocks(
+        statistics, image, channel, height, width, entries, CHANNELS, PHASES, LINES, ROWS, COLS
+    )
+    first, second = over_groups(first, second, GROUP)
+    if eps is not None:
+        first, second = factor_and_shift(first, second, ends, eps)
+    tl.store(first_out + image * STEP + channel, first, mask=channel < CHANNELS)
+    tl.store(second_out + image * STEP + channel, second, mask=channel < CHANNELS)
 
 
 @triton.jit
@@ -145,6 +255,81 @@ def _norm_pass(
         value, pixel = ahead, after
 
 
+def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> None:
+    """Raise ValueError unless a map of this size has these statistics [N, blocks, 2, out], and kernels such a norm."""
+    batch, _, _, channels = statistics.shape
+    check_pixels("the map of these statistics", size[0] * size[1])
+    check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
+    for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
+        if vector is not None:
+            check_vector(name, vector, channels)
+    if not fits_kernels(norm.group_width, channels):
+        wanted = f"a power of two up to {WIDEST_GROUP} that divides {channels}"
+        raise ValueError(f"group_width must be {wanted}, got {norm.group_width}")
+
+
+def merge_statistics(
+    statistics: Tensor, size: tuple[int, int], phases: int = 1, norm: Norm = NO_NORM, *, dependent: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return mean and biased variance [N, out] of a map, or factor and shift of a norm that is x · factor + shift.
+
+    Args:
+        statistics: [N, blocks, 2, out] fp32, contiguous.
+        size: height and width of the map, multiples of `phases`.
+        phases: as `block_statistics` has them.
+        norm: with an eps for factor and shift. Each channel of a group gets the group's.
+        dependent: whether the kernel may come before the one before it ends (`dependent_launch`).
+    """
+    check_norm(statistics, size, phases, norm)
+    height, width = size
+    batch, entries, _, channels = statistics.shape
+    # Of memory of their own each: torch takes no two answers of an operation that share theirs.
+    out = statistics.new_empty(batch, channels), statistics.new_empty(batch, channels)
+    bands = bands_of(height, entries, norm.group_width) if phases == 1 else 1
+    block = (ROWS, COLS)
+    if bands > 1:
+        parts = statistics.new_empty(batch, bands, 2, channels)
+        banded = statistics.view(batch * bands, entries // bands, 2, channels)
+        by_band = parts.view(batch * bands, 2, channels)
+        _merge(banded, (height // bands, width), NO_NORM, (by_band[:, 0], by_band[:, 1]), block, dependent=dependent)
+        # Each is a block of one pixel now, whose squared deviation is its variance.
+        statistics, size, block = parts, (bands, 1), (1, 1)
+    _merge(statistics, size, norm, out, block, phases, dependent=dependent)
+    return out
+
+
+def bands_of(height: int, entries: int, group_width: int = 1) -> int:
+    """Return into how many bands of equal height, of whole rows of blocks, a map is cut; 1 for no cut."""
+    lines = height // ROWS
+    if entries * max(CHANNELS, group_width) <= MOST_ENTRIES * CHANNELS or height % ROWS:
+        return 1
+    return next(bands for bands in range(min(MOST_BANDS, lines), 0, -1) if lines % bands == 0)
+
+
+def _merge(
+    statistics: Tensor,
+    size: tuple[int, int],
+    norm: Norm,
+    out: tuple[Tensor, Tensor],
+    block: tuple[int, int],
+    phases: int = 1,
+    *,
+    dependent: bool,
+) -> None:
+    """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into two of [N, channels]."""
+    height, width = size
+    batch, entries, _, channels = statistics.shape
+    weight, bias, eps, group = norm
+    each = max(CHANNELS, group)
+    lines = min(MOST_ROWS * CHANNELS // each, max(16, next_power_of_two(entries)))
+    on_grid(_merged_statistics, batch, triton.cdiv(channels, each))(
+        statistics, weight, bias, eps, *out, height // phases, width // phases, entries,
+        CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=each, GROUP=group,
+        ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines * each > 512 * CHANNELS else 4,
+        **(DEPENDENT if dependent else {}),
+    )  # fmt: skip
+
+
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
     """Write a map after its norm and activation, or the logits of a head of it.
 
@@ -168,13 +353,15 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         _check_head(how, out, x.shape)
     check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
-    _check_activation(how)
+    if how.norm.eps is None or how.activation.by_channel:
+        given = f"{how.activation} and {how.norm.eps}"
+        raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
     weight, bias, eps, group = how.norm
     tile = tile or next(candidates(statistics))
     dependent = gluon_barred() is None and not interpreted()
     first = second = None
     if not tile.merges:
-        first, second = norm_factors(statistics, (height, width), how.phases, how.norm, dependent=dependent)
+        first, second = merge_statistics(statistics, (height, width), how.phases, how.norm, dependent=dependent)
     each = min(WIDEST, max(16, next_power_of_two(channels)))  # whole groups
     wide = max(1, tile.values // each)
     entries, pixels = statistics.shape[1], height * width
@@ -189,12 +376,6 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         ACTIVATION=how.activation.expression, SLOPE=how.activation.slope,
         DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
-
-
-def _check_activation(how: NormPass) -> None:
-    if how.norm.eps is None or how.activation.by_channel:
-        given = f"{how.activation} and {how.norm.eps}"
-        raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
 
 
 def may_head(classes: int, channels: int) -> bool:

@@ -6,28 +6,28 @@ get stored: memory is what takes the time, and TMA would move no fewer than eigh
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_few
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
-from pipeline.kernels.common.nhwc import next_power_of_two
+from pipeline.kernels.common.nhwc import depth_of, next_power_of_two
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
-from pipeline.kernels.polyphase import polyphase_layers
+from pipeline.kernels.polyphase import TRANSPOSED_3X3 as OF_MANY
 
 MOST_OUT = 4
-OF_MANY = polyphase_layers.TRANSPOSED_3X3
 
 
 @dataclass(frozen=True)
 class Tile:
     """A cut of the work: `pixels` of an input row a program, `depth` input channels a step."""
 
+    kernel: ClassVar[str] = "transposed3x3_few"
     pixels: int
     depth: int
     warps: int = 4
@@ -80,13 +80,10 @@ def transposed3x3_few(
 
     Args:
         x: [N, h, w, in] with channel stride 1, fp16 or fp8.
-        weight: [16, out, in] of x's dtype, from `polyphase_layers.phase_taps`; at most 4 output channels.
+        weight: [16, out, in] of x's dtype, from `polyphase.phase_taps`; at most 4 output channels.
         epilogue: scale and bias [out], and an activation.
         outputs: out [N, 2 h, 2 w, out] with channel stride 1, fp16 or fp8.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -98,20 +95,14 @@ def transposed3x3_few(
     on_grid(_transposed3x3_few, triton.cdiv(width, tile.pixels), height, batch)(
         x, weight, out, epilogue.scale, epilogue.bias, *x.stride()[:3], *out.stride()[:3],
         height, width, IN=inner, OUT=outer, GROUP=next_power_of_two(outer), PIXELS=tile.pixels, DEPTH=tile.depth,
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
+        **epilogue.constants,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
-def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `transposed3x3_few` of x [N, h, w, in] in plain PyTorch and fp32, on any device; arguments: the same."""
-    OF_MANY.reference(x, weight, epilogue, outputs)
-
-
 def candidates(x: Tensor, *_: object) -> Iterator[Tile]:
     """Yield tiles worth measuring for x [N, h, w, in], likeliest first."""
-    fp8 = x.dtype == torch.float8_e4m3fn
-    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
+    depth = depth_of(x)
     yield Tile(128, depth)
     yield Tile(128, depth, stages=3)
     yield Tile(64, depth)
@@ -126,19 +117,16 @@ def _accepts(layer: LayerDescription) -> bool:
     )
 
 
-OP: KernelOp = KernelOp(
+OP: KernelOp = replace(
+    OF_MANY,
     name="transposed3x3_few",
     accepts=_accepts,
-    reference=reference,
     launch=transposed3x3_few,
     candidates=candidates,
-    library=OF_MANY.library,
-    flops=OF_MANY.flops,
     tile_types=(Tile,),
-    pack=polyphase_layers.phase_taps,
-    weight_shape=lambda inner, outer: (inner, outer, 3, 3),
-    out_axis=1,
     writes=frozenset({"fp16"}),
+    folds=frozenset(),
+    takes_second=False,
+    phases=1,
     most_channels=(None, MOST_OUT),
-    growth=2,
 )

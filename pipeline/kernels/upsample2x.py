@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import triton
 import triton.language as tl
@@ -29,18 +30,12 @@ from pipeline.kernels.common.triton_epilogue import rounded
 class Tile:
     """A cut of the work: `elements` of an output row a program; 2048 are 16 a thread in 4 warps, 32 bytes of fp16."""
 
+    kernel: ClassVar[str] = "upsample2x"
     elements: int = 2048
 
 
 def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, align_corners: bool = False) -> None:
-    """Compute `upsample2x` in plain PyTorch, on any device.
-
-    Args:
-        x: [N, H, W, C].
-        epilogue: a scale [C].
-        outputs: out [N, 2 H, 2 W, C].
-        align_corners: as in `torch.nn.functional.interpolate`.
-    """
+    """Compute `upsample2x` in plain PyTorch, on any device."""
     scaled = epilogue.of(x.float()).permute(0, 3, 1, 2)
     large = functional.interpolate(scaled, scale_factor=2, mode="bilinear", align_corners=align_corners)
     store(large.permute(0, 2, 3, 1), required(outputs.out))
@@ -106,9 +101,6 @@ def upsample2x(
         outputs: out [N, 2 H, 2 W, C] with channel stride 1, fp32, fp16 or fp8.
         tile: how the work is cut.
         align_corners: as in `torch.nn.functional.interpolate`.
-
-    Raises:
-        ValueError: a shape or stride is not as above, or the epilogue does more than scale.
     """
     batch, height, width, channels = x.shape
     out = required(outputs.out)
@@ -131,9 +123,7 @@ def upsample2x(
 
 def candidates(*_: object) -> Iterator[Tile]:
     """Yield tiles worth measuring for any x [N, H, W, C], likeliest first."""
-    yield Tile(2048)
-    yield Tile(1024)
-    yield Tile(4096)
+    yield from map(Tile, (2048, 1024, 4096))
 
 
 def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:

@@ -100,7 +100,7 @@ class Case:
         weight = self.whole.half().contiguous(memory_format=torch.channels_last)
         parameters = LibraryParameters(weight, torch.zeros(len(weight), device="cuda", dtype=torch.float16))
         x, ends = self.x.permute(0, 3, 1, 2), Ends(self.epilogue.activation)
-        return graph_replay_ms(partial(convolution, x, parameters, ends, padding=(1, 1)))
+        return graph_replay_ms(partial(convolution, x, parameters, ends))
 
 
 def case_of(layer: Layer, batch: int, dtype: torch.dtype) -> Case:
@@ -159,7 +159,7 @@ def measure(layer: Layer, batch: int, name: str, top: float, tuner: Tuner) -> di
         "layer": str(layer),
         "dtype": name,
         "batch": batch,
-        "tile": f"{type(tile).__module__.rpartition('.')[2]} {tile}",
+        "tile": f"{tile.kernel} {tile}",
         "ms": took,
         "tflops": rate,
         "share_of_peak": rate / top,

@@ -5,18 +5,19 @@ from dataclasses import replace
 import torch
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv1x1, conv3x3, conv3x3x3, conv_first, conv_head, norm_pass
+from pipeline.kernels import conv1x1, conv3x3, conv_first, conv_head, norm_pass
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed, conv3x3_operands
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_operands
+from pipeline.kernels.conv_first.conv_first_gluon import RowsTile
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
-from pipeline.kernels.conv_first.conv_first_rows import Tile as RowsTile
 from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.merged_statistics import Norm
-from pipeline.kernels.polyphase import Operands, candidates, polyphase, polyphase_triton
+from pipeline.kernels.norm_pass import Norm
+from pipeline.kernels.polyphase import candidates, polyphase, polyphase_triton
+from pipeline.kernels.polyphase.polyphase_operands import Operands
 from tests.kernels import polyphase_examples as phases
 from tests.kernels.examples import FP8, HALF, Example, Layer, example
 from tests.kernels.kind_examples import WIDE, made_of
@@ -56,7 +57,7 @@ def gluon_kernels() -> None:
     for name, dtype, layer in (("conv3x3", HALF, plain), ("conv3x3", FP8, whole), ("upconv2x2", FP8, plain)):
         made = example(BY_NAME[name], dtype, layer)
         made = replace(made, epilogue=replace(made.epilogue, early=layer is whole))
-        made.run([tile for tile in made.candidates() if "gluon" in type(tile).__module__][-1])
+        made.run([tile for tile in made.candidates() if "gluon" in tile.kernel][-1])
     compile_volumes()
     compile_polyphase()
 
@@ -71,14 +72,14 @@ def compile_volumes() -> None:
     """3×3×3 by two slices at a time, which is all that one takes and more; growing, with a stride, and the first."""
     layer = Layer(size=(16, 16), inner=32, outer=32, slices=2, statistics=True)
     made = example(BY_NAME["conv3x3x3"], HALF, layer)
-    both = replace(made, weight=conv3x3x3.stacked(made.weight))
+    both = replace(made, weight=conv3x3.stacked(made.weight))
     both.run(both.candidates()[-1])
     grown = example(BY_NAME["upconv2x2x2"], HALF, replace(layer, statistics=False))
-    grown.run([tile for tile in grown.candidates() if "gluon" in type(tile).__module__][-1])
+    grown.run([tile for tile in grown.candidates() if "gluon" in tile.kernel][-1])
     strided, _ = phases.operands(phases.Phases(1, (16, 16), 0, 64, 32, counts=True, slices=3, step=1), FP8)
     polyphase(strided, [*candidates(strided)][-1])
     first = example(BY_NAME["conv_first_volumes"], HALF, replace(layer, inner=1))
-    first.run([tile for tile in first.candidates() if "gluon" in type(tile).__module__][-1])
+    first.run([tile for tile in first.candidates() if "gluon" in tile.kernel][-1])
 
 
 def kernels_in_fp8() -> None:
@@ -117,7 +118,7 @@ def products_of_boxes() -> None:
     """The plain kernels that Hopper has beside the Gluon ones, or alone, in whose products boxes of pixels are."""
     for name in ("conv3x3_dilated", "conv3x3_grouped", "upconv2x2", "gated_conv1x1"):
         made = made_of(next(kind for kind in KINDS if kind.op == name), replace(WIDE, inner=80, outer=208))
-        made.run([tile for tile in made.candidates() if "gluon" not in type(tile).__module__][-1])
+        made.run([tile for tile in made.candidates() if "gluon" not in tile.kernel][-1])
     masked, _ = phases.operands(phases.Phases(1, (16, 16), 0, 80, 80), FP8)
     polyphase(masked, next(polyphase_triton.candidates(masked)))
 
@@ -184,7 +185,7 @@ def from_registers() -> None:
     how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
     operands = conv3x3_operands.Operands(x, weight, replace(counts, residual=x), beside)
     assert counted is not None
-    conv3x3_normed.normed_conv3x3(operands, counted, how, by_slots)
+    conv3x3.normed_conv3x3(operands, counted, how, by_slots)
     norm_small(x[:, :16, :16].contiguous())
     norm_and_head()
     norm_groups()

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.ops import KERNELS
-from pipeline.kernels import conv1x1_strided, conv_first_volumes
+from pipeline.kernels import conv1x1, conv3x3_grouped, conv_first
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, SecondSource
-from pipeline.kernels.conv3x3 import conv3x3_grouped
-from pipeline.kernels.polyphase import grouped_strided
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -27,7 +25,7 @@ TYPES = [pytest.param(HALF, HALF, id="fp16"), pytest.param(FP8, FP8, id="fp8"), 
 FAR = {HALF: 1e-3, FP8: 2e-2}
 # Those of one map in and one out; the others have examples of their own: polyphase_examples, test_narrow_kernels.
 PLAIN = [op for op in KERNELS if not op.takes_second and not op.writes_logits]
-GROUPED = (conv3x3_grouped.OP, grouped_strided.OP)
+GROUPED = (conv3x3_grouped.OP, conv3x3_grouped.STRIDED_OP)
 ACTIVE = [Activation(name, 0.5 if kind.gains else 0.1 if kind.sloped else 0.0) for name, kind in ACTIVATIONS.items()]
 STEP = {HALF: 2e-3, FP8: 0.13, torch.float32: 1e-2}
 
@@ -243,12 +241,12 @@ def for_kernel(op: KernelOp, layer: Layer) -> Layer:
     inner, outer = op.most_channels
     height, width = layer.size
     counts = layer.statistics and "statistics" in op.folds
-    by_block = op.growth_deep > 1 or (op is conv_first_volumes.OP and counts)
-    pairs = op in (conv1x1_strided.OP, grouped_strided.OP)  # of rows, and for one of columns
+    by_block = op.growth_deep > 1 or (op is conv_first.VOLUME_OP and counts)
+    pairs = op in (conv1x1.STRIDED_OP, conv3x3_grouped.STRIDED_OP)  # of rows, and for one of columns
     rows = 8 if by_block else 2 if pairs else 1  # of a slice, or of an image, a multiple
     return replace(
         layer,
-        size=(-(-height // rows) * rows, width + width % 2 if op is grouped_strided.OP else width),
+        size=(-(-height // rows) * rows, width + width % 2 if op is conv3x3_grouped.STRIDED_OP else width),
         inner=min(3 if op.reads_image else layer.inner, inner or layer.inner),
         outer=layer.inner if op.by_channel or op in GROUPED else min(layer.outer, outer or layer.outer),
         pool=layer.pool and "pool" in op.folds,

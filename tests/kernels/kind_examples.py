@@ -5,14 +5,14 @@ from dataclasses import replace
 import torch
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv3x3x3, conv_head
+from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, SecondSource
 from pipeline.kernels.conv1x1 import GATED_OP
-from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_triton
+from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.depthwise import DILATED_OP
-from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
+from pipeline.kernels.polyphase import UPSAMPLED, polyphase_triton
 from tests.kernels.examples import DEVICE, Example, Layer, example, for_kernel, poisoned, values
 from tests.kernels.kinds import ADDED, TYPES_BY_NAME, Kind
 from tests.kernels.polyphase_examples import Phases, operands
@@ -40,7 +40,7 @@ def made_of(kind: Kind, layer: Layer = SMALL, activation: Activation | None = No
     )
     asked = replace(asked, outer=min(asked.outer, 64)) if "logits" in parts else asked  # a tile holds all of them
     dtype = TYPES_BY_NAME["fp16" if op.reads_image else kind.reads]
-    if op is polyphase_layers.UPSAMPLED:
+    if op is UPSAMPLED:
         return upsampled(kind, asked, dtype)
     if op is conv_head.OP:
         return head(asked, dtype)
@@ -60,7 +60,7 @@ def suited(op: KernelOp, layer: Layer, *, counts: bool) -> Layer:
         layer = replace(layer, size=(height + height % 2, width + width % 2))
     if op.name in BY_ROWS and DEVICE.type == "cpu":  # the interpreter walks over each row's windows
         layer = replace(layer, size=(1, width))
-    apart = 2 if op in (conv3x3_dilated.OP, DILATED_OP) else 1
+    apart = 2 if op in (conv3x3.DILATED_OP, DILATED_OP) else 1
     return for_kernel(op, replace(layer, dilation=apart, statistics=counts))
 
 
@@ -81,13 +81,13 @@ def upsampled(kind: Kind, layer: Layer, dtype: torch.dtype) -> Example:
     assert parts.small_weight is not None
     second = SecondSource(parts.full, parts.full_weight, parts.border)
     epilogue = replace(parts.epilogue, phases=2)
-    given = (polyphase_layers.UPSAMPLED, parts.small, parts.small_weight, epilogue, parts.outputs)
+    given = (UPSAMPLED, parts.small, parts.small_weight, epilogue, parts.outputs)
     return Example(*given, [buffer], dtype, second)
 
 
 def head(layer: Layer, dtype: torch.dtype) -> Example:
     x = values(layer.batch, *layer.size, 2 * layer.inner, dtype=dtype)[..., layer.inner :]
-    weight = conv_head.pack(values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(dtype)
+    weight = conv3x3.pack(values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(dtype)
     logits = poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
     epilogue = Epilogue(bias=torch.linspace(-1, 1, 3, device=DEVICE), early=True)
     return Example(conv_head.OP, x, weight, epilogue, Outputs(logits=logits), [logits], dtype)
@@ -99,8 +99,8 @@ def with_gate(made: Example) -> Example:
 
 
 def of_two_slices(made: Example) -> Example:
-    assert made.op is conv3x3x3.OP
-    return replace(made, weight=conv3x3x3.stacked(made.weight))
+    assert made.op is conv3x3.VOLUME_OP
+    return replace(made, weight=conv3x3.stacked(made.weight))
 
 
 def small_tile(made: Example) -> object:

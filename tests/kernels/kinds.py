@@ -17,7 +17,7 @@ from pipeline.kernels import conv3x3_few, conv_head, transposed3x3_few
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv1x1 import GATED_OP
-from pipeline.kernels.polyphase.polyphase_layers import UPSAMPLED
+from pipeline.kernels.polyphase import UPSAMPLED
 from tests.kernels.examples import ACTIVE, FP8, HALF
 
 TYPES_BY_NAME = {"fp16": HALF, "fp8": FP8, "fp32": torch.float32}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv1x1, conv3x3, conv_first, merged_statistics
+from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
@@ -80,12 +80,12 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
 def test_the_kernel_makes_a_norm_s_factor_and_shift(ends: bool) -> None:
     y = values(2, 26, 38, 12, dtype=torch.float32) * 3 + 100
     weight, bias = (values(12, dtype=torch.float32) + part if ends else None for part in (1, 2))
-    norm = merged_statistics.Norm(weight, bias, 1e-5)
-    factor, shift = merged_statistics.norm_factors(statistics_of(y, 2), (26, 38), 2, norm)
+    norm = norm_pass.Norm(weight, bias, 1e-5)
+    factor, shift = norm_pass.merge_statistics(statistics_of(y, 2), (26, 38), 2, norm)
     wanted = functional.instance_norm(y.permute(0, 3, 1, 2), weight=weight, bias=bias).permute(0, 2, 3, 1)
     torch.testing.assert_close(y * factor[:, None, None] + shift[:, None, None], wanted, rtol=1e-4, atol=1e-4)
     with pytest.raises(ValueError, match=r"^weight must be 12 contiguous float32"):
-        merged_statistics.norm_factors(statistics_of(y), (26, 38), 1, norm._replace(weight=torch.ones(8)))
+        norm_pass.merge_statistics(statistics_of(y), (26, 38), 1, norm._replace(weight=torch.ones(8)))
 
 
 @pytest.mark.parametrize("phases", [1, 2])
@@ -95,10 +95,10 @@ def test_the_kernel_merges_channels_and_groups_of_them_as_torch_does(
     group_width: int, channels: int, size: tuple[int, int], phases: int
 ) -> None:
     y = values(2, *size, channels, dtype=torch.float32) * 3 + 100 + torch.arange(channels, device=DEVICE) % 7
-    counted, norm = statistics_of(y, phases), merged_statistics.Norm(eps=1e-5, group_width=group_width)
-    with patch.object(merged_statistics, "MOST_ROWS", 16 * group_width):
-        found = merged_statistics.merge_statistics(counted, *size, phases, group_width=group_width)
-        factor, shift = merged_statistics.norm_factors(counted, size, phases, norm)
+    counted, norm = statistics_of(y, phases), norm_pass.Norm(eps=1e-5, group_width=group_width)
+    with patch.object(norm_pass, "MOST_ROWS", 16 * group_width):
+        found = norm_pass.merge_statistics(counted, size, phases, norm._replace(eps=None))
+        factor, shift = norm_pass.merge_statistics(counted, size, phases, norm)
     assert apart(*found)
     for part, wanted in zip(found, merged(counted, *size, phases, group_width), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
@@ -110,11 +110,11 @@ def test_the_kernel_merges_channels_and_groups_of_them_as_torch_does(
 def test_many_blocks_are_merged_in_bands(group_width: int) -> None:
     """Of whole rows of blocks, groups once after them; where groups are wide, bands begin at fewer blocks."""
     counted = statistics_of(values(2, 48, 40, 32, dtype=torch.float32) * 3 + 100 + torch.arange(32, device=DEVICE))
-    with patch.object(merged_statistics, "MOST_ENTRIES", 17), patch.object(merged_statistics, "MOST_BANDS", 5):
-        assert merged_statistics.bands_of(48, 18, group_width) == 3
-        assert merged_statistics.bands_of(44, 18, group_width) == 1
-        assert [merged_statistics.bands_of(48, 17, wide) for wide in (8, 16)] == [1, 3]
-        found = merged_statistics.merge_statistics(counted, 48, 40, group_width=group_width)
+    with patch.object(norm_pass, "MOST_ENTRIES", 17), patch.object(norm_pass, "MOST_BANDS", 5):
+        assert norm_pass.bands_of(48, 18, group_width) == 3
+        assert norm_pass.bands_of(44, 18, group_width) == 1
+        assert [norm_pass.bands_of(48, 17, wide) for wide in (8, 16)] == [1, 3]
+        found = norm_pass.merge_statistics(counted, (48, 40), norm=norm_pass.Norm(group_width=group_width))
     assert apart(*found)
     for part, wanted in zip(found, merged(counted, 48, 40, 1, group_width), strict=True):
         torch.testing.assert_close(part, wanted, rtol=1e-5, atol=0)
@@ -188,4 +188,4 @@ def test_a_kernel_without_a_part_and_a_tile_without_its_blocks_refuse() -> None:
         with pytest.raises(ValueError, match=f"the tile has {tile.rows} × "):
             conv_first.conv_first(image, packed, asked, counted, tile)
     with pytest.raises(ValueError, match=r"^statistics must be"):
-        merged_statistics.merge_statistics(torch.zeros(1, 2, 2, 16), 8, 8)
+        norm_pass.merge_statistics(torch.zeros(1, 2, 2, 16), (8, 8))

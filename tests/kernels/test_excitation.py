@@ -95,7 +95,7 @@ def test_the_library_and_the_reference_multiply_as_torch_does() -> None:
         torch.randn(16),
     )
     wanted = functional.conv2d(x * factors, weight, bias).relu()
-    found = conv1x1.gated_by_library(x, factors, LibraryParameters(weight, bias), Ends(RELU))
+    found = conv1x1.GATED_OP.library(x * factors, LibraryParameters(weight, bias), Ends(RELU))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     out, nhwc = torch.empty(2, 4, 3, 16), x.permute(0, 2, 3, 1)
     second, epilogue = SecondSource(factors.permute(0, 2, 3, 1)), Epilogue(bias=bias, activation=RELU)

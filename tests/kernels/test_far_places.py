@@ -17,7 +17,7 @@ from pipeline.kernels.common.nhwc import MOST_PROGRAMS, check
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.merged_statistics import Norm, merge_statistics
+from pipeline.kernels.norm_pass import Norm, merge_statistics
 from tests.kernels.examples import DEVICE, FP8, HALF, PLAIN, Layer, assert_near, example, for_kernel, poisoned
 
 PLAIN_CALL = {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "dilation": 1, "residual_scale": 1.0}
@@ -66,7 +66,7 @@ def test_more_pixels_than_32_bits_number_are_refused() -> None:
         conv1x1.conv1x1(large, weight, Epilogue(bias=bias), Outputs(large), conv1x1.Tile(64, 16, 16))
     size, counted = (65536, 32768), without_memory(1, 1, 2, 8)
     layers = Excitation(weight, bias, weight, bias, Epilogue().activation, "sigmoid")
-    for refused in (lambda: merge_statistics(counted, *size), lambda: excitation(counted, size, 1, layers)):
+    for refused in (lambda: merge_statistics(counted, size), lambda: excitation(counted, size, 1, layers)):
         with pytest.raises(ValueError, match=r"^the map of these statistics must have less than"):
             refused()
 

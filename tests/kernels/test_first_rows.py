@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.kernels import conv_first, conv_first_volumes
+from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.program import STRIPS
-from pipeline.kernels.conv_first import conv_first_rows
-from pipeline.kernels.conv_first.conv_first_operands import Operands
-from pipeline.kernels.conv_first.conv_first_rows import Tile
+from pipeline.kernels.conv_first import conv_first_gluon
+from pipeline.kernels.conv_first.conv_first_gluon import RowsTile as Tile
+from pipeline.kernels.conv_first.conv_first_triton import Operands
 from tests.kernels.examples import FP8, HALF, Layer, example, twice
 from tests.kernels.test_narrow_kernels import gpu
 
@@ -29,7 +29,7 @@ def layer_of(inner: int, outer: int, window: int = 3, stride: int = 1) -> Operan
 
 @pytest.mark.parametrize("taken", [layer_of(3, 32), layer_of(2, 64), layer_of(4, 8)], ids=["three", "two", "four"])
 def test_rows_are_of_small_windows_of_several_channels(taken: Operands) -> None:
-    assert conv_first_rows.suits(taken)
+    assert conv_first_gluon.suits_rows(taken)
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_rows_are_of_small_windows_of_several_channels(taken: Operands) -> None:
 )
 def test_other_layers_are_refused(left: Operands) -> None:
     """A grey image's window fills one product as it is; five channels' rows fill more than one."""
-    assert not conv_first_rows.suits(left)
+    assert not conv_first_gluon.suits_rows(left)
     with pytest.raises(
         ValueError, match="this tile takes windows of 3 with a stride of 1, 2 to 4 channels in and at most 64 out"
     ):
-        conv_first_rows.launch(left, Tile(16, 4, 1))
+        conv_first_gluon.launch(left, Tile(16, 4, 1))
 
 
 def test_sums_need_strips_of_whole_blocks() -> None:
     given = layer_of(3, 32)
     with pytest.raises(ValueError, match="statistics are of blocks of 8 × 16 pixels"):
-        conv_first_rows.launch(given._replace(epilogue=replace(given.epilogue, statistics=True)), Tile(4, 4, 1))
+        conv_first_gluon.launch(given._replace(epilogue=replace(given.epilogue, statistics=True)), Tile(4, 4, 1))
 
 
 @pytest.mark.gpu
@@ -83,7 +83,7 @@ def test_every_tile_of_rows_stores_what_the_reference_stores(layer: Layer, dtype
 @pytest.mark.parametrize("rows", STRIPS)
 def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: int, ahead: int) -> None:
     """One multiprocessor: each program has several strips, and rows on their way are none of the strip before."""
-    monkeypatch.setattr(conv_first_rows, "multiprocessors", lambda _: 1)
+    monkeypatch.setattr(conv_first_gluon, "multiprocessors", lambda _: 1)
     twice(example(conv_first.OP, HALF, Layer(3, (200, 173), 3, 32, statistics=True)), Tile(rows, 3, ahead))
 
 
@@ -91,7 +91,7 @@ def test_few_programs_gather_all_strips(monkeypatch: pytest.MonkeyPatch, rows: i
 @pytest.mark.usefixtures("gpu")
 def test_volumes_of_one_channel_are_gathered_by_rows() -> None:
     """Three slices are the channels; before the first and after the last there is nothing."""
-    made = example(conv_first_volumes.OP, HALF, Layer(2, (24, 17), 1, 32, LEAKY, statistics=True, slices=3))
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (24, 17), 1, 32, LEAKY, statistics=True, slices=3))
     tiles = [tile for tile in made.candidates() if isinstance(tile, Tile)]
     assert tiles
     for tile in tiles:
@@ -114,4 +114,4 @@ def test_each_layer_has_the_tiles_of_the_kernels_that_take_it(
     monkeypatch.setattr(conv_first, "gluon_barred", lambda: barred)
     monkeypatch.setattr(conv_first, "interpreted", lambda: False)
     tiles = conv_first.candidates(*given[:3], Outputs(given.out))
-    assert list(dict.fromkeys(type(tile).__module__.rpartition(".")[2] for tile in tiles)) == modules
+    assert list(dict.fromkeys(tile.kernel for tile in tiles)) == modules

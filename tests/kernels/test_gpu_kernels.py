@@ -99,5 +99,5 @@ def test_a_folded_head_stores_the_reference_s_logits(op: KernelOp, dtype: torch.
 def test_the_fast_kernels_are_built_here() -> None:
     """Without them the tests above check the plain ones alone."""
     assert reaching_views_barred() is None
-    tiles = {type(tile).__module__ for op in PLAIN for tile in example(op, HALF, for_kernel(op, ODD)).candidates()}
+    tiles = {tile.kernel for op in PLAIN for tile in example(op, HALF, for_kernel(op, ODD)).candidates()}
     assert {"conv3x3_gluon", "upconv2x2_gluon"} <= {name.rpartition(".")[2] for name in tiles}

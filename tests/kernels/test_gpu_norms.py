@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.kernels import norm_pass
+from pipeline.kernels import conv3x3, norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import gluon_barred, supported
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
+from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 from pipeline.kernels.norm_pass import NormPass
 from tests.kernels.examples import FP8, HALF, assert_near
@@ -114,7 +114,7 @@ def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow
     """The output and its statistics by a tile, or by the reference, over outputs of NaN."""
     parts = [part for part in operands.outputs.given.values() if part.fill_(torch.nan) is not None]
     if tile is None:
-        conv3x3_normed.reference(operands, counted, how)
+        conv3x3.normed_reference(operands, counted, how)
     else:
-        conv3x3_normed.normed_conv3x3(operands, counted, how, tile)
+        conv3x3.normed_conv3x3(operands, counted, how, tile)
     return parts

@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from pipeline.compiler.tuning.autotune import build_side_by_side
-from pipeline.kernels import conv3x3x3, conv_first_volumes, upconv2x2x2
+from pipeline.kernels import conv3x3, conv_first, upconv2x2
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
-from pipeline.kernels.conv3x3 import conv3x3_dilated
 from pipeline.kernels.polyphase import candidates, polyphase
 from tests.kernels.examples import FP8, HALF, TYPES, Layer, example, for_kernel
 from tests.kernels.polyphase_examples import Phases, check, operands
@@ -41,7 +40,7 @@ FEW = [
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_volume_s_convolution_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
     layer = replace(layer, residual=dtype if layer.residual else None)
-    made = example(conv3x3x3.OP, dtype, layer)
+    made = example(conv3x3.VOLUME_OP, dtype, layer)
     check_all([(made, tile) for tile in made.candidates()])
 
 
@@ -54,14 +53,14 @@ def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None
     if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
         layer = replace(layer, outer=-(-layer.outer // 16) * 16)
     for stored in {dtype, HALF}:
-        made = of_two_slices(example(conv3x3x3.OP, dtype, replace(layer, stored_as=stored)))
+        made = of_two_slices(example(conv3x3.VOLUME_OP, dtype, replace(layer, stored_as=stored)))
         check_all([(made, tile) for tile in made.candidates()])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [(8, 17), (32, 40)])
 def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dtype) -> None:
-    made = example(upconv2x2x2.OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
+    made = example(upconv2x2.VOLUME_OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
     check_all([(made, tile) for tile in made.candidates()])
 
 
@@ -86,7 +85,7 @@ def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtyp
 
 @pytest.mark.parametrize("inner", [1, 4])
 def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
-    made = example(conv_first_volumes.OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
     check_all([(made, tile) for tile in made.candidates()])
 
 
@@ -103,5 +102,5 @@ def test_a_window_of_one_slice_on_a_gpu(op: KernelOp, size: tuple[int, int], dty
 @pytest.mark.parametrize("dilation", [2, 12, 100])
 def test_a_window_whose_taps_lie_apart_on_a_gpu(dilation: int, dtype: torch.dtype) -> None:
     layer = Layer(3, (40, 73), 64, 144, residual=dtype, statistics=True, stored_as=HALF, dilation=dilation)
-    made = example(conv3x3_dilated.OP, dtype, layer)
+    made = example(conv3x3.DILATED_OP, dtype, layer)
     check_all([(made, tile) for tile in made.candidates()])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv3x3, conv3x3x3, conv_first, depthwise
+from pipeline.kernels import conv3x3, conv_first, depthwise
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp, SecondSource
@@ -181,7 +181,7 @@ def test_every_candidate_fits_on_hopper(inner: int, outer: int) -> None:
     for kind in OF_GLUON:
         made = made_of(kind, replace(SMALL, inner=inner, outer=outer))
         stacked = kind.op == "conv3x3x3" and outer <= STACKED and not any("residual" in part for part in kind.parts)
-        for one in [made, replace(made, weight=conv3x3x3.stacked(made.weight))] if stacked else [made]:
+        for one in [made, replace(made, weight=conv3x3.stacked(made.weight))] if stacked else [made]:
             operands = operands_of(one)
             taken = [shared_by(tile, operands) for tile in candidates(operands)]
             assert taken

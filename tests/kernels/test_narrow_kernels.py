@@ -17,7 +17,6 @@ from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDe
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
-from pipeline.kernels.conv_head import conv_head_gluon, conv_head_triton
 from tests.kernels.examples import (
     DEVICE,
     FP8,
@@ -99,13 +98,15 @@ def taken(op: KernelOp, layer: LayerDescription) -> bool:
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize(("side", "classes", "inner"), [(3, 1, 16), (3, 8, 48), (1, 4, 32)])
 def test_a_last_convolution_writes_logits(side: int, classes: int, inner: int, dtype: torch.dtype) -> None:
-    check_head(side, classes, inner, dtype, conv_head_triton.Tile(64, 32))
+    check_head(side, classes, inner, dtype, conv_head.Tile(64, 32))
 
 
-def check_head(side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile) -> None:
+def check_head(
+    side: int, classes: int, inner: int, dtype: torch.dtype, tile: conv_head.Tile | conv_head.GluonTile
+) -> None:
     """Run a tile of the last convolution and compare it with the reference; on a GPU twice, where a race would show."""
     x = torch.cat([poisoned(2, *ODD, inner, dtype=dtype), values(2, *ODD, inner, dtype=dtype)], 3)[..., inner:]
-    weight = conv_head.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
+    weight = conv3x3.pack(values(classes, inner, side, side, dtype=torch.float32) / inner**0.5).to(dtype)
     epilogue = Epilogue(bias=torch.linspace(-1, 2, classes, device=DEVICE), activation=NONE, early=True)
     found, again, wanted = (Outputs(logits=poisoned(2, classes, *ODD, dtype=torch.float32)) for _ in range(3))
     conv_head.conv_head(x, weight, epilogue, found, tile)
@@ -203,14 +204,14 @@ def test_strips_are_as_high_as_shares_them_evenly(
 def test_rows_wait_in_shared_memory_where_a_view_may_begin_at_any_pixel(
     monkeypatch: pytest.MonkeyPatch, barred: str | None
 ) -> None:
-    for module in (conv3x3_narrow, conv_head_gluon):
+    for module in (conv3x3_narrow, conv_head):
         monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
     x = torch.empty(1, 64, 64, 32, dtype=HALF)
     for outer, ends in ((16, False), (32, False), (32, True)):
         tiles = list(conv3x3_narrow.candidates(x, outer, ends=ends))
         assert tiles
         assert all((tile.slots > 1) == (barred is None) and (tile.ahead > 0) == bool(barred) for tile in tiles)
-    assert all((tile.slots > 1) == (barred is None) for tile in conv_head_gluon.candidates(x))
+    assert all((tile.slots > 1) == (barred is None) for tile in conv_head.gluon_candidates(x))
 
 
 @pytest.mark.gpu
@@ -259,5 +260,5 @@ def test_every_gathering_tile_stores_what_the_reference_stores(side: int, stride
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("classes", "inner", "dtype"), [(1, 16, HALF), (8, 64, HALF), (2, 32, FP8)])
 def test_every_head_tile_writes_the_reference_s_logits(classes: int, inner: int, dtype: torch.dtype) -> None:
-    for tile in conv_head_gluon.candidates(torch.empty(2, 77, 131, inner, dtype=dtype)):
+    for tile in conv_head.gluon_candidates(torch.empty(2, 77, 131, inner, dtype=dtype)):
         check_head(3, classes, inner, dtype, tile)

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import norm_pass
+from pipeline.kernels import conv3x3, norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import statistics_of
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_normed
-from pipeline.kernels.merged_statistics import Norm
-from pipeline.kernels.norm_pass import NormPass, Tile
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.norm_pass import Norm, NormPass, Tile
 from tests.kernels.examples import FP8, HALF, assert_near
 from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored
 
@@ -115,7 +114,7 @@ def test_what_the_pass_cannot_take_is_named(wrong: dict[str, Any], message: str)
 @pytest.mark.parametrize("group_width", [1, 4])
 def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int) -> None:
     operands, counted, how = convolution((1, 9, 20, 16), 8, group_width)
-    conv3x3_normed.reference(operands, counted, how)
+    conv3x3.normed_reference(operands, counted, how)
     x, norm = operands.x.permute(0, 3, 1, 2).float(), how.norm
     before = functional.group_norm(x, 16 // group_width, norm.weight, norm.bias)
     taps = operands.weight.float().reshape(3, 3, 8, 16).permute(2, 3, 0, 1)
@@ -129,7 +128,7 @@ def test_the_convolution_s_reference_reads_what_the_norm_gives(group_width: int)
 def test_the_convolution_s_reference_ends_in_all_that_it_may(after: After) -> None:
     """Without sums, with its own activation, with a residual in fp8, whose unit isn't worth 1."""
     operands, counted, how = convolution((1, 9, 20, 16), 8, after=after)
-    conv3x3_normed.reference(operands, counted, how)
+    conv3x3.normed_reference(operands, counted, how)
     epilogue, outputs = operands.epilogue, operands.outputs
     assert epilogue.bias is not None
     before = stored(how, operands.x, counted, HALF, None)
@@ -153,7 +152,7 @@ def test_the_larger_of_a_value_and_a_slope_times_it_is_the_activation(
     activation: Activation, slope: float | None
 ) -> None:
     y = torch.linspace(-2, 2, 9)
-    assert conv3x3_normed.slope_of(activation) == slope
+    assert conv3x3.slope_of(activation) == slope
     if slope is not None:
         assert torch.equal(torch.maximum(y, slope * y), activation(y))
 
@@ -174,4 +173,4 @@ NO_GROUPS = r"^group_width must be a power of two up to 64 .* 16, got"
 def test_the_convolution_takes_no_other_norm(wrong: dict[str, Any], message: str) -> None:
     operands, counted, how = convolution((1, 8, 16, 16), 8)
     with pytest.raises(ValueError, match=message):
-        conv3x3_normed.normed_conv3x3(operands, counted, replace(how, **wrong), conv3x3_narrow.Tile(16))
+        conv3x3.normed_conv3x3(operands, counted, replace(how, **wrong), conv3x3_narrow.Tile(16))

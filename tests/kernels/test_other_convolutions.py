@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv1x1_strided, conv3x3
+from pipeline.kernels import conv1x1, conv3x3, conv3x3_grouped
 from pipeline.kernels.common.activation import RELU
 from pipeline.kernels.common.epilogue import Epilogue
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription
-from pipeline.kernels.conv3x3 import conv3x3_dilated, conv3x3_grouped, conv3x3_triton
-from pipeline.kernels.polyphase import grouped_strided, polyphase_triton
+from pipeline.kernels.conv3x3 import conv3x3_triton
+from pipeline.kernels.polyphase import polyphase_triton
 from tests.compiler.nets import image
 from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
 from tests.kernels.examples import FP8, HALF, Layer, assert_torch_s, example, values
@@ -30,7 +30,7 @@ def test_a_tile_of_groups_reads_its_own_window(channels: int, width: int, stride
         layer = Layer(1, (9, 18), channels, channels, residual=dtype, statistics=True)
         made = example(conv3x3_grouped.OP, dtype, layer)
     else:
-        made = example(grouped_strided.OP, dtype, Layer(1, (18, 12), channels, channels, statistics=True))
+        made = example(conv3x3_grouped.STRIDED_OP, dtype, Layer(1, (18, 12), channels, channels, statistics=True))
     tile = TILE if stride == 1 else polyphase_triton.Tile(8, 16, 64, 32, warps=4)
     weight = conv3x3_grouped.pack(values(channels, width, 3, 3, dtype=torch.float32) / width).to(dtype)
     made = replace(made, weight=weight)
@@ -46,7 +46,7 @@ def test_in_groups_it_is_torch_s_convolution(channels: int, width: int) -> None:
     wanted = (functional.conv2d(x, weight, padding=1, groups=groups) + added).relu()
     assert_torch_s(conv3x3_grouped.OP, x, weight, wanted, Ends(RELU, residual=added))
     wanted = functional.conv2d(x, weight, stride=2, padding=1, groups=groups).relu()
-    assert_torch_s(grouped_strided.OP, x, weight, wanted)
+    assert_torch_s(conv3x3_grouped.STRIDED_OP, x, weight, wanted)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: 
     assert accepts(layer) is taken
     others = ({"stride": (2, 2)}, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * channels})
     assert not any(accepts(replace(layer, **other)) for other in others)
-    accepts, halved = grouped_strided.OP.accepts, replace(layer, stride=(2, 2), out_size=(16, 16))
+    accepts, halved = conv3x3_grouped.STRIDED_OP.accepts, replace(layer, stride=(2, 2), out_size=(16, 16))
     assert accepts is not None
     assert accepts(halved) is taken
     odd = replace(halved, in_size=(31, 32))
@@ -83,7 +83,7 @@ def test_what_reads_another_window_is_refused() -> None:
         made.run(replace(TILE, out=32))
     with pytest.raises(ValueError, match=r"^weight must be \[9, 128, a multiple of 64\], got \[9, 128, 32\]$"):
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(TILE)
-    made = example(grouped_strided.OP, HALF, Layer(1, (16, 32), 128, 128))
+    made = example(conv3x3_grouped.STRIDED_OP, HALF, Layer(1, (16, 32), 128, 128))
     tile = polyphase_triton.Tile(8, 16, 64, 32)
     with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
         made.run(replace(tile, out=32))
@@ -105,7 +105,7 @@ def test_a_window_has_all_channels_of_a_tile_s_groups(width: int, window: int) -
 @pytest.mark.parametrize("dilation", [2, 3, 7, 40])
 def test_every_tap_reads_its_own_pixel(dilation: int, dtype: torch.dtype) -> None:
     layer = Layer(2, (9, 18), 32, 48, residual=dtype, statistics=True, dilation=dilation)
-    made = example(conv3x3_dilated.OP, dtype, layer)
+    made = example(conv3x3.DILATED_OP, dtype, layer)
     made.poison()
     made.run(conv3x3_triton.Tile(8, 16, 32, 32, warps=4))
     made.check()
@@ -116,14 +116,14 @@ def test_with_taps_apart_it_is_torch_s_convolution(dilation: int) -> None:
     x, weight = values(2, 16, 9, 7, dtype=torch.float32), values(24, 16, 3, 3, dtype=torch.float32)
     added = values(2, 24, 9, 7, dtype=torch.float32)
     wanted = (functional.conv2d(x, weight, padding=dilation, dilation=dilation) + added).relu()
-    assert_torch_s(conv3x3_dilated.OP, x, weight, wanted, Ends(RELU, residual=added, dilation=dilation))
+    assert_torch_s(conv3x3.DILATED_OP, x, weight, wanted, Ends(RELU, residual=added, dilation=dilation))
 
 
 def test_kernels_whose_taps_share_a_box_refuse_it() -> None:
     made = example(conv3x3.OP, HALF, Layer(1, (8, 16), 32, 48, dilation=2))
     with pytest.raises(ValueError, match=r"^dilation must not be asked of this kernel$"):
         made.run()
-    near, far = (example(conv3x3_dilated.OP, HALF, Layer(dilation=apart)) for apart in (1, 2))
+    near, far = (example(conv3x3.DILATED_OP, HALF, Layer(dilation=apart)) for apart in (1, 2))
     assert near.epilogue.key != far.epilogue.key
     assert {type(tile) for tile in far.candidates()} == {conv3x3_triton.Tile}
     assert replace(far.epilogue, dilation=1).parts == near.epilogue.parts
@@ -135,11 +135,11 @@ def test_tiles_have_as_many_stages_as_fit(room: int, hopper: bool, monkeypatch: 
     """Of 64 channels in fp16, where a stage of the likeliest tile takes 72 KiB and its output 64; none is left out."""
     monkeypatch.setattr(conv3x3_triton, "shared_bytes", lambda _: room * 1024)
     monkeypatch.setattr(conv3x3_triton, "gluon_barred", lambda: None if hopper else "no Hopper")
-    tiles = example(conv3x3_dilated.OP, HALF, Layer(1, (8, 16), 64, 64, dilation=2)).candidates()
+    tiles = example(conv3x3.DILATED_OP, HALF, Layer(1, (8, 16), 64, 64, dilation=2)).candidates()
     assert [(tile.rows, tile.cols) for tile in tiles] == [(16, 32), (16, 16), (8, 16)]
     assert tiles[0].stages == 2
     assert tiles[-1].stages == 3  # 24 KiB a stage
-    wide = example(conv3x3_dilated.OP, HALF, Layer(1, (8, 16), 64, 128, statistics=True, dilation=2)).candidates()
+    wide = example(conv3x3.DILATED_OP, HALF, Layer(1, (8, 16), 64, 128, statistics=True, dilation=2)).candidates()
     assert len(wide) == 3
     assert {tile.stages for tile in wide} <= {2, 3}
 
@@ -147,7 +147,7 @@ def test_tiles_have_as_many_stages_as_fit(room: int, hopper: bool, monkeypatch: 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 @pytest.mark.parametrize("size", [(4, 34), (6, 5)], ids=["a row of more than a tile", "an odd width"])
 def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torch.dtype) -> None:
-    made = example(conv1x1_strided.OP, dtype, Layer(2, size, 32, 48))
+    made = example(conv1x1.STRIDED_OP, dtype, Layer(2, size, 32, 48))
     for tile in made.candidates():
         made.poison()
         made.run(replace(tile, pixels=16, out=16, depth=32))
@@ -156,19 +156,19 @@ def test_every_tile_stores_every_second_pixel(size: tuple[int, int], dtype: torc
 
 def test_a_pointwise_one_with_a_stride_is_torch_s_convolution() -> None:
     x, weight = values(2, 32, 6, 7, dtype=torch.float32), values(16, 32, 1, 1, dtype=torch.float32)
-    assert_torch_s(conv1x1_strided.OP, x, weight, functional.conv2d(x, weight, stride=2).relu())
+    assert_torch_s(conv1x1.STRIDED_OP, x, weight, functional.conv2d(x, weight, stride=2).relu())
 
 
 @pytest.mark.parametrize("width", [2, 30, 64, 1000])
 def test_no_tile_is_wider_than_a_row_needs(width: int) -> None:
     x, weight = torch.empty(1, 2, 2 * width, 64, device="meta", dtype=HALF), torch.empty(128, 64, device="meta")
-    widths = [tile.pixels for tile in conv1x1_strided.candidates(x, weight, Epilogue())]
+    widths = [tile.pixels for tile in conv1x1.strided_candidates(x, weight, Epilogue())]
     assert all(16 <= pixels <= max(16, 2 * width - 1) for pixels in widths)
     assert max(widths) == (16 if width < 16 else 32 if width < 32 else 64 if width == 64 else 128)
 
 
 def test_rows_that_do_not_follow_each_other_are_refused() -> None:
-    made = example(conv1x1_strided.OP, HALF, Layer(2, (5, 8), 32, 48))
+    made = example(conv1x1.STRIDED_OP, HALF, Layer(2, (5, 8), 32, 48))
     with pytest.raises(ValueError, match=r"^x's pixels must follow each other at one step"):
         made.run()
     residual = replace(made.epilogue, residual=torch.zeros(2, 3, 4, 48).half())

@@ -7,19 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.activation import NONE, RELU
-from pipeline.kernels.common.epilogue import Outputs
-from pipeline.kernels.polyphase import (
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.polyphase.polyphase_compose import (
     Composition,
     Scales,
     compose_nearest,
     compose_transposed,
-    evaluate,
     pack,
-    reference,
-    strided_alone,
-    transposed_alone,
+    phase_taps,
 )
+from pipeline.kernels.polyphase.polyphase_operands import Operands, at_border, phases_of, reference
 
 EXACT = 2e-12
 SIZES = [(5, 7), (4, 6), (1, 3), (1, 1), (2, 1)]
@@ -40,19 +37,18 @@ def assert_exact(found: Tensor, wanted: Tensor) -> None:
         assert part.numel() == 0 or float(part.max()) <= EXACT
 
 
-def layers(up: Upsample, small: Tensor, skip: Tensor | None, weight: Tensor, bias: Tensor, *, first: bool) -> Tensor:
-    grown = up(small)
-    both = [grown] if skip is None else [grown, skip] if first else [skip, grown]
-    return functional.conv2d(torch.cat(both, 1), weight, bias, padding=1)
+def evaluate(made: Composition, small: Tensor, full: Tensor | None = None) -> Tensor:
+    """A composition in its own precision, of small [N, in, h, w] and full [N, skip, 2 h, 2 w]."""
+    y = phases_of(small, made.small) + made.bias[:, None, None]
+    if full is not None and made.full is not None:
+        y = y + functional.conv2d(full, made.full.permute(1, 2, 0).unflatten(2, (3, 3)), padding=1)
+    return y if made.border is None else y + at_border(made.border, *y.shape[2:])
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("up_first", [True, False])
 @pytest.mark.parametrize("skip_channels", [0, 3])
 @pytest.mark.parametrize("kind", ["transposed", "transposed, no bias", "nearest"])
-def test_a_composition_is_the_layers_it_stands_for(
-    kind: str, skip_channels: int, up_first: bool, size: tuple[int, int]
-) -> None:
+def test_a_composition_is_the_layers_it_stands_for(kind: str, skip_channels: int, size: tuple[int, int]) -> None:
     height, width = size
     inner, middle, outer = 6, 6 if kind == "nearest" else 4, 5
     small = normal(3, inner, height, width)
@@ -61,25 +57,22 @@ def test_a_composition_is_the_layers_it_stands_for(
     up: Upsample
     if kind == "nearest":
         up = lambda x: functional.interpolate(x, scale_factor=2, mode="nearest")  # noqa: E731
-        made = compose_nearest((weight, bias), inner, up_first=up_first)
+        made = compose_nearest((weight, bias), inner)
     else:
         up_weight, up_bias = normal(inner, middle, 2, 2), normal(middle) if kind == "transposed" else None
         up = lambda x: functional.conv_transpose2d(x, up_weight, up_bias, stride=2)  # noqa: E731
-        made = compose_transposed((up_weight, up_bias), (weight, bias), up_first=up_first)
+        made = compose_transposed((up_weight, up_bias), (weight, bias))
     assert (made.border is None) == (kind != "transposed")
-    assert_exact(evaluate(made, small, skip), layers(up, small, skip, weight, bias, first=up_first))
+    both = torch.cat([up(small)] if skip is None else [skip, up(small)], 1)
+    assert_exact(evaluate(made, small, skip), functional.conv2d(both, weight, bias, padding=1))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize(("window", "padding", "output_padding"), [(4, 1, 0), (3, 1, 1), (2, 0, 0)])
-def test_a_transposed_convolution_alone_is_its_phases(
-    window: int, padding: int, output_padding: int, size: tuple[int, int]
-) -> None:
-    small, weight, bias = normal(2, 4, *size), normal(4, 5, window, window), normal(5)
-    wanted = functional.conv_transpose2d(small, weight, bias, 2, padding, output_padding)
-    made = transposed_alone(weight, bias, padding)
-    assert_exact(evaluate(made, small), wanted)
-    assert made.window_of_3 == (window == 3)
+@pytest.mark.parametrize(("window", "output_padding"), [(4, 0), (3, 1)])
+def test_a_transposed_convolution_alone_is_its_phases(window: int, output_padding: int, size: tuple[int, int]) -> None:
+    small, weight = normal(2, 4, *size), normal(4, 5, window, window)
+    wanted = functional.conv_transpose2d(small, weight, None, 2, 1, output_padding)
+    assert_exact(phases_of(small, phase_taps(weight)), wanted)
 
 
 def test_a_convolution_without_bias_composes() -> None:
@@ -89,8 +82,6 @@ def test_a_convolution_without_bias_composes() -> None:
 
 
 def test_what_does_not_compose_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"window of \[5, 5\] with padding 2"):
-        transposed_alone(normal(4, 4, 5, 5), None, 2)
     with pytest.raises(ValueError, match="reads 4 channels, and 6 are up-sampled"):
         compose_nearest((normal(4, 4, 3, 3), None), 6)
 
@@ -103,8 +94,8 @@ def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
     by_channel = scales.small[:, None, None] if isinstance(scales.small, Tensor) else scales.small
     packed = pack(made, torch.float8_e4m3fn, scales)
     stored = [value.permute(0, 2, 3, 1).to(torch.float8_e4m3fn) for value in (small / by_channel, skip)]
-    out = torch.empty(2, 10, 12, 16)
-    reference(packed.operands(stored[0], stored[1], NONE, Outputs(out)))
+    out, epilogue = torch.empty(2, 10, 12, 16), Epilogue(packed.scale, packed.bias)
+    reference(Operands(epilogue, Outputs(out), stored[0], packed.small, stored[1], packed.full, packed.border))
     wanted = evaluate(made, small, skip)
     error = (out.permute(0, 3, 1, 2).double() * scales.out - wanted).norm() / wanted.norm()
     assert 1e-3 < float(error) < 5e-2
@@ -113,8 +104,6 @@ def test_weights_in_fp8_carry_both_maps_scales(per_channel: bool) -> None:
 def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
     made = compose_transposed((normal(16, 16, 2, 2), normal(16)), (normal(16, 16, 3, 3), normal(16)))
     packed = pack(made, torch.float16)
-    assert made.small is not None
-    assert packed.small is not None
     assert torch.equal(packed.small, made.small.half())
     assert (packed.full, packed.scale) == (None, None)
     assert made.border is not None
@@ -122,22 +111,8 @@ def test_weights_in_fp16_are_the_composition_rounded_once() -> None:
     torch.testing.assert_close(packed.border.double(), made.border)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
-def test_a_stride_of_2_is_torch_s(dtype: torch.dtype) -> None:
-    full, weight, bias = normal(2, 16, 8, 10), normal(16, 16, 3, 3), normal(16)
-    wanted = functional.conv2d(full, weight, bias, stride=2, padding=1)
-    made = strided_alone(weight, bias)
-    assert_exact(evaluate(made, None, full), wanted)
-    out = torch.empty(2, 4, 5, 16)
-    packed = pack(made, dtype, Scales(full=0.5, out=0.25))
-    stored = (full / 0.5).permute(0, 2, 3, 1).to(dtype)
-    reference(packed.operands(None, stored, RELU, Outputs(out)))
-    error = (out.permute(0, 3, 1, 2).double() * 0.25 - wanted.relu()).norm() / wanted.relu().norm()
-    assert 1e-5 < float(error) < (1e-3 if dtype == torch.float16 else 6e-2)
-
-
 def test_a_composition_keeps_its_parts_apart() -> None:
     weight = normal(4, 9, 3, 3)
-    made: Composition = compose_nearest((weight, None), 6, up_first=False)
+    made: Composition = compose_nearest((weight, None), 6)
     assert made.full is not None
     assert torch.equal(made.full[5], weight[:, :3, 1, 2])

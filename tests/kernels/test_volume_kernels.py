@@ -6,20 +6,19 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, conv_head, norm_pass, upconv2x2x2
+from pipeline.kernels import conv3x3, conv_by_slice, conv_first, conv_head, norm_pass, polyphase, upconv2x2
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
-from pipeline.kernels.merged_statistics import Norm
-from pipeline.kernels.norm_pass import NormPass
-from pipeline.kernels.polyphase import polyphase_layers, polyphase_triton
+from pipeline.kernels.norm_pass import Norm, NormPass
+from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
 from tests.kernels.examples import FP8, HALF, TYPES, Example, Layer, example, for_kernel, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 
 
 def of_two_slices(made: Example) -> Example:
-    return replace(made, weight=conv3x3x3.stacked(made.weight))
+    return replace(made, weight=conv3x3.stacked(made.weight))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -29,7 +28,7 @@ def of_two_slices(made: Example) -> Example:
 def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: bool, dtype: torch.dtype) -> None:
     """Zeros before the first and behind the last of a volume; a slice may end within a tile."""
     layer = Layer(2, (rows, 6), 16, 48, residual=dtype, statistics=counts, slices=slices)
-    made = example(conv3x3x3.OP, dtype, layer)
+    made = example(conv3x3.VOLUME_OP, dtype, layer)
     made.poison()
     made.run(made.candidates()[-1])
     made.check()
@@ -37,7 +36,7 @@ def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: b
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
 def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
-    made = example(upconv2x2x2.OP, dtype, Layer(2, (8, 5), 16, 48, slices=3))
+    made = example(upconv2x2.VOLUME_OP, dtype, Layer(2, (8, 5), 16, 48, slices=3))
     made.run(made.candidates()[-1])
     made.check()
 
@@ -75,16 +74,16 @@ def test_the_references_are_torch_s_convolutions() -> None:
     x, out = values(2, 4, 8, 6, 16), torch.empty(2, 4, 8, 6, 24).half()
     epilogue = Epilogue(bias=torch.zeros(24), slices=4)
     weight = values(24, 16, 3, 3, 3, dtype=torch.float32)
-    conv3x3x3.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(out.view(2, 32, 6, 24)))
+    conv3x3.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(out.view(2, 32, 6, 24)))
     wanted = functional.conv3d(x.float().movedim(4, 1), weight, padding=1).movedim(1, 4)
     torch.testing.assert_close(out.float(), wanted, rtol=2e-3, atol=2e-3)
     halved = torch.empty(2, 2, 8, 6, 24).half()
-    x, strided = values(2, 4, 16, 12, 16), polyphase_layers.STRIDED_VOLUMES
-    strided.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(halved.view(2, 16, 6, 24)))
+    x, strided = values(2, 4, 16, 12, 16), polyphase.STRIDED_VOLUMES
+    strided.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(halved.view(2, 16, 6, 24)))
     wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=2, padding=1).movedim(1, 4)
     torch.testing.assert_close(halved.float(), wanted, rtol=2e-3, atol=2e-3)
-    flat, strided = torch.empty(2, 4, 8, 6, 24).half(), polyphase_layers.STRIDED_IN_SLICES
-    strided.reference(x.flatten(1, 2), conv3x3x3.pack(weight), epilogue, Outputs(flat.view(2, 32, 6, 24)))
+    flat, strided = torch.empty(2, 4, 8, 6, 24).half(), polyphase.STRIDED_IN_SLICES
+    strided.reference(x.flatten(1, 2), conv3x3.pack(weight), epilogue, Outputs(flat.view(2, 32, 6, 24)))
     wanted = functional.conv3d(x.float().movedim(4, 1), weight, stride=(1, 2, 2), padding=1)
     torch.testing.assert_close(flat.float(), wanted.movedim(1, 4), rtol=2e-3, atol=2e-3)
     given = LibraryParameters(weight, torch.zeros(24))
@@ -92,7 +91,7 @@ def test_the_references_are_torch_s_convolutions() -> None:
     torch.testing.assert_close(found.unflatten(2, (4, 8)), wanted, rtol=1e-4, atol=1e-4)
     x, grown = values(2, 4, 8, 6, 16), torch.empty(2, 8, 16, 12, 24).half()
     weight = values(16, 24, 2, 2, 2, dtype=torch.float32)
-    upconv2x2x2.reference(x.flatten(1, 2), upconv2x2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
+    upconv2x2.reference(x.flatten(1, 2), upconv2x2.pack(weight), epilogue, Outputs(grown.view(2, 128, 12, 24)))
     wanted = functional.conv_transpose3d(x.float().movedim(4, 1), weight, stride=2).movedim(1, 4)
     torch.testing.assert_close(grown.float(), wanted, rtol=2e-3, atol=2e-3)
 
@@ -167,10 +166,10 @@ def test_slices_that_are_no_images_are_refused() -> None:
 @pytest.mark.parametrize("outer", [8, 24, 32])
 def test_a_weight_for_two_slices_at_a_time_is_the_same_weight(outer: int) -> None:
     """Three quarters of its entries count where all 32 channels are used; the first slice read is the first one's."""
-    made = example(conv3x3x3.OP, HALF, Layer(1, (8, 4), 16, outer, slices=2))
+    made = example(conv3x3.VOLUME_OP, HALF, Layer(1, (8, 4), 16, outer, slices=2))
     both = of_two_slices(made)
     assert tuple(both.weight.shape) == (36, 64, 16)
-    assert torch.equal(conv3x3x3.unstacked(both.weight, outer), made.weight)
+    assert torch.equal(conv3x3.unstacked(both.weight, outer), made.weight)
     assert (both.weight != 0).float().mean() == pytest.approx(0.75 * outer / 32, abs=0.01)
     assert torch.equal(both.weight[:9, :8], made.weight[:9, :8])
     assert torch.equal(both.weight[9:18, 8:16], made.weight[:9, :8])
@@ -179,17 +178,17 @@ def test_a_weight_for_two_slices_at_a_time_is_the_same_weight(outer: int) -> Non
 
 
 def test_what_is_no_volume_is_refused() -> None:
-    made = example(conv3x3x3.OP, HALF, Layer(1, (8, 4), 16, 32, slices=2))
-    for slices, weight in ((3, made.weight), (1, conv3x3x3.stacked(made.weight)), (2, made.weight[:9])):
+    made = example(conv3x3.VOLUME_OP, HALF, Layer(1, (8, 4), 16, 32, slices=2))
+    for slices, weight in ((3, made.weight), (1, conv3x3.stacked(made.weight)), (2, made.weight[:9])):
         wrong = replace(made, epilogue=replace(made.epilogue, slices=slices), weight=weight)
         with pytest.raises(ValueError, match=r"^x must have \d slices"):
             wrong.run()
     with pytest.raises(ValueError, match=r"^weight must be"):
         replace(made, weight=made.weight[:18]).run()
-    flat = example(conv3x3x3.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2, statistics=True))
+    flat = example(conv3x3.VOLUME_OP, HALF, Layer(1, (4, 4), 16, 32, slices=2, statistics=True))
     with pytest.raises(ValueError, match="statistics of a volume need slices of a multiple of 8 rows, got 4"):
         flat.run()
-    grown = example(upconv2x2x2.OP, HALF, Layer(1, (4, 4), 16, 32, slices=2))
+    grown = example(upconv2x2.VOLUME_OP, HALF, Layer(1, (4, 4), 16, 32, slices=2))
     with pytest.raises(ValueError, match="x must have 2 slices of a multiple of 8 rows"):
         grown.run()
 
@@ -198,17 +197,17 @@ def test_the_first_convolution_reads_the_batch_as_it_is_given() -> None:
     volumes, weight = values(2, 4, 3, 8, 6, dtype=torch.float32), values(16, 4, 3, 3, 3, dtype=torch.float32) / 8
     out = torch.empty(2, 24, 6, 16).half()
     epilogue = Epilogue(bias=torch.zeros(16), slices=3)
-    conv_first_volumes.reference(volumes, conv_first_volumes.pack(weight), epilogue, Outputs(out))
+    conv_first.volume_reference(volumes, conv_first.pack_volumes(weight), epilogue, Outputs(out))
     wanted = functional.conv3d(volumes, weight, padding=1).flatten(2, 3).permute(0, 2, 3, 1)
     torch.testing.assert_close(out.float(), wanted, rtol=5e-3, atol=5e-3)
-    made = example(conv_first_volumes.OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (8, 6), 2, 16, slices=3, statistics=True))
     made.run(made.candidates()[-1])
     made.check()
 
 
 @pytest.mark.parametrize(("size", "slices"), [((8, 6), 1), ((4, 6), 3)])
 def test_the_first_convolution_refuses_what_it_cannot_read(size: tuple[int, int], slices: int) -> None:
-    made = example(conv_first_volumes.OP, HALF, Layer(2, size, 1, 16, slices=slices, statistics=True))
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, size, 1, 16, slices=slices, statistics=True))
     why = r"must be \[N, in, D, H, W\]" if slices == 1 else "a multiple of 8 rows, got 4"
     with pytest.raises(ValueError, match=why):
         replace(made, x=made.x[:, :, 0] if slices == 1 else made.x).run()

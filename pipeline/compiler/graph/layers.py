@@ -16,7 +16,7 @@ from torch.nn import functional
 from pipeline.compiler.batch import laid_out
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fx_graph import is_call
-from pipeline.kernels import conv3x3x3
+from pipeline.kernels import conv3x3
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import ROWS, blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
@@ -25,8 +25,15 @@ from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, Library
 from pipeline.kernels.common.library import ended
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3.conv3x3_operands import STACKED
-from pipeline.kernels.polyphase import Composition, Scales, compose_nearest, compose_transposed, pack
-from pipeline.kernels.polyphase.polyphase_layers import PHASE_TAPS, UPSAMPLED, one_window
+from pipeline.kernels.polyphase import PHASE_TAPS, UPSAMPLED
+from pipeline.kernels.polyphase.polyphase_compose import (
+    Composition,
+    Scales,
+    compose_nearest,
+    compose_transposed,
+    one_window,
+    pack,
+)
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
@@ -111,8 +118,8 @@ class KernelLayer(nn.Module):
         else:
             weight, scale = weight.to(dtype), None if rescale == 1.0 else torch.full_like(bias, rescale)
         few = weight.shape[1] <= STACKED and self.slices % 2 == 0
-        if self.op is conv3x3x3.OP and few and not reaching_views_barred():
-            weight = conv3x3x3.stacked(weight)  # of two slices at a time
+        if self.op is conv3x3.VOLUME_OP and few and not reaching_views_barred():
+            weight = conv3x3.stacked(weight)  # of two slices at a time
         return Packed(weight, scale, bias)
 
 
@@ -165,8 +172,8 @@ class UpsampledLayer(KernelLayer):
         assert self.bias is not None
         convolution = (self.weight.double(), self.bias.double())
         if self.upsampling.weight is None:
-            return compose_nearest(convolution, self.channels, up_first=False)
-        return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution, up_first=False)
+            return compose_nearest(convolution, self.channels)
+        return compose_transposed((self.upsampling.weight, self.upsampling.bias), convolution)
 
     def flops_per_image(self, shapes: Sequence[Sequence[int]]) -> float:
         """Return the FLOPs of the composed layer for inputs of these shapes: fewer than of the two that it replaces."""
@@ -233,7 +240,6 @@ class LibraryPhases(UpsampledLayer):
     def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
         """Return the composed weight and bias in a type, as `UPSAMPLED.library` takes them, then the skip's weight."""
         made = self.composition()
-        assert made.small is not None
         assert self.weight is not None
         bias = made.bias if made.border is None else made.bias + made.border
         parameters = [library_parameters(one_window(made.small), bias, dtype)]

@@ -32,10 +32,9 @@ from pipeline.compiler.graph.layers import KernelLayer, put_layer
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE
-from pipeline.kernels import conv3x3x3, conv_by_slice, conv_first, conv_first_volumes, upconv2x2x2
+from pipeline.kernels import conv3x3, conv_by_slice, conv_first, polyphase, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
-from pipeline.kernels.polyphase import polyphase_layers
 
 aten = torch.ops.aten
 CONV3D, SAME_CONV3D, TRANSPOSED = "aten.conv3d.default", "aten.conv3d.padding", "aten.conv_transpose3d.input"
@@ -65,17 +64,17 @@ NONE, ONE, TWO = (0, 0, 0), (1, 1, 1), (2, 2, 2)
 CUBE, SQUARE, FLAT = (3, 3, 3), (1, 3, 3), (1, 2, 2)  # windows, and a stride within slices
 WITHIN: Axes = (0, 1, 1)
 FORMS = (
-    Form(conv3x3x3.OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE}),
-    Form(conv3x3x3.OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same"}),
-    Form(polyphase_layers.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE}, (2, 2 * ROWS, 2)),
-    Form(polyphase_layers.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE}, (1, 2 * ROWS, 2)),
-    Form(upconv2x2x2.OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE}, (1, ROWS, 1)),
+    Form(conv3x3.VOLUME_OP, CONV3D, CUBE, {"stride": ONE, "padding": ONE}),
+    Form(conv3x3.VOLUME_OP, SAME_CONV3D, CUBE, {"stride": ONE, "padding": "same"}),
+    Form(polyphase.STRIDED_VOLUMES, CONV3D, CUBE, {"stride": TWO, "padding": ONE}, (2, 2 * ROWS, 2)),
+    Form(polyphase.STRIDED_IN_SLICES, CONV3D, CUBE, {"stride": FLAT, "padding": ONE}, (1, 2 * ROWS, 2)),
+    Form(upconv2x2.VOLUME_OP, TRANSPOSED, TWO, {"stride": TWO, "padding": NONE, "output_padding": NONE}, (1, ROWS, 1)),
     Form(conv_by_slice.OP, CONV3D, SQUARE, {"stride": ONE, "padding": WITHIN}),
     Form(conv_by_slice.OP, SAME_CONV3D, SQUARE, {"stride": ONE, "padding": "same"}),
     Form(conv_by_slice.STRIDED_OP, CONV3D, SQUARE, {"stride": FLAT, "padding": WITHIN}, FLAT),
     Form(conv_by_slice.TRANSPOSED_OP, TRANSPOSED, FLAT, {"stride": FLAT, "padding": NONE, "output_padding": NONE}),
 )
-INNER = (conv3x3x3.OP, conv_by_slice.OP)  # for one of these alone volumes become images
+INNER = (conv3x3.VOLUME_OP, conv_by_slice.OP)  # for one of these alone volumes become images
 
 
 def volumes_as_images(net: ExportedNet) -> list[str]:
@@ -117,7 +116,7 @@ def _first(form: Form, source: fx.Node, outer: int) -> KernelOp | None:
     seen = LayerDescription("conv2d", planes, outer, size, size, (3, 3), padding=(1, 1), reads_image=True)
     if not conv_first.OP.accepts(seen) or (by_slice and inner > 1):
         return None
-    return conv_by_slice.FIRST_OP if by_slice else conv_first_volumes.OP
+    return conv_by_slice.FIRST_OP if by_slice else conv_first.VOLUME_OP
 
 
 def _axes(given: str | int | Sequence[int]) -> Axes | str:

@@ -38,8 +38,7 @@ from pipeline.compiler.tuning.choose import RIGHT, untimed_library
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.kernels.conv3x3.conv3x3_normed import slope_of
+from pipeline.kernels.conv3x3 import conv3x3_narrow, slope_of
 
 
 class FoundHead(NamedTuple):

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import isqrt
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -94,8 +94,23 @@ class Epilogue:
         }
         return {name for name, wanted in asked.items() if wanted}
 
+    @property
+    def constants(self) -> dict[str, object]:
+        """The activation as a kernel takes it."""
+        return {"ACTIVATION": self.activation.expression, "SLOPE": self.activation.slope}
+
+    @property
+    def factors(self) -> Tensor | None:
+        """The scale, or any tensor of its kind where there is none: Gluon's kernels are told by SCALED."""
+        return self.bias if self.scale is None else self.scale
+
+    @property
+    def residual_unit(self) -> float | None:
+        """What a stored unit of the residual is worth; None without one."""
+        return None if self.residual is None else self.residual_scale
+
     def of(self, sums: Tensor) -> Tensor:
-        """Y for sums [..., out] in fp32, of the same shape; with a residual that is [N, H, W, out]."""
+        """Return y for sums [..., out] in fp32, of the same shape; with a residual that is [N, H, W, out]."""
         scaled = sums * (1.0 if self.scale is None else self.scale)
         shifted = scaled if self.bias is None else scaled + self.bias
         if self.residual is not None:
@@ -141,14 +156,34 @@ def nhwc(value: Tensor | None) -> Tensor | None:
 
 
 def required(out: Tensor | None) -> Tensor:
-    """Return the output [N, H, W, out]; raise ValueError if there is none.
-
-    Raises:
-        ValueError: it isn't there.
-    """
+    """Return the output [N, H, W, out]; raise ValueError if there is none."""
     if out is None:
         raise ValueError("out must be given: this kernel writes nothing else")
     return out
+
+
+def sums_of(
+    x: Tensor, weight: Tensor, *, stride: int | tuple[int, int, int] = 1, dilation: int = 1, slices: int = 1
+) -> Tensor:
+    """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
+
+    Args:
+        x: [N, H, W, in], or a volume's slices one below the other.
+        weight: packed, [k · k, out, in]; of volumes [27, out, in].
+        stride: of volumes may be one for each axis.
+        dilation: how many pixels apart the taps are.
+        slices: of each volume.
+    """
+    taps, planes = weight.float().permute(1, 2, 0), x.float().permute(0, 3, 1, 2)
+    if len(weight) == 27:
+        volumes = planes.unflatten(2, (slices, -1))
+        sums = functional.conv3d(volumes, taps.unflatten(2, (3, 3, 3)), stride=stride, padding=1).flatten(2, 3)
+    else:
+        side = isqrt(len(weight))
+        window, padding = taps.unflatten(2, (side, side)), (side - 1) // 2 * dilation
+        assert isinstance(stride, int)
+        sums = functional.conv2d(planes, window, stride=stride, padding=padding, dilation=dilation)
+    return sums.permute(0, 2, 3, 1)
 
 
 def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
@@ -165,31 +200,35 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
-    """Check an epilogue and its outputs against a kernel's output.
+    """Raise ValueError where an epilogue or its outputs don't suit a kernel's output; the text begins with the name.
 
     Args:
         epilogue: its vectors have one value for each output channel.
         outputs: `out` is required of a kernel that can store nothing else.
         shape: [N, H, W, out] of the kernel's output.
         folds: what the kernel can do besides, as `Epilogue.parts` names it.
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text begins with its name.
     """
     batch, height, width, outer = shape
-    check_vectors(epilogue, outer)
-    _check_parts(epilogue, outputs, folds)
+    _check_parts(epilogue, outputs, outer, folds)
     if outputs.out is not None or not {"pool", "head"} & set(folds):
         check("out", required(outputs.out), shape)
     if outputs.pooled is not None:
         check("pooled", outputs.pooled, (batch, height // 2, width // 2, outer))
     if epilogue.head is not None and outputs.logits is not None:
-        check_head(epilogue.head, outputs.logits, shape)
+        _check_head(epilogue.head, outputs.logits, shape)
     if epilogue.residual is not None:
         check("residual", epilogue.residual, shape)
     if outputs.statistics is not None:
         blocks = blocks_of(height, width, epilogue.phases)
         check_matrix("statistics", outputs.statistics, (batch, blocks, 2, outer))
+
+
+def check_convolution(x: Tensor, weight: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless TMA can move x [N, H, W, in] and a weight of this shape, of one dtype."""
+    check("x", x, tuple(x.shape))
+    check("weight", weight, shape)
+    if weight.dtype != x.dtype:
+        raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
 
 
 def check_few(
@@ -199,13 +238,13 @@ def check_few(
     outputs: Outputs,
     made: tuple[tuple[int, ...], Collection[str]],
 ) -> Tensor:
-    """Check the operands of a kernel that TMA doesn't feed, so that any step from pixel to pixel will do; its output.
+    """Check the operands of a kernel that TMA doesn't feed, so that any step from pixel to pixel will do.
 
     Args:
         x: [N, H, W, in].
         weight: with the shape that it must have.
         epilogue: its vectors have one value for each output channel.
-        outputs: out.
+        outputs: out, which is returned.
         made: the shape [N, H', W', out] of the output, and what the kernel folds.
 
     Raises:
@@ -223,36 +262,23 @@ def check_few(
             raise ValueError(f"{name} must be float16 or float8_e4m3fn, its channels side by side, got {part.dtype}")
     for name, count in (("x's batch", len(x)), ("x's height", x.shape[1])):
         check_few_programs(name, count)
-    check_vectors(epilogue, shape[3])
-    _check_parts(epilogue, outputs, folds)
+    _check_parts(epilogue, outputs, shape[3], folds)
     return out
 
 
 def check_blocks(epilogue: Epilogue, rows: int, cols: int) -> None:
-    """Check that a tile of `rows` × `cols` pixels can store the statistics that an epilogue may ask for.
-
-    Raises:
-        ValueError: it isn't made of their blocks.
-    """
+    """Raise ValueError where a tile of `rows` × `cols` pixels isn't of the blocks whose statistics are asked for."""
     if epilogue.statistics and (rows % ROWS or cols % COLS):
         raise ValueError(f"statistics are of blocks of {ROWS} × {COLS} pixels, and the tile has {rows} × {cols}")
 
 
-def check_vectors(epilogue: Epilogue, outer: int) -> None:
-    """Check bias, scale and slopes [outer].
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text begins with its name.
-    """
+def _check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collection[str]) -> None:
+    """Raise ValueError for vectors not of [outer], a part the kernel lacks, half of a pair, or overlapping taps."""
     if epilogue.bias is None:
         raise ValueError("bias must be given")
     for name, vector in (("bias", epilogue.bias), ("scale", epilogue.scale), ("slopes", epilogue.slopes)):
         if vector is not None:
             check_vector(name, vector, outer)
-
-
-def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -> None:
-    """Raise ValueError for a part the kernel lacks, half of a pair, or taps that overlap."""
     for name, given in (("pool", outputs.pooled), ("head", outputs.logits), ("statistics", outputs.statistics)):
         if (name in epilogue.parts) != (given is not None):
             raise ValueError(f"{name} and its output must be given together")
@@ -264,19 +290,12 @@ def _check_parts(epilogue: Epilogue, outputs: Outputs, folds: Collection[str]) -
         raise ValueError(f"{name} must not be asked of this kernel")
 
 
-def check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:
-    """Check a head with its logits [N, classes, H, W] against a kernel's output of `shape` [N, H, W, out].
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text names it.
-    """
+def _check_head(head: Head, logits: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise ValueError where a head or its logits [N, classes, H, W] don't suit an output of `shape` [N, H, W, out]."""
     batch, height, width, outer = shape
     classes = len(head.bias)
     if classes > MOST_CLASSES:
         raise ValueError(f"a folded head has at most {MOST_CLASSES} classes, got {classes}")
     if tuple(head.weight.shape) != (classes, outer):
         raise ValueError(f"head.weight must be {[classes, outer]}, got {list(head.weight.shape)}")
-    if tuple(logits.shape) != (batch, classes, height, width) or not logits.is_contiguous():
-        raise ValueError(f"logits must be {[batch, classes, height, width]}, got {list(logits.shape)}")
-    if logits.dtype != torch.float32:
-        raise ValueError(f"logits must be float32, got {logits.dtype}")
+    check_matrix("logits", logits, (batch, classes, height, width))

@@ -16,8 +16,9 @@ NO_WEIGHT = torch.empty(0)  # of a kernel that has none
 
 
 class Tile(Protocol):
-    """A cut of the work: a dataclass of the kernel's own."""
+    """A cut of the work: a dataclass of the kernel's own, by whose name a saved net finds it."""
 
+    kernel: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
 
 
@@ -126,13 +127,14 @@ class KernelOp:
         accepts: whether it takes a layer; None for a kernel of several layers, which a pass of its own finds.
         reference: what it computes, in plain PyTorch on any device: of x [N, H, W, in] (of a kernel that reads the
             image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
-        launch: the same by the kernel, with one of `candidates`; the first of them for None.
+        launch: the same by the kernel, with one of `candidates`; the first of them for None. It raises ValueError where
+            a shape, dtype or stride isn't as the kernel takes it.
         candidates: the tiles worth measuring for the operands of `reference`, the likeliest first: also what is stored
             takes a program's shared memory.
         library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W']; of volumes
             that are read as the user gives them x is [N, in, D, H, W].
         flops: operations, 2 for a multiply-add, for an input of such a shape and `out` channels.
-        tile_types: the classes of `candidates`; an artefact names a tile by its class's module.
+        tile_types: the classes of `candidates`.
         pack: a weight in torch's own shape as the kernel reads it; None for a kernel without weights.
         weight_shape: of in and out channels, torch's own shape of the weight.
         out_axis: of the packed weight, the axis of the output channels.
@@ -160,7 +162,7 @@ class KernelOp:
     tile_types: tuple[type[Tile], ...]
     pack: Callable[[Tensor], Tensor] | None = None
     weight_shape: Callable[[int, int], tuple[int, ...]] | None = None
-    out_axis: int = 0
+    out_axis: int = 1
     tap_axis: int | None = None
     reads: frozenset[str] = FP16_AND_FP8
     writes: frozenset[str] = FP16_AND_FP8

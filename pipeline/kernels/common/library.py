@@ -1,6 +1,7 @@
-"""The kernels' operations by the library: PyTorch's own, and cuDNN's where it has the fused one."""
+"""The kernels' operations by the library: PyTorch's own, and cuDNN's where it has the fused one.
 
-from collections.abc import Sequence
+Each takes x [N, in, H, W], or a volume's slices one below the other, in any type, which it casts to the weight's.
+"""
 
 import torch
 from torch import Tensor
@@ -12,23 +13,15 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LibraryParameters
 
 
-def convolution(
-    x: Tensor,
-    parameters: LibraryParameters,
-    ends: Ends,
-    *,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
-) -> Tensor:
-    """Return the convolution of x [N, in, H, W] with bias, residual and activation, as [N, out, H', W'].
+def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int = 1) -> Tensor:
+    """Return the convolution of x, padded by half of its window, with bias, residual and activation: [N, out, H', W'].
 
     One kernel on a GPU, in fp16 and with a ReLU, also where a residual is added; otherwise residual and activation are
     kernels of their own.
     """
-    weight, bias = parameters
-    geometry = (list(stride), list(padding), list(dilation), groups)
+    x, (weight, bias), apart = _as_weights(x, parameters), parameters, ends.dilation
+    padding = (weight.shape[2] - 1) // 2 * apart
+    geometry = ([stride] * 2, [padding] * 2, [apart] * 2, x.shape[1] // weight.shape[1])
     if ends.activation == RELU and x.is_cuda and x.dtype == torch.float16:
         if ends.residual is None:
             fused: Tensor = torch.cudnn_convolution_relu(x, weight, bias, *geometry)
@@ -38,35 +31,44 @@ def convolution(
     return ended(torch.conv2d(x, weight, bias, *geometry), ends)
 
 
-def same_size_convolution(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """Run a convolution that keeps height and width, and its epilogue: x [N, in, H, W] to [N, out, H, W].
-
-    Args:
-        x: any dtype; cast to the weight's.
-        parameters: weight [out, in, k, k] with an odd k.
-        ends: what follows.
-    """
-    side = parameters.weight.shape[2] // 2
-    return convolution(_as_weights(x, parameters), parameters, ends, padding=(side, side))
+def transposed_convolution(
+    x: Tensor, parameters: LibraryParameters, ends: Ends, *, padding: int = 0, output_padding: int = 0
+) -> Tensor:
+    """Return the transposed convolution of stride 2 of x with its epilogue: [N, out, 2 H, 2 W]."""
+    weight, bias = parameters
+    return ended(
+        functional.conv_transpose2d(_as_weights(x, parameters), weight, bias, 2, padding, output_padding), ends
+    )
 
 
-def transposed_convolution(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """Run a 2×2 transposed convolution of stride 2 and its epilogue: x [N, in, H, W] to [N, out, 2 H, 2 W]."""
-    return ended(functional.conv_transpose2d(_as_weights(x, parameters), *parameters, stride=2), ends)
+def volume_convolution(
+    x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int | tuple[int, int, int] = 1
+) -> Tensor:
+    """Return the 3×3×3 convolution of x, also [N, in, D, H, W], with its epilogue: [N, out, D' · H', W']."""
+    x = _as_weights(x, parameters)
+    volumes = x if x.ndim == 5 else x.unflatten(2, (ends.slices, -1))
+    return ended(functional.conv3d(volumes, *parameters, stride=stride, padding=1).flatten(2, 3), ends)
+
+
+def volume_growth(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    """Return the 2×2×2 transposed convolution of stride 2 of x with its epilogue: [N, out, 2 D · 2 H, 2 W]."""
+    volumes = _as_weights(x, parameters).unflatten(2, (ends.slices, -1))
+    return ended(functional.conv_transpose3d(volumes, *parameters, stride=2).flatten(2, 3), ends)
 
 
 def bilinear(x: Tensor, _: LibraryParameters, ends: Ends, *, align_corners: bool = False) -> Tensor:
-    """Bilinear upsampling by 2: x [N, channels, H, W] to [N, channels, 2 H, 2 W]."""
+    """Return x upsampled by 2: [N, channels, 2 H, 2 W]."""
     return ended(functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=align_corners), ends)
 
 
 def _as_weights(x: Tensor, parameters: LibraryParameters) -> Tensor:
-    """X [N, in, H, W] in the weight's type and channels_last."""
-    return x.to(parameters.weight.dtype, memory_format=torch.channels_last)
+    """Return x in the weight's type, its channels last."""
+    last = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+    return x.to(parameters.weight.dtype, memory_format=last)
 
 
 def ended(y: Tensor, ends: Ends) -> Tensor:
-    """Y [N, out, H, W] with its residual and its activation."""
+    """Return y [N, out, H, W] with its residual and its activation."""
     if ends.residual is not None:
         y = y + ends.residual.to(y.dtype)
     return ends.activation(y, None if ends.slopes is None else ends.slopes.to(y.dtype)[:, None, None])
@@ -78,10 +80,11 @@ def store_results(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
         outputs.out.copy_(y)
     if outputs.pooled is not None:
         outputs.pooled.copy_(functional.max_pool2d(y, 2))
-    if outputs.logits is not None and epilogue.head is None:
-        outputs.logits.copy_(y)
-    elif outputs.logits is not None and epilogue.head is not None:
-        weight, bias = epilogue.head.weight.to(y.dtype)[..., None, None], epilogue.head.bias.to(y.dtype)
-        outputs.logits.copy_(functional.conv2d(y, weight, bias))
+    if outputs.logits is not None:
+        head = epilogue.head
+        mixed = (
+            y if head is None else functional.conv2d(y, head.weight.to(y.dtype)[..., None, None], head.bias.to(y.dtype))
+        )
+        outputs.logits.copy_(mixed)
     if outputs.statistics is not None:
         outputs.statistics.copy_(statistics_of(y.permute(0, 2, 3, 1).float(), epilogue.phases))

@@ -36,11 +36,7 @@ def by_pixels(value: Tensor) -> Tensor:
 
 
 def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Check a tensor that the bulk copy moves: [..., channels], of any number of dimensions.
-
-    Raises:
-        ValueError: its shape isn't `shape`, or TMA can't read its rows; the text begins with `name`.
-    """
+    """Raise ValueError, which begins with `name`, unless TMA can move [..., channels] of this shape."""
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must be {list(shape)}, got {list(tensor.shape)}")
     if 0 in shape or any(step == 0 and length > 1 for step, length in zip(tensor.stride(), shape, strict=True)):
@@ -55,61 +51,40 @@ def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_vector(name: str, tensor: Tensor, length: int) -> None:
-    """Check a vector [length] of contiguous fp32.
-
-    Raises:
-        ValueError: it isn't one; the text begins with `name`.
-    """
+    """Raise ValueError, which begins with `name`, unless a tensor is [length] of contiguous fp32."""
     if tuple(tensor.shape) != (length,) or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         raise ValueError(f"{name} must be {length} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
 
 
 def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Check a tensor of this shape, such as [N, channels], of contiguous fp32.
-
-    Raises:
-        ValueError: it isn't one; the text begins with `name`.
-    """
+    """Raise ValueError, which begins with `name`, unless a tensor has this shape, of contiguous fp32."""
     if tuple(tensor.shape) != shape or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
 
 
 def check_pixels(name: str, count: int) -> None:
-    """Check that a kernel may number these pixels in 32 bits.
-
-    Raises:
-        ValueError: there are too many; the text begins with `name`.
-    """
+    """Raise ValueError, which begins with `name`, where a kernel can't number these pixels in 32 bits."""
     if count >= MOST_PIXELS:
         raise ValueError(f"{name} must have less than {MOST_PIXELS} pixels, got {count}")
 
 
 def check_counted(name: str, tensor: Tensor) -> None:
-    """Check that a kernel may count a map's values [N, H, W, channels] in 32 bits, within each image.
-
-    Raises:
-        ValueError: there are too many; the text begins with `name`.
-    """
+    """Raise ValueError where a kernel can't count an image's values of a map [N, H, W, channels] in 32 bits."""
     _, height, width, _ = tensor.shape
     if max(height * tensor.stride(1), height * width * tensor.stride(2)) >= 2**31:
         raise ValueError(f"{name} must have less than 2^31 values an image, got {list(tensor.shape)}")
 
 
 def check_few_programs(name: str, count: int) -> None:
-    """Check that a grid may have these programs along its second or its third axis.
-
-    Raises:
-        ValueError: there are too many; the text begins with `name`, which says what has a program each.
-    """
+    """Raise ValueError where a grid can't have these programs along its second axis; `name` has a program each."""
     if count > MOST_PROGRAMS:
         raise ValueError(f"{name} must be at most {MOST_PROGRAMS}, got {count}")
 
 
-def descriptor(tensor: Tensor, box: list[int]) -> TensorDescriptor:
-    """Return the TMA descriptor of boxes `box` of a tensor [..., channels] with the same number of dimensions.
-
-    Outside the tensor it reads zeros and writes nothing.
-    """
+def descriptor(tensor: Tensor | None, box: list[int]) -> TensorDescriptor | None:
+    """Return the TMA descriptor of boxes of a tensor [..., channels]; outside it reads zeros and writes nothing."""
+    if tensor is None:
+        return None
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box)
 
 
@@ -142,3 +117,21 @@ def store(value: Tensor, out: Tensor) -> None:
 def next_power_of_two(number: int) -> int:
     """Return the least power of two that isn't below `number`."""
     return 1 << max(number - 1, 0).bit_length()
+
+
+def depth_of(x: Tensor) -> int:
+    """Return how many input channels of x [..., in] a plain kernel multiplies at a step: 32 to 128 bytes of them."""
+    size = x.element_size()
+    return min(128 // size, max(32 // size, next_power_of_two(x.shape[-1])))
+
+
+def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
+    """Return the stride, 1 or 2, of a convolution, padded by half of its window, from `size` to `out_size`.
+
+    Raises:
+        ValueError: neither makes such an output.
+    """
+    for stride in (1, 2):
+        if tuple(-(-side // stride) for side in size) == tuple(out_size):
+            return stride
+    raise ValueError(f"out must have the height and width {list(size)} or half of it, got {list(out_size)}")

@@ -154,6 +154,15 @@ class BoxTile:
     stages: int = 3
     programs: int = 1  # per multiprocessor
 
+    @property
+    def constants(self) -> dict[str, int]:
+        """What a kernel is compiled with for this tile."""
+        return {
+            **{name.upper(): getattr(self, name) for name in ("rows", "cols", "out", "depth")},
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
+
 
 STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, and two less than a multiple of 3
 

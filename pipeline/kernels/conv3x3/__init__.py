@@ -1,43 +1,68 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
 Three kernels do it: `conv3x3_triton`; `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`. The tile
-says which.
+says which. `conv3x3_triton` loads a box for each tap, so that it also takes taps that lie several pixels apart
+(`DILATED_OP`): what lies outside the image is zeros, however far. `conv3x3_narrow` can norm what it reads.
+
+Of volumes (`VOLUME_OP`) a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two
+neighbours. The kernels walk over three times the taps, then; a box before the first slice or behind the last is one of
+zeros, as TMA fills it. With 32 output channels half of a product's 64 rows would be empty. Two neighbouring slices
+share them then: they read four slices, of which each needs three, so that three quarters of the products count.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+import torch
 from torch import Tensor
-from torch.nn import functional
 
+from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp, flops_of
-from pipeline.kernels.common.library import same_size_convolution
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
+from pipeline.kernels.common.library import convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
-from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
+from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
+from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statistics
+from pipeline.kernels.norm_pass import reference as pass_by_torch
 
 Tile = conv3x3_triton.Tile | conv3x3_gluon.Tile | conv3x3_narrow.Tile
+DILATED_FOLDS = FOLDS | {"dilation"}
+SLOPES = {"none": 1.0, "relu": 0.0}  # of max(y, slope · y); a leaky ReLU's is its own
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Return a weight [out, in, k, k] as [k · k, out, in], in the order of the kernels."""
-    return weight.permute(2, 3, 0, 1).flatten(0, 1).contiguous()
+    """Return a weight [out, in, k, k] or [out, in, k, k, k] with its taps first, [taps, out, in]."""
+    return weight.flatten(2).permute(2, 0, 1).contiguous()
+
+
+def stacked(weight: Tensor) -> Tensor:
+    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in], which computes two slices at once.
+
+    Four slices are read. The first three make one output slice, in the first 8 of each 16 rows; the last three make the
+    other, in the last 8. All other weights are zero.
+    """
+    _, outer, inner = weight.shape
+    both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
+    taps = weight.new_zeros(3, 9, STACKED, inner)
+    taps[:, :, :outer] = weight.unflatten(0, (3, 9))
+    both[:3, :, :, 0] = both[1:, :, :, 1] = taps.unflatten(2, (-1, 8))
+    return both.flatten(2, 4).flatten(0, 1)
+
+
+def unstacked(weight: Tensor, outer: int) -> Tensor:
+    """Return the weight [27, out, in] of which `stacked` made [36, 64, in]; return any other unchanged."""
+    if len(weight) != 36:
+        return weight
+    both: Tensor = weight.unflatten(1, (-1, 2, 8))
+    return both[:27, :, 0].flatten(1, 2)[:, :outer]
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv3x3` and `conv3x3_dilated` in plain PyTorch and fp32, on any device.
-
-    Args:
-        x: [N, H, W, in].
-        weight: [9, out, in].
-        epilogue: scale, bias and slopes [out], a residual [N, H, W, out], and what is folded.
-        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
-            [N, blocks, 2, out].
-    """
-    apart = epilogue.dilation
-    taps = weight.float().reshape(3, 3, *weight.shape[1:]).permute(2, 3, 0, 1)
-    sums = functional.conv2d(x.float().permute(0, 3, 1, 2), taps, padding=apart, dilation=apart).permute(0, 2, 3, 1)
+    """Compute `conv3x3` and `conv3x3_dilated` in plain PyTorch and fp32, on any device."""
+    taps = unstacked(weight, len(weight[0]) if epilogue.bias is None else len(epilogue.bias))
+    sums = sums_of(x, taps, dilation=epilogue.dilation, slices=epilogue.slices)
     store_reference(epilogue.of(sums), epilogue, outputs)
 
 
@@ -45,17 +70,12 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     """Write the convolution of x through the epilogue into `outputs`.
 
     Args:
-        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
-        weight: [9, out, in] of x's dtype, from `pack`; of volumes as `conv3x3x3` says, with their depth as the
-            epilogue's `slices`.
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor; volumes as `Operands` has them.
+        weight: [9, out, in] of x's dtype, from `pack`; of volumes [27, out, in], or [36, 64, in] from `stacked`.
         epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
             channels that fit in one tile.
-        outputs: out [N, H, W, out], pooled [N, H // 2, W // 2, out], logits [N, classes, H, W], statistics
-            [N, blocks, 2, out], as the epilogue asks; `out` may be None where another is given.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        outputs: as the epilogue asks; `out` may be None where another is given.
+        tile: one of `candidates`.
     """
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands)
@@ -69,19 +89,77 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], likeliest first.
+    """Yield tiles worth measuring, likeliest first.
 
     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
     chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
     """
-    head, outer = epilogue.head is not None, weight.shape[1]
+    outer = weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
         yield from conv3x3_narrow.candidates(x, outer, ends=bool(epilogue.parts))
     if by_gluon and reaching_views_barred() is None:
         yield from conv3x3_gluon.candidates(Operands(x, weight, epilogue, outputs))
     else:
-        yield from conv3x3_triton.candidates(x, outer, head=head, statistics=epilogue.statistics)
+        yield from dilated_candidates(x, weight, epilogue)
+
+
+def conv3x3_dilated(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
+) -> None:
+    """Write the dilated convolution of x, padded by its dilation; arguments: same as `conv3x3`, without volumes."""
+    operands = Operands(x, weight, epilogue, outputs)
+    check_operands(operands, DILATED_FOLDS)
+    conv3x3_triton.launch(operands, tile or next(dilated_candidates(x, weight, epilogue)))
+
+
+def dilated_candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[conv3x3_triton.Tile]:
+    """Yield tiles of `conv3x3_triton` worth measuring, likeliest first."""
+    head = epilogue.head is not None
+    return conv3x3_triton.candidates(x, weight.shape[1], head=head, statistics=epilogue.statistics)
+
+
+def _is_dilated(layer: LayerDescription) -> bool:
+    (apart, across), plain = layer.dilation, (layer.stride, layer.groups) == ((1, 1), 1)
+    same = layer.window == (3, 3) and apart == across and layer.padding == (apart, apart)
+    return layer.kind == "conv2d" and plain and same and apart > 1 and layer.suits_bulk_copies
+
+
+def slope_of(activation: Activation) -> float | None:
+    """Return the slope for which max(y, slope · y) is the activation; None if no slope from 0 to 1 is."""
+    slope = SLOPES.get(activation.name, activation.slope if activation.name == "leaky_relu" else -1.0)
+    return slope if 0 <= slope <= 1 else None
+
+
+def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
+    """Write the convolution of activation(norm(x)) into the outputs: the norm's own pass over the map is gone.
+
+    Args:
+        operands: x [N, H, W, in] fp16, weight [9, out, in]; an epilogue that `conv3x3_narrow.suits`.
+        counted: statistics [N, blocks, 2, in] of x before it was rounded; a kernel before merges them.
+        how: the norm and an activation with `slope_of`.
+        tile: how the work is cut.
+
+    Raises:
+        ValueError: an operand isn't as above, or the kernels have no such groups.
+    """
+    check_operands(operands)
+    _, height, width, _ = operands.x.shape
+    slope, (weight, bias, eps, group) = slope_of(how.activation), how.norm
+    if operands.x.dtype != torch.float16 or slope is None or eps is None or how.scale != 1.0:
+        given = f"{operands.x.dtype}, {how.activation}"
+        raise ValueError(f"x must be float16, after a norm with eps and a ReLU with a slope from 0 to 1, got {given}")
+    check_norm(counted, (height, width), how.phases, how.norm)
+    mean, variance = merge_statistics(counted, (height, width), how.phases, Norm(group_width=group), dependent=True)
+    norm = conv3x3_narrow.NormOnLoad(mean, variance, weight, bias, eps, slope)
+    conv3x3_narrow.launch(operands, tile, norm)
+
+
+def normed_reference(operands: Operands, counted: Tensor, how: NormPass) -> None:
+    """Compute `normed_conv3x3` in plain PyTorch for x [N, H, W, in]; the normalised map is rounded to fp16."""
+    x = torch.empty_like(operands.x)
+    pass_by_torch(operands.x, counted, how, x)
+    reference(x, *operands[1:])
 
 
 OP: KernelOp = KernelOp(
@@ -90,12 +168,30 @@ OP: KernelOp = KernelOp(
     reference=reference,
     launch=conv3x3,
     candidates=candidates,
-    library=same_size_convolution,
+    library=convolution,
     flops=flops_of(9),
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),
-    out_axis=1,
     tap_axis=0,
     folds=FOLDS,
+)
+DILATED_OP: KernelOp = replace(
+    OP,
+    name="conv3x3_dilated",
+    accepts=_is_dilated,
+    launch=conv3x3_dilated,
+    candidates=dilated_candidates,
+    tile_types=(conv3x3_triton.Tile,),
+    folds=DILATED_FOLDS,
+)
+VOLUME_OP: KernelOp = replace(
+    OP,
+    name="conv3x3x3",
+    accepts=None,
+    library=volume_convolution,
+    flops=flops_of(27),
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    folds=FOLDS_OF_VOLUMES,
 )

@@ -13,6 +13,7 @@ channels are the rows of the product, the pixels its columns, so that 64 channel
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from triton.experimental import gluon
@@ -41,7 +42,7 @@ from pipeline.kernels.common.gluon_epilogue import (
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import by_slice, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, view, weight_boxes_of
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
 
 @gluon.jit
@@ -193,6 +194,7 @@ class Tile:
         warps: of each group: 4 for 64 × 256, 8 for twice that.
     """
 
+    kernel: ClassVar[str] = "conv3x3_gluon"
     rows: int
     cols: int
     out: int
@@ -347,16 +349,10 @@ def _conv3x3_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in] or [36, 64, in].
-
-    Raises:
-        ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
-            and a tile isn't made of their blocks.
-    """
+    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in] or [36, 64, in]."""
     x, weight, epilogue, outputs = operands
     out, pooled, head = by_slice(outputs.out, epilogue.slices), outputs.pooled, epilogue.head
     residual, source = by_slice(epilogue.residual, epilogue.slices), operands.source
-    check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     slices = epilogue.slices // operands.at_a_time
     tiles = len(x) * slices * tiles_y * tiles_x * tiles_out
@@ -375,25 +371,17 @@ def launch(operands: Operands, tile: Tile) -> None:
     ones = [1] * (source.ndim - 3)
     on_grid(_conv3x3_gluon, min(tiles, programs))(
         boxes_of(source, [*ones, tile.rows, tile.cols, tile.depth], boxed),
-        boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed),
-        weight_boxes_of(weight, tile.out, boxed, paired),
-        boxes_of(written, quarter, stored),
-        boxes_of(x if pooled is None else pooled, small, stored),
-        epilogue.bias if epilogue.scale is None else epilogue.scale,
-        epilogue.bias,
-        *(head or (epilogue.bias, epilogue.bias)),
-        epilogue.bias if outputs.logits is None else outputs.logits,
-        epilogue.slopes,
-        None if residual is None else boxes_of(residual, quarter, stored),
-        None if residual is None else epilogue.residual_scale,
-        outputs.statistics,
+        boxes_of(source, [*ones, 2, tile.cols, tile.depth], boxed), weight_boxes_of(weight, tile.out, boxed, paired),
+        boxes_of(written, quarter, stored), boxes_of(x if pooled is None else pooled, small, stored),
+        epilogue.factors, epilogue.bias, *(head or (epilogue.bias, epilogue.bias)),
+        epilogue.bias if outputs.logits is None else outputs.logits, epilogue.slopes,
+        None if residual is None else boxes_of(residual, quarter, stored), epilogue.residual_unit, outputs.statistics,
         operands.height, x.shape[2], operands.outer, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
         DEEP=operands.deep, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out, DEPTH=tile.depth,
         BOXES=tile.boxes, TAPS=tile.taps, HELD=tile.taps or len(weight) * chunks, GROUPS=tile.groups,
-        CLASSES=0 if head is None else len(head.bias),
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
+        CLASSES=0 if head is None else len(head.bias), SCALED=epilogue.scale is not None,
         WRITES=out is not None, POOLS=pooled is not None, PAIRED=paired, EARLY=epilogue.early,
-        num_warps=tile.warps, **DEPENDENT,
+        num_warps=tile.warps, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ the registers, three times, which the L1 answers twice.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,6 @@ from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
-from pipeline.kernels.common.norm_on_load import NormOnLoad, load_norm, normalised
 from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.quads import (
     as_operand,
@@ -46,6 +46,91 @@ from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 FLAT = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))  # pixel after pixel
 BESIDE = gl.constexpr(8)  # pixels of a slot beyond a strip's own: two are read
+HALF_MAX = gl.constexpr(65504.0)
+
+
+class NormOnLoad(NamedTuple):
+    """An instance or group norm with what follows it, max(y, slope · y), applied to the pixels that are read.
+
+    The idea: a norm's pass reads a map and writes it again, which takes longer than the arithmetic. Registers are
+    normed two fp16 values an instruction: (x − mean) · factor + shift, and the larger of that and slope times it. The
+    mean goes off first: where it is large beside the deviation, a shift of −mean · factor would round to fp16 with an
+    error as large as what is left.
+
+    Attributes:
+        mean: of each image and channel, or the channel's group, [N, in] fp32.
+        variance: the biased one of the same, [N, in] fp32.
+        weight: [in] fp32; None for 1.
+        bias: [in] fp32; None for 0.
+        eps: added to the variance.
+        slope: 0 for a ReLU, 1 for none, a leaky ReLU's between them.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    eps: float
+    slope: float
+
+    @property
+    def instructions(self) -> str:
+        """The PTX that makes $0, two fp16 values, of x, mean, factor and shift, two values each."""
+        slope = int(torch.tensor(self.slope, dtype=torch.float16).view(torch.int16)) & 0xFFFF
+        return (
+            "{ .reg .b32 y, z; sub.rn.f16x2 y, $1, $2; fma.rn.f16x2 y, y, $3, $4; "
+            f"mov.b32 z, 0x{slope:04x}{slope:04x}; mul.rn.f16x2 z, y, z; max.NaN.f16x2 $0, y, z; }}"
+        )
+
+
+@gluon.jit
+def _pairs(low, high):
+    """Two values of each of two fp32 tensors as a word of two fp16 values, those of `low` in its lower half."""
+    return gl.inline_asm_elementwise(
+        "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit
+def _ends(norm, eps, number, channel, CHANNELS: gl.constexpr):
+    """Mean, factor and shift of channels of an image."""
+    mean_at, variance_at, weight, bias = norm
+    inside = channel < CHANNELS
+    mean = gl.load(mean_at + number * CHANNELS + channel, mask=inside, other=0.0)
+    factor = gl.rsqrt(gl.load(variance_at + number * CHANNELS + channel, mask=inside, other=1.0) + eps)
+    shift = gl.zeros_like(mean)
+    if weight is not None:
+        factor *= gl.load(weight + channel, mask=inside, other=0.0)
+    if bias is not None:
+        shift = gl.load(bias + channel, mask=inside, other=0.0)
+    return mean, gl.minimum(gl.maximum(factor, -HALF_MAX), HALF_MAX), shift
+
+
+@gluon.jit
+def load_norm(
+    norm, eps, number, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr
+):  # fmt: skip
+    """Load what `normalised` takes for a chunk of channels of image `number`, two a word; nothing without NORM."""
+    ends = ()
+    if NORM is not None:
+        layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+        channel = 2 * (CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0))
+        low = _ends(norm, eps, number, channel, 2 * IN_WORDS)
+        high = _ends(norm, eps, number, channel + 1, 2 * IN_WORDS)
+        ends = (_pairs(low[0], high[0]), _pairs(low[1], high[1]), _pairs(low[2], high[2]))  # type: ignore[assignment]
+    return ends
+
+
+@gluon.jit
+def normalised(words, ends, INSTRUCTIONS: gl.constexpr):
+    """Words [pixels, WORDS] of two fp16 values each after the norm whose `ends` are [1, WORDS]."""
+    mean, factor, shift = ends
+    words, mean = gl.broadcast(words, mean)
+    words, factor = gl.broadcast(words, factor)
+    words, shift = gl.broadcast(words, shift)
+    return gl.inline_asm_elementwise(
+        INSTRUCTIONS, "=r,r,r,r,r", [words, mean, factor, shift], dtype=gl.int32, is_pure=True, pack=1
+    )
 
 
 @gluon.jit
@@ -246,6 +331,7 @@ class Tile:
         slots: for how many rows there is shared memory; for none they come straight to registers.
     """
 
+    kernel: ClassVar[str] = "conv3x3_narrow"
     rows: int
     warps: int = 4
     programs: int = 4
@@ -389,7 +475,7 @@ def queue(
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     on_grid(conv3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
-        words, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
+        words, weight, out, epilogue.factors, epilogue.bias,
         statistics, *((None,) * 5 if norm is None else norm[:5]), *_added(epilogue),
         words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
         height, width, tile.rows, tiles_y, tiles_x, tiles,
@@ -398,8 +484,7 @@ def queue(
         AHEAD=0 if tile.slots else tile.ahead, SLOTS=tile.slots,
         PLANAR=planar, NORM=None if norm is None else norm.instructions,
         MERGED=norm is not None and tile.slots > 0 and past_the_l1(words),
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
-        SCALED=epilogue.scale is not None, EARLY=epilogue.early,
+        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants,
         num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
 

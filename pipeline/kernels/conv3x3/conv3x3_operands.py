@@ -10,13 +10,13 @@ from typing import NamedTuple
 from torch import Tensor
 
 from pipeline.kernels.common.block_statistics import ROWS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue
-from pipeline.kernels.common.nhwc import check
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_convolution, check_epilogue
 
 FOLDS = frozenset({"pool", "head", "slopes", "residual", "statistics"})
 FOLDS_OF_VOLUMES = FOLDS - {"pool", "head"}
 FOLDS_OF_TWO_SLICES = FOLDS_OF_VOLUMES - {"residual"}
 STACKED = 32  # output channels of each of two slices that share a product's 64 rows
+BLOCK = 64  # channels of a tile of a convolution in groups
 
 
 class Operands(NamedTuple):
@@ -40,8 +40,8 @@ class Operands(NamedTuple):
     @property
     def outer(self) -> int:
         """Return how many output channels there are."""
-        stacked = self.at_a_time > 1 and self.epilogue.bias is not None
-        return len(self.epilogue.bias) if stacked and self.epilogue.bias is not None else self.weight.shape[1]
+        bias = self.epilogue.bias
+        return self.weight.shape[1] if bias is None or self.at_a_time == 1 else len(bias)
 
     @property
     def height(self) -> int:
@@ -54,50 +54,33 @@ class Operands(NamedTuple):
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
 
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:
-        """Return how many tiles of this size cover the output's height, width and channels."""
-        return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-self.weight.shape[1] // out)
+        """Return how many tiles cover the output's height, width and channels, after checking that one may.
+
+        Raises:
+            ValueError: a head is to be folded, and a tile holds only some of the channels; or statistics are to be
+                stored, and a tile isn't made of their blocks.
+        """
+        outer = self.weight.shape[1]
+        if self.epilogue.head is not None and outer > out:
+            raise ValueError(f"a head on {outer} channels doesn't fit a tile of {out}")
+        check_blocks(self.epilogue, rows, cols)
+        return -(-self.height // rows), -(-self.x.shape[2] // cols), -(-outer // out)
 
 
 def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, window: int | None = None) -> None:
-    """Check x [N, H, W, in], weight [9 or 27, out, in] or [36, 64, in], the epilogue and its outputs.
+    """Raise ValueError where an operand isn't as `conv3x3.conv3x3` says; the text names it.
 
     `of_images` is what the epilogue may ask for where these are images; `window` how many of x's channels the weight
     has, where these aren't all.
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text names it.
     """
     x, weight, epilogue, outputs = operands
-    batch, height, width, inner = x.shape
-    outer, slices = operands.outer, epilogue.slices
-    check("x", x, (batch, height, width, inner))
-    check("weight", weight, _shape_of_weight(operands, window or inner))
-    if height % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
+    outer, slices, taps = operands.outer, epilogue.slices, len(weight)
+    stacked = taps == 36 and outer <= STACKED
+    rows = 2 * STACKED if stacked else weight.shape[1]
+    check_convolution(x, weight, (taps if stacked or taps == 27 else 9, rows, window or x.shape[3]))
+    if x.shape[1] % slices or slices % operands.at_a_time or (slices > 1 and operands.deep == 1):
         raise ValueError(f"x must have {slices} slices of one height and a weight of volumes, got {list(x.shape)}")
     if epilogue.statistics and slices > 1 and operands.height % ROWS:
         raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {operands.height}")
-    if weight.dtype != x.dtype:
-        raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
     folds = {1: of_images, 3: FOLDS_OF_VOLUMES, 4: FOLDS_OF_TWO_SLICES}[operands.deep]
-    check_epilogue(epilogue, outputs, (batch, height, width, outer), folds)
-
-
-def _shape_of_weight(operands: Operands, inner: int) -> tuple[int, int, int]:
-    """Return the shape that a weight must have, by its taps and the input channels that it multiplies."""
-    taps, rows = len(operands.weight), operands.weight.shape[1]
-    if taps == 36 and operands.outer <= STACKED:
-        return taps, 2 * STACKED, inner
-    return (taps if taps == 27 else 9), rows, inner
-
-
-def check_folds(operands: Operands, rows: int, cols: int, tile_out: int) -> None:
-    """Check that a tile of `rows` × `cols` pixels and `tile_out` channels can do what the epilogue asks.
-
-    Raises:
-        ValueError: a head is to be folded, and the tile holds only some of weight's [9, out, in] `out` channels; or
-            statistics are to be stored, and the tile isn't made of their blocks of pixels.
-    """
-    outer = operands.weight.shape[1]
-    if operands.epilogue.head is not None and outer > tile_out:
-        raise ValueError(f"a head on {outer} channels doesn't fit a tile of {tile_out}")
-    check_blocks(operands.epilogue, rows, cols)
+    check_epilogue(epilogue, outputs, (*x.shape[:3], outer), folds)

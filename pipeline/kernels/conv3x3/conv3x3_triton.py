@@ -11,17 +11,17 @@ was wrong now and then (`docs/kernels.md`, "Traps").
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pipeline.kernels.common.capability import gluon_barred
-from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, shared_bytes
+from pipeline.kernels.common.nhwc import depth_of, descriptor, multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
 from pipeline.kernels.common.triton_epilogue import finish, pooled_pairs, rounded, store_statistics
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_folds
+from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
 RESERVED_BYTES = 1024  # of shared memory: barriers
 
@@ -29,6 +29,8 @@ RESERVED_BYTES = 1024  # of shared memory: barriers
 @dataclass(frozen=True)
 class Tile(BoxTile):
     """A cut of the work: a tile of `rows` × `cols` pixels and `out` channels, `depth` input channels a step."""
+
+    kernel: ClassVar[str] = "conv3x3_triton"
 
 
 @triton.jit
@@ -97,54 +99,24 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
     """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in].
 
     Of groups the weight has those input channels alone that lie around a tile's own, as many on either side.
-
-    Raises:
-        ValueError: a head is to be folded, and a tile holds only some of its channels; or statistics are to be stored,
-            and a tile isn't made of their blocks.
     """
     x, weight, epilogue, outputs = operands
-    check_folds(operands, tile.rows, tile.cols, tile.out)
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * epilogue.slices * tiles_y * tiles_x * tiles_out
-    half = [1, tile.rows // 2, tile.cols // 2, tile.out]
+    whole, half = [1, tile.rows, tile.cols, tile.out], [1, tile.rows // 2, tile.cols // 2, tile.out]
     source = operands.source
     ones = [1] * (source.ndim - 3)
     out, residual = by_slice(outputs.out, epilogue.slices), by_slice(epilogue.residual, epilogue.slices)
     on_grid(_conv3x3_triton, min(tiles, multiprocessors(x.device) * tile.programs))(
-        descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]),
-        descriptor(weight, [1, tile.out, tile.depth]),
-        None if out is None else descriptor(out, [1, tile.rows, tile.cols, tile.out]),
-        None if outputs.pooled is None else descriptor(outputs.pooled, half),
-        epilogue.scale,
-        epilogue.bias,
-        *(epilogue.head or (None, None)),
-        outputs.logits,
-        epilogue.slopes,
-        None if residual is None else descriptor(residual, [1, tile.rows, tile.cols, tile.out]),
-        None if residual is None else epilogue.residual_scale,
-        outputs.statistics,
-        operands.height,
-        x.shape[2],
-        weight.shape[1],
-        tiles_y,
-        tiles_x,
-        tiles_out,
-        tiles,
-        epilogue.slices,
-        epilogue.dilation,
-        DEEP=operands.deep,
-        GROUPED=grouped,
-        IN=weight.shape[2],
-        ROWS=tile.rows,
-        COLS=tile.cols,
-        OUT=tile.out,
-        DEPTH=tile.depth,
-        CLASSES=0 if epilogue.head is None else len(epilogue.head.bias),
-        ACTIVATION=epilogue.activation.expression,
-        SLOPE=epilogue.activation.slope,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+        descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]), descriptor(weight, [1, tile.out, tile.depth]),
+        descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias,
+        *(epilogue.head or (None, None)), outputs.logits, epilogue.slopes,
+        descriptor(residual, whole), epilogue.residual_unit, outputs.statistics,
+        operands.height, x.shape[2], weight.shape[1], tiles_y, tiles_x, tiles_out, tiles,
+        epilogue.slices, epilogue.dilation,
+        DEEP=operands.deep, GROUPED=grouped, IN=weight.shape[2],
+        CLASSES=0 if epilogue.head is None else len(epilogue.head.bias), **tile.constants, **epilogue.constants,
+    )  # fmt: skip
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
@@ -162,8 +134,7 @@ def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = 
 
 
 def _shapes(x: Tensor, outer: int, *, head: bool, statistics: bool) -> Iterator[Tile]:
-    fp8 = x.dtype == torch.float8_e4m3fn
-    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(x.shape[3])))
+    depth = depth_of(x)
     if outer <= 64 or head:
         out = max(64, next_power_of_two(outer))
         yield Tile(16, 32, out, min(depth, 64))

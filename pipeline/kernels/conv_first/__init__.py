@@ -2,34 +2,35 @@
 
 With three channels the taps of a 3×3 window are 27 values a pixel, of 7×7 ones 147: a few steps of a matrix product.
 Cast and change of layout happen on the way: the image is read once and the wide output written once. Three kernels do
-it: `conv_first_triton`, `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1 `conv_first_rows`.
-The tile says which.
+it: `conv_first_triton`, and in Gluon `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1
+`conv_first_rows`. The tile says which.
+
+Of volumes with one channel (`VOLUME_OP`) the taps are 27 values a voxel, too. A slice and its two neighbours are the
+three channels, and which plane a gather reads is all the same to it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import CHANNELS, Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
-from pipeline.kernels.common.library import convolution
-from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.conv_first import conv_first_gluon, conv_first_rows, conv_first_triton
-from pipeline.kernels.conv_first.conv_first_operands import (
-    MOST_CHANNELS,
-    MOST_ENTRIES,
-    WINDOWS,
-    Operands,
-    margin,
-    span,
-    stride_of,
-)
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, flops_of
+from pipeline.kernels.common.library import convolution, volume_convolution
+from pipeline.kernels.common.nhwc import interpreted, stride_of
+from pipeline.kernels.common.program import stored_by_slice
+from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
+from pipeline.kernels.conv_first.conv_first_triton import Operands, margin, span
 
 FOLDS = frozenset({"statistics"})
-Tile = conv_first_triton.Tile | conv_first_gluon.Tile | conv_first_rows.Tile
+MOST_CHANNELS, MOST_ENTRIES = 14, 256  # beyond, the gather is dearer than a padded copy in NHWC
+WINDOWS = (3, 5, 7)
+Tile = conv_first_triton.Tile | conv_first_gluon.Tile | conv_first_gluon.RowsTile
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -40,6 +41,11 @@ def pack(weight: Tensor) -> Tensor:
     return functional.pad(weight.permute(1, 2, 3, 0).half(), about).contiguous()
 
 
+def pack_volumes(weight: Tensor) -> Tensor:
+    """Return a weight [out, in, 3, 3, 3] as `pack` has one of 3 · in channels."""
+    return pack(weight.transpose(1, 2).flatten(1, 2))
+
+
 def unpacked(packed: Tensor) -> Tensor:
     """Return the weight [out, in, k, k] of a packed one [in, k, span, out], in fp16."""
     window = packed.shape[1]
@@ -48,18 +54,19 @@ def unpacked(packed: Tensor) -> Tensor:
 
 
 def reference(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32.
-
-    Args:
-        image: [N, in, H, W].
-        weight: [in, k, span, out], from `pack`.
-        epilogue: scale and bias [out].
-        outputs: out [N, H', W', out], whose size tells the stride.
-    """
-    stride = stride_of(tuple(image.shape[2:]), tuple(required(outputs.out).shape[1:3]))
+    """Compute `conv_first` in plain PyTorch, on any device: inputs rounded to fp16, sums in fp32."""
+    stride = stride_of(image.shape[2:], required(outputs.out).shape[1:3])
     padding = weight.shape[1] // 2
     sums = functional.conv2d(image.half().float(), unpacked(weight).float(), stride=stride, padding=padding)
     store_reference(epilogue.of(sums.permute(0, 2, 3, 1)), epilogue, outputs)
+
+
+def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """Compute `conv_first_volumes` in plain PyTorch: each slice and its neighbours are an image [3 · in, H, W]."""
+    padded = functional.pad(volumes, (0, 0, 0, 0, 1, 1))
+    windows = padded.unfold(2, 3, 1).permute(0, 2, 5, 1, 3, 4)  # [N, D, 3, in, H, W]
+    beside_each_other = windows.flatten(2, 3).flatten(0, 1).contiguous()
+    reference(beside_each_other, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
@@ -68,18 +75,15 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
 
     Args:
-        image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` says.
+        image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` gives them.
         weight: [in, k, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
         outputs: out [N, H', W', out] fp16 or fp8, may be a channel slice of a wider tensor, with H' = ⌈H / stride⌉;
             statistics [N, blocks, 2, out].
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
-    deep = 3 if image.ndim == 5 else 1
-    batch, inner, (height, width) = image.shape[0], deep * image.shape[1], image.shape[-2:]
+    operands = Operands(image, weight, epilogue, required(outputs.out), outputs.statistics)
+    inner, size = operands.deep * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
     if image.numel() >= 2**31 * len(image):
@@ -87,76 +91,91 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     window, outer = weight.shape[1], weight.shape[-1]
     if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
-    out = required(outputs.out)
-    stride = stride_of((height, width), tuple(out.shape[1:3]))
-    batch *= image.shape[2] if deep == 3 else 1
-    check_epilogue(epilogue, outputs, (batch, -(-height // stride), -(-width // stride), outer), FOLDS)
+    sides = (-(-side // operands.stride) for side in size)
+    check_epilogue(epilogue, outputs, (len(image) * operands.slices, *sides, outer), FOLDS)
     tile = tile or next(candidates(image, weight, epilogue, outputs))
-    operands = Operands(image, weight, epilogue, out, outputs.statistics)
-    if isinstance(tile, conv_first_gluon.Tile):
-        conv_first_gluon.launch(operands, tile)
-    elif isinstance(tile, conv_first_rows.Tile):
-        conv_first_rows.launch(operands, tile)
-    else:
+    if isinstance(tile, conv_first_triton.Tile):
         conv_first_triton.launch(operands, tile)
+    else:
+        conv_first_gluon.launch(operands, tile)
 
 
 def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    """Yield tiles for an image [N, in, H, W], weight [in, k, span, out] and the answer, likeliest first.
-
-    Volumes are an image of as many channels as their three slices have.
-    """
+    """Yield tiles worth measuring, likeliest first; volumes are an image of as many channels as three slices have."""
     if gluon_barred() is not None or interpreted() or weight.shape[-1] > conv_first_gluon.MOST_OUT:
         yield from conv_first_triton.candidates(weight.shape[-1], statistics=epilogue.statistics)
         return
     operands = Operands(image, weight, epilogue, required(outputs.out))
-    if conv_first_rows.suits(operands):
-        yield from conv_first_rows.candidates(operands)
+    if conv_first_gluon.suits_rows(operands):
+        yield from conv_first_gluon.row_candidates(operands)
     yield from conv_first_gluon.candidates(weight, statistics=epilogue.statistics)
 
 
-def _library(stride: int) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:
-    def run(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-        weight = parameters.weight
-        side = weight.shape[2] // 2
-        x = x.to(weight.dtype, memory_format=torch.channels_last)
-        return convolution(x, parameters, ends, stride=(stride, stride), padding=(side, side))
+def conv_first_volumes(
+    volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
+) -> None:
+    """Write the convolution of the volumes through the epilogue into `outputs.out`, as `conv_first` does.
 
-    return run
-
-
-def _accepts(stride: int) -> Callable[[LayerDescription], bool]:
-    def accepts(layer: LayerDescription) -> bool:
-        window = layer.window[0]
-        square = layer.is_square(window, stride, window // 2)
-        if layer.kind != "conv2d" or not layer.reads_image or window not in WINDOWS or not square:
-            return False
-        few = layer.inner <= MOST_CHANNELS and layer.inner * window * span(window) <= MOST_ENTRIES
-        return few and layer.outer % CHANNELS == 0
-
-    return accepts
+    Args:
+        volumes: [N, in, D, H, W] fp32 contiguous, at most 4 channels.
+        weight: [3 · in, 3, span, out] fp16, from `pack_volumes`.
+        epilogue: scale and bias [out], an activation, and statistics.
+        outputs: out [N, D · H, W, out], as of `conv_first`; statistics where H is a multiple of 8.
+        tile: one of `candidates`.
+    """
+    if volumes.ndim != 5:
+        raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
+    if epilogue.statistics and volumes.shape[3] % ROWS:
+        raise ValueError(f"statistics of a volume need slices of a multiple of {ROWS} rows, got {volumes.shape[3]}")
+    conv_first(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]), tile)
 
 
-def _op(name: str, stride: int) -> KernelOp:
-    """Return the kernel's description for one stride; operations are counted for a window of 3×3."""
-    return KernelOp(
-        name=name,
-        accepts=_accepts(stride),
-        reference=reference,
-        launch=conv_first,
-        candidates=candidates,
-        library=_library(stride),
-        flops=flops_of(9 / stride**2),
-        tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_rows.Tile),
-        pack=pack,
-        weight_shape=lambda inner, outer: (outer, inner, 3, 3),
-        out_axis=3,
-        folds=FOLDS,
-        reads=frozenset({"fp32"}),
-        reads_image=True,
-        growth=1 / stride,
-    )
+def _volume_candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
+    return candidates(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
 
 
-OP = _op("conv_first", 1)
-STRIDED_OP = _op("conv_first_strided", 2)
+def _accepts(layer: LayerDescription, *, stride: int) -> bool:
+    window = layer.window[0]
+    square = layer.is_square(window, stride, window // 2)
+    if layer.kind != "conv2d" or not layer.reads_image or window not in WINDOWS or not square:
+        return False
+    few = layer.inner <= MOST_CHANNELS and layer.inner * window * span(window) <= MOST_ENTRIES
+    return few and layer.outer % CHANNELS == 0
+
+
+OP: KernelOp = KernelOp(
+    name="conv_first",
+    accepts=partial(_accepts, stride=1),
+    reference=reference,
+    launch=conv_first,
+    candidates=candidates,
+    library=convolution,
+    flops=flops_of(9),  # as of a window of 3×3
+    tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_gluon.RowsTile),
+    pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
+    out_axis=3,
+    folds=FOLDS,
+    reads=frozenset({"fp32"}),
+    reads_image=True,
+)
+STRIDED_OP: KernelOp = replace(
+    OP,
+    name="conv_first_strided",
+    accepts=partial(_accepts, stride=2),
+    library=partial(convolution, stride=2),
+    flops=flops_of(9 / 4),
+    growth=0.5,
+)
+VOLUME_OP: KernelOp = replace(
+    OP,
+    name="conv_first_volumes",
+    accepts=None,
+    reference=volume_reference,
+    launch=conv_first_volumes,
+    candidates=_volume_candidates,
+    library=volume_convolution,
+    flops=flops_of(27),
+    pack=pack_volumes,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+)

@@ -3,10 +3,17 @@
 The idea: of a window's values a thread needs pairs that neighbour each other in a row of the image, so a pair is one
 read, of 8 bytes where the stride is 2, rounded to fp16 on the spot. Neither windows nor results pass through shared
 memory, where only the weights are; the image's rows come from the L1, which several taps and output rows share.
+
+With windows of 3×3 and a stride of 1 a program takes its time for gathering and rounding nine values of each channel,
+three rows of three. There `conv_first_rows` has a product of one row of the windows of up to four channels, 4 columns
+of each: 16 values, which are all of its inner dimension. A program walks down a strip, as `conv3x3_narrow` does: a
+row's values go to the output rows above, here and below by three products. That is a third of the reads, and what is on
+its way for a row takes 8 registers a thread, so that rows may be under way long before they are multiplied.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from triton.experimental import gluon
@@ -16,7 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.quads import (
     channel_written,
     count_row,
@@ -27,19 +34,40 @@ from pipeline.kernels.common.quads import (
     row_layout,
     store_row,
     sums_layout,
+    wait_for_all_warps,
 )
-from pipeline.kernels.conv_first.conv_first_operands import Operands
+from pipeline.kernels.conv_first.conv_first_triton import Operands
 
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
+MOST_IN_ROWS, MOST_OUT_ROWS = 4, 64  # channels whose row of a window one product has, and those whose three sums fit
+SPAN = gl.constexpr(4)  # columns of a packed window of 3: it begins at an even one, and the first is zero
 
 
 @dataclass(frozen=True)
 class Tile:
     """A cut of the work: strips of `rows` × 16 · `warps` output pixels, `programs` on each multiprocessor."""
 
+    kernel: ClassVar[str] = "conv_first_gluon"
     rows: int
     warps: int = 4
     programs: int = 4
+
+
+@dataclass(frozen=True)
+class RowsTile:
+    """A cut of the work: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor.
+
+    Attributes:
+        rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.
+        programs: on each multiprocessor.
+        ahead: how many rows of the image are on their way while one is multiplied.
+    """
+
+    kernel: ClassVar[str] = "conv_first_rows"
+    warps: ClassVar[int] = 4
+    rows: int
+    programs: int
+    ahead: int
 
 
 @gluon.jit
@@ -145,31 +173,146 @@ def _conv_first_gluon(
                 )
 
 
-def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out].
+@gluon.jit
+def _hold_rows(
+    weight, held, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr
+):  # fmt: skip
+    """Weight [IN, 3, SPAN, CHANNELS] into shared memory [3, OUT, 16], its channels as `common/quads.py` has them."""
+    spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
+    outer = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
+    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, spread)).expand_dims(0)
+    for down in gl.static_range(3):
+        at = (entry // SPAN * 3 + down) * SPAN + entry % SPAN
+        values = gl.load(weight + at * CHANNELS + outer, mask=(entry < IN * SPAN) & (outer < CHANNELS), other=0.0)
+        held.index(down).store(values)
+    fence_async_shared()
+    wait_for_all_warps()
+
+
+@gluon.jit
+def _columns(x0):
+    """Of each pixel's entries, in `row_layout`: the columns [16 · warps, 16] of the image and the planes [1, 16]."""
+    layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
+    pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)).expand_dims(1)
+    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    return x0 - SPAN // 2 + pixel + entry % SPAN, entry // SPAN
+
+
+@gluon.jit
+def _load_row(place, row, DEEP: gl.constexpr, IN: gl.constexpr):
+    """Load a row of the image at the entries of each pixel [16 · warps, 16]; outside is read from the border."""
+    image, x0, z, slices, height, width = place
+    col, plane = _columns(x0)
+    plane = gl.minimum(plane, IN - 1)
+    if DEEP == 3:
+        near = gl.minimum(gl.maximum(z + plane // (IN // DEEP) - 1, 0), slices - 1)
+        plane = plane % (IN // DEEP) * slices + near
+    line = gl.minimum(gl.maximum(row, 0), height - 1)
+    return gl.load(image + (plane * height + line) * width + gl.minimum(gl.maximum(col, 0), width - 1))
+
+
+@gluon.jit
+def _operand_of(values, place, row, DEEP: gl.constexpr, IN: gl.constexpr, sums: gl.constexpr):
+    """Return the loaded row as the first operand of a product, with 0 outside the image and the window."""
+    _, x0, z, slices, height, width = place
+    col, plane = _columns(x0)
+    layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
+    entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
+    seen = (row >= 0) & (row < height) & (plane < IN) & (entry % SPAN > 0) & (col >= 0) & (col < width)
+    if DEEP == 3:
+        near = z + plane // (IN // DEEP) - 1
+        seen = seen & (near >= 0) & (near < slices)
+    half = gl.where(seen, values, 0.0).to(gl.float16)
+    return gl.convert_layout(half, gl.DotOperandLayout(0, sums, 2), assert_trivial=True)
+
+
+@gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
+def _conv_first_rows(
+    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit,
+    height, width, rows, tiles_y, tiles_x, tiles, slices,
+    DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr,
+    AHEAD: gl.constexpr,
+    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+):  # fmt: skip
+    """Read image [N, IN, H, W] fp32 and weight [IN, 3, SPAN, CHANNELS] fp16; write out [N, H, W, CHANNELS].
+
+    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
+    """
+    sums: gl.constexpr = sums_layout(OUT, gl.float16, num_warps)
+    COLS: gl.constexpr = 16 * num_warps
+    shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
+    held = gl.allocate_shared_memory(gl.float16, [3, OUT, 16], shared)
+    let_the_next_begin()
+    wait_for_those_before()
+    _hold_rows(weight, held, IN, CHANNELS, OUT, GROUP)
+    ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        number = tile // tiles_x // tiles_y
+        y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
+        source = image + (number // slices).to(gl.int64) * (IN // DEEP) * slices * height * width
+        place = (source, x0, number % slices, slices, height, width)
+        target = out + number.to(gl.int64) * out_image_stride
+        counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
+        queue = ()
+        for step in gl.static_range(AHEAD):
+            queue = queue + (_load_row(place, y0 - 1 + step, DEEP, IN),)  # type: ignore[assignment]
+        above = gl.zeros([COLS, OUT], gl.float32, sums)
+        here = gl.zeros([COLS, OUT], gl.float32, sums)
+        mean, squares = nothing_counted(COLS, OUT, sums)
+        for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
+            for step in gl.static_range(3):
+                row = y0 - 1 + turn + step
+                queue = queue + (_load_row(place, row + AHEAD, DEEP, IN),)  # type: ignore[assignment]
+                seen = _operand_of(queue[0], place, row, DEEP, IN, sums)  # type: ignore[misc]
+                queue = queue[1:]
+                above = warpgroup_mma(seen, held.index(2).permute((1, 0)), above, is_async=True)
+                here = warpgroup_mma(seen, held.index(1).permute((1, 0)), here, is_async=True)
+                below = gl.zeros([COLS, OUT], gl.float32, sums)
+                below = warpgroup_mma(seen, held.index(0).permute((1, 0)), below, use_acc=False, is_async=True)
+                above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
+                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
+                inside = (row > y0) & (row <= height)
+                line = target + (row - 1).to(gl.int64) * out_row_stride
+                store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP)
+                if statistics is not None:
+                    mean, squares = count_row(
+                        y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
+                    )
+                above, here = here, below
+
+
+def launch(operands: Operands, tile: Tile | RowsTile) -> None:
+    """Queue the convolution of a checked image.
 
     Raises:
-        ValueError: statistics are to be stored, and a strip isn't made of their blocks.
+        ValueError: the layer isn't one that `suits_rows` tells, or a strip isn't made of the statistics' blocks.
     """
     image, weight, epilogue, out, statistics = operands
+    if isinstance(tile, RowsTile) and not suits_rows(operands):
+        taken = f"2 to {MOST_IN_ROWS} channels in and at most {MOST_OUT_ROWS} out"
+        raise ValueError(f"this tile takes windows of 3 with a stride of 1, {taken}")
     check_blocks(epilogue, tile.rows, 16 * tile.warps)
-    height, width = image.shape[-2:]
-    batch, out_height, out_width, outer = out.shape
+    size, (batch, out_height, out_width, outer) = image.shape[-2:], out.shape
     inner, window, span, _ = weight.shape
     columns = next_power_of_two(outer)
     tiles_y, tiles_x = -(-out_height // tile.rows), -(-out_width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
-    on_grid(_conv_first_gluon, min(tiles, multiprocessors(image.device) * tile.programs))(
-        image, weight, out, epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
-        statistics, out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
-        height, width, out_height, out_width, tile.rows, tiles_y, tiles_x, tiles, operands.slices,
-        DEEP=operands.deep, IN=inner, CHANNELS=outer, WINDOW=window, SPAN=span, STRIDE=operands.stride,
-        STEPS=-(-inner * window * span // 16),
-        OUT=columns, GROUP=min(columns, 64 // out.element_size()),
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
-        SCALED=epilogue.scale is not None, num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs),
-        **DEPENDENT,
+    ends = (
+        image, weight, out, epilogue.factors, epilogue.bias, statistics,
+        out.stride(0), out.stride(1), out.stride(2) * out.element_size() // 16,
     )  # fmt: skip
+    geometry = (tile.rows, tiles_y, tiles_x, tiles, operands.slices)
+    constants = {
+        "DEEP": operands.deep, "IN": inner, "CHANNELS": outer, "OUT": columns, "SCALED": epilogue.scale is not None,
+        "GROUP": min(columns, 64 // out.element_size()), **epilogue.constants, **DEPENDENT,
+        "num_warps": tile.warps, "maxnreg": registers(tile.warps, tile.programs),
+    }  # fmt: skip
+    programs = min(tiles, multiprocessors(image.device) * tile.programs)
+    if isinstance(tile, RowsTile):
+        on_grid(_conv_first_rows, programs)(*ends, *size, *geometry, AHEAD=tile.ahead, **constants)
+    else:
+        how = {"WINDOW": window, "SPAN": span, "STRIDE": operands.stride, "STEPS": -(-inner * window * span // 16)}
+        on_grid(_conv_first_gluon, programs)(*ends, *size, out_height, out_width, *geometry, **how, **constants)
 
 
 def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
@@ -184,3 +327,18 @@ def candidates(weight: Tensor, *, statistics: bool) -> Iterator[Tile]:
     for programs in several:
         for rows in (8, 16) if statistics else (4, 2):
             yield Tile(rows, 4, programs)
+
+
+def suits_rows(operands: Operands) -> bool:
+    """Return whether `conv_first_rows` takes the layer: rows of a window of several channels that one product has."""
+    inner, window, _, outer = operands.weight.shape
+    return window == 3 and operands.stride == 1 and 1 < inner <= MOST_IN_ROWS and outer <= MOST_OUT_ROWS
+
+
+def row_candidates(operands: Operands) -> Iterator[RowsTile]:
+    """Yield tiles worth measuring for a layer that `suits_rows`, likeliest first."""
+    batch, height, width, outer = operands.out.shape
+    few = ((4, 1), (3, 3)) if operands.epilogue.statistics else ((4, 3), (4, 2))
+    for programs, ahead in few if outer <= 32 else ((2, 3),):
+        for rows in evenest(batch, height, width, multiprocessors(operands.image.device) * programs):
+            yield RowsTile(rows, programs, ahead)

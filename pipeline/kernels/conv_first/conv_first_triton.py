@@ -6,21 +6,61 @@ the L1 answers, and multiplies them 16 entries at a time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import triton
 import triton.language as tl
+from torch import Tensor
 
-from pipeline.kernels.common.epilogue import check_blocks
-from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.epilogue import Epilogue, check_blocks
+from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two, stride_of
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded, store_statistics
-from pipeline.kernels.conv_first.conv_first_operands import Operands, margin
+
+
+class Operands(NamedTuple):
+    """The arguments of `conv_first.conv_first`: out [N, H', W', out], statistics [N, blocks, 2, out].
+
+    The image is [N, in, H, W], or volumes [N / D, in, D, H, W], of whose slices the N outputs are.
+    """
+
+    image: Tensor
+    weight: Tensor
+    epilogue: Epilogue
+    out: Tensor
+    statistics: Tensor | None = None
+
+    @property
+    def stride(self) -> int:
+        """Of the convolution, 1 or 2: the output's size tells it."""
+        return stride_of(self.image.shape[-2:], self.out.shape[1:3])
+
+    @property
+    def deep(self) -> int:
+        """Return how many slices a window reaches over: 3 of volumes, else 1."""
+        return 3 if self.image.ndim == 5 else 1
+
+    @property
+    def slices(self) -> int:
+        """Of each volume; 1 of images."""
+        return self.image.shape[2] if self.deep == 3 else 1
+
+
+def margin(window: int) -> int:
+    """Return how many columns left of its pixel a packed window begins: its padding, made even for loads of pairs."""
+    return window // 2 + window // 2 % 2
+
+
+def span(window: int) -> int:
+    """Return how many columns a packed window has: a power of two."""
+    return next_power_of_two(window + window // 2 % 2)
 
 
 @dataclass(frozen=True)
 class Tile:
     """A cut of the work: a tile of `rows` × `cols` output pixels and all or `out` of the output channels."""
 
+    kernel: ClassVar[str] = "conv_first_triton"
     rows: int
     cols: int
     out: int
@@ -78,11 +118,7 @@ def _conv_first_triton(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the convolution of a checked image [N, in, H, W] into out [N, H', W', out].
-
-    Raises:
-        ValueError: statistics are to be stored, and a tile isn't made of their blocks.
-    """
+    """Queue the convolution of a checked image."""
     image, weight, epilogue, out, statistics = operands
     check_blocks(epilogue, tile.rows, tile.cols)
     height, width = image.shape[-2:]
@@ -95,8 +131,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         statistics, height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
         operands.slices, DEEP=operands.deep, IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window),
         STRIDE=operands.stride, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope,
-        num_warps=tile.warps, num_stages=tile.stages,
+        **epilogue.constants, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

@@ -1,64 +1,53 @@
 """Convolutions whose taps fall into phases: up-sampling composed with the convolution after it, and a stride of 2.
 
-`polyphase_compose` makes the weights, `pack` rounds them, `polyphase` runs them. Two kernels do it: `polyphase_triton`,
-and `polyphase_gluon`, which is faster. The tile says which.
+`polyphase_compose` makes the weights, `polyphase` runs them. Two kernels do it: `polyphase_triton`, and
+`polyphase_gluon`, which is faster. The tile says which.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from pipeline.kernels.common.capability import reaching_views_barred
-from pipeline.kernels.common.kernel_op import LayerDescription
-from pipeline.kernels.common.nhwc import interpreted
-from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
-from pipeline.kernels.polyphase.polyphase_compose import (
-    Composition,
-    compose_nearest,
-    compose_transposed,
-    strided_alone,
-    transposed_alone,
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import (
+    Ends,
+    KernelOp,
+    LayerDescription,
+    LibraryParameters,
+    SecondSource,
+    flops_of,
 )
+from pipeline.kernels.common.library import convolution, ended, transposed_convolution, volume_convolution
+from pipeline.kernels.common.nhwc import interpreted
+from pipeline.kernels.conv3x3 import pack as window_taps
+from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
+from pipeline.kernels.polyphase.polyphase_compose import phase_taps
 from pipeline.kernels.polyphase.polyphase_operands import (
+    FOLDS,
+    WIDER,
     WINDOW,
     Operands,
-    Packed,
-    Scales,
+    at_border,
     check_operands,
-    evaluate,
-    pack,
     reference,
 )
 
-__all__ = [
-    "Composition",
-    "Operands",
-    "Packed",
-    "Scales",
-    "Tile",
-    "accepts_strided",
-    "candidates",
-    "compose_nearest",
-    "compose_transposed",
-    "evaluate",
-    "flops",
-    "pack",
-    "polyphase",
-    "reference",
-    "strided_alone",
-    "transposed_alone",
-]
-
 Tile = polyphase_triton.Tile | polyphase_gluon.Tile
+TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
+PHASE_TAPS = 16  # four phases of 2×2 taps
+NO_SECOND = SecondSource()
 
 
 def polyphase(operands: Operands, tile: Tile | None = None) -> None:
     """Store the phases, or the strided convolution, of `operands` through their epilogue.
 
-    Args:
-        operands: as `Operands` says.
-        tile: one of `candidates`; the first of them without.
-
     Raises:
-        ValueError: a shape, dtype or stride is not as it says, or the tile is of a kernel that has no such window.
+        ValueError: a shape, dtype or stride is not as `Operands` says, or a tile is of a kernel without such a window.
     """
     check_operands(operands)
     tile = tile or next(candidates(operands))
@@ -84,10 +73,112 @@ def accepts_strided(layer: LayerDescription, window: int = WINDOW) -> bool:
     return layer.kind == "conv2d" and layer.is_square(window, 2, 1) and layer.suits_bulk_copies and even
 
 
-def flops(operands: Operands) -> float:
-    """Operations of these operands, 2 for a multiply-add."""
-    batch, height, width = operands.grid
-    of_small = 2.25 if operands.window_of_3 else 4
-    taps = [of_small if map_ is operands.small else operands.window**2 for map_, _ in operands.sources]
-    products = sum(count * map_.shape[3] for count, (map_, _) in zip(taps, operands.sources, strict=True))
-    return 2.0 * batch * height * width * (1 if operands.strided else 4) * operands.outer * products
+def _accepts_transposed(layer: LayerDescription, *, window: int, output_padding: int) -> bool:
+    geometry = (layer.window, layer.stride, layer.padding, layer.dilation, layer.groups, layer.output_padding)
+    known = ((window, window), (2, 2), (1, 1), (1, 1), 1, (output_padding, output_padding))
+    return layer.kind == "conv_transpose2d" and geometry == known and layer.suits_bulk_copies
+
+
+def _operands(
+    x: Tensor,
+    weight: Tensor,
+    epilogue: Epilogue,
+    outputs: Outputs,
+    second: SecondSource = NO_SECOND,
+    *,
+    window_of_3: bool = False,
+    step: int = 2,
+    window: int = WINDOW,
+) -> Operands:
+    """Return the kernels' operands: x is the full map if the weight has a window's taps, the small one if four phases'.
+
+    The weight is [9, out, in], of volumes [27, out, in], or [16, out, in]: of four phases, or of a window of 4.
+    """
+    if weight.shape[0] != PHASE_TAPS or window == WIDER:
+        return Operands(epilogue, outputs, full=x, full_weight=weight, step=step, window=window)
+    return Operands(epilogue, outputs, x, weight, *second, window_of_3)
+
+
+def _op(name: str, given: Callable[..., Operands], **parts: Any) -> KernelOp:
+    """Return a kernel's description, for one form of the operands."""
+    return KernelOp(
+        name=name,
+        reference=lambda *operands: reference(given(*operands)),
+        launch=lambda *operands: polyphase(given(*operands[:5]), *operands[5:]),
+        candidates=lambda *operands: candidates(given(*operands)),
+        folds=FOLDS,
+        takes_second=True,
+        **{"tile_types": TILES, **parts},
+    )
+
+
+def _strided(name: str, window: int) -> KernelOp:
+    return _op(
+        name,
+        partial(_operands, window=window),
+        accepts=partial(accepts_strided, window=window),
+        library=partial(convolution, stride=2),
+        flops=flops_of(window**2 / 4),
+        tile_types=TILES if window == WINDOW else TILES[:1],
+        pack=window_taps,
+        weight_shape=lambda inner, outer: (outer, inner, window, window),
+        tap_axis=0,
+        growth=0.5,
+    )
+
+
+def _of_volumes(name: str, step: int) -> KernelOp:
+    """Return the description of a 3×3×3 convolution with stride 2 within slices and `step` across slices."""
+    return _op(
+        name,
+        partial(_operands, step=step),
+        accepts=None,
+        library=partial(volume_convolution, stride=(step, 2, 2)),
+        flops=flops_of(27 / (4 * step)),
+        pack=window_taps,
+        weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+        tap_axis=0,
+        growth=0.5,
+        growth_deep=1 / step,
+    )
+
+
+def _transposed(name: str, window: int) -> KernelOp:
+    output_padding = 4 - window
+    return _op(
+        name,
+        partial(_operands, window_of_3=window == 3),
+        accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
+        library=partial(transposed_convolution, padding=1, output_padding=output_padding),
+        flops=flops_of(window**2),
+        pack=phase_taps,
+        weight_shape=lambda inner, outer: (inner, outer, window, window),
+        phases=2,
+        growth=2,
+    )
+
+
+def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
+    """Return the phases of x [N, in, h, w], put together as [N, out, 2 h, 2 w], and what follows them.
+
+    With a padding of 1 the convolution gives a row and a column more than x has, and phase (a, b) is what begins in row
+    a and column b. What picks them is views, so that Inductor interleaves them in the kernel of what follows. The
+    weight is that of `one_window`, and the bias [out], or [3, 3, out] of `at_border`'s classes of pixels.
+    """
+    (weight, bias), (batch, _, height, width) = parameters, x.shape
+    seen = functional.conv2d(x.to(weight.dtype, memory_format=torch.channels_last), weight, padding=1)
+    begins = seen.unflatten(1, (2, 2, -1)).unfold(4, height, 1).unfold(5, width, 1)  # [N, a, b, out, row, column, h, w]
+    phases = begins.diagonal(0, 1, 4).diagonal(0, 1, 3)  # [N, out, h, w, a, b]
+    y = phases.permute(0, 2, 4, 3, 5, 1).reshape(batch, 2 * height, 2 * width, -1).permute(0, 3, 1, 2)
+    return ended(y + (at_border(bias, *y.shape[2:]) if bias.dim() > 1 else bias[:, None, None]), ends)
+
+
+STRIDED_VOLUMES = _of_volumes("conv3x3x3_strided", 2)
+STRIDED_IN_SLICES = _of_volumes("conv3x3x3_strided_in_slices", 1)
+STRIDED = _strided("conv3x3_strided", WINDOW)
+STRIDED_4X4 = _strided("conv4x4_strided", WIDER)
+TRANSPOSED_3X3 = _transposed("transposed3x3", 3)
+TRANSPOSED_4X4 = _transposed("transposed4x4", 4)
+UPSAMPLED = _op(
+    "upsampled_conv3x3", _operands, accepts=None, library=_by_phases, flops=flops_of(PHASE_TAPS), phases=2, growth=2
+)

@@ -5,11 +5,15 @@ y + 1; columns alike. Tap r of a 3×3 window reads row 2 y + a + r − 1 of the 
 of the small one, in phase (a + r − 1) mod 2. Nothing is rounded here: `pack` rounds once.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3 import pack as nine_taps
 
 PHASES = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -21,108 +25,62 @@ class Composition:
 
     Attributes:
         small: [16, out, in] taps of the small map: entry 8 a + 4 b + 2 i + j of phase (a, b) reads row y + a + i − 1
-            and column x + b + j − 1; None for a convolution of stride 2.
+            and column x + b + j − 1.
         full: [9, out, skip] taps of the full-resolution map, row by row; None without one.
         bias: [out], of pixels off the border.
         border: [3, 3, out], what is added to the bias in the first, inner and last rows × first, inner and last
             columns; None for nothing.
-        window_of_3: whether the taps (a, i) = (0, 0) and (b, j) = (0, 0) are 0, as a transposed window of 3 has them.
     """
 
-    small: Tensor | None
+    small: Tensor
     full: Tensor | None
     bias: Tensor
     border: Tensor | None = None
-    window_of_3: bool = False
 
 
-def compose_transposed(
-    up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor | None], *, up_first: bool = False
-) -> Composition:
+def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor | None]) -> Composition:
     """Compose a 2×2 transposed convolution of stride 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
     Args:
         up: weight [in, mid, 2, 2] and bias [mid].
         convolution: weight [out, skip + mid, 3, 3] and bias [out]; without a skip [out, mid, 3, 3].
-        up_first: whether the up-sampled channels come before the skip's.
 
     Raises:
         ValueError: the convolution reads fewer channels than the transposed one makes.
     """
     up_weight, up_bias = up
-    of_up, full = _sources(convolution[0], up_weight.shape[1], up_first=up_first)
+    of_up, full = _sources(convolution[0], up_weight.shape[1])
     phases = up_weight.double()
-    small = of_up.new_zeros(4, 2, 2, of_up.shape[0], up_weight.shape[0])
-    for phase, (a, b) in enumerate(PHASES):
-        for r, (i, from_row) in enumerate(_seen(a)):
-            for s, (j, from_column) in enumerate(_seen(b)):
-                small[phase, i, j] += of_up[:, :, r, s] @ phases[:, :, from_row, from_column].T
+    small = _phases_of(lambda r, s, row, column: of_up[:, :, r, s] @ phases[:, :, row, column].T)
     bias, border = _bias_of(convolution), None
     if up_bias is not None:
         inner, border = _through_padding(of_up, up_bias.double())
         bias = bias + inner
-    return Composition(small.flatten(0, 2), full, bias, border)
+    return Composition(small, full, bias, border)
 
 
-def compose_nearest(
-    convolution: tuple[Tensor, Tensor | None], channels: int, *, up_first: bool = True
-) -> Composition:  # fmt: skip
-    """Nearest up-sampling by 2, then a 3×3 convolution (padding 1) of it beside a skip.
+def compose_nearest(convolution: tuple[Tensor, Tensor | None], channels: int) -> Composition:
+    """Compose nearest up-sampling by 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
     Args:
-        convolution: weight [out, channels + skip, 3, 3] and bias [out].
+        convolution: weight [out, skip + channels, 3, 3] and bias [out].
         channels: of the up-sampled map.
-        up_first: whether they come before the skip's.
 
     Raises:
         ValueError: the convolution reads fewer channels.
     """
-    of_up, full = _sources(convolution[0], channels, up_first=up_first)
-    small = of_up.new_zeros(4, 2, 2, *of_up.shape[:2])
+    of_up, full = _sources(convolution[0], channels)
+    return Composition(_phases_of(lambda r, s, *_: of_up[:, :, r, s]), full, _bias_of(convolution))
+
+
+def _phases_of(tap: Callable[[int, int, int, int], Tensor]) -> Tensor:
+    """Return the taps [16, out, in] of the phases: sums of those of the window, by `tap` of its place and the phase."""
+    taps: list[list[Tensor]] = [[] for _ in range(16)]
     for phase, (a, b) in enumerate(PHASES):
-        for r, (i, _) in enumerate(_seen(a)):
-            for s, (j, _) in enumerate(_seen(b)):
-                small[phase, i, j] += of_up[:, :, r, s]
-    return Composition(small.flatten(0, 2), full, _bias_of(convolution))
-
-
-def transposed_alone(weight: Tensor, bias: Tensor | None, padding: int) -> Composition:
-    """Write a transposed convolution of stride 2, which doubles height and width, as phases.
-
-    Window 4 with padding 1, window 3 with padding 1 and output padding 1, window 2 with padding 0: output row Y gets
-    tap Y + padding − 2 y of input row y, which for phase a and row offset d = a + i − 1 is tap a + padding − 2 d.
-
-    Args:
-        weight: [in, out, k, k].
-        bias: [out].
-        padding: of the transposed convolution.
-
-    Raises:
-        ValueError: window and padding are none of these three.
-    """
-    window = weight.shape[2]
-    if (window, padding) not in {(4, 1), (3, 1), (2, 0)} or weight.shape[3] != window:
-        raise ValueError(f"a window of {list(weight.shape[2:])} with padding {padding} has no phases of 2×2 taps")
-    taps = weight.double()
-    small = taps.new_zeros(4, 2, 2, weight.shape[1], weight.shape[0])
-    for phase, (a, b) in enumerate(PHASES):
-        for i in range(2):
-            for j in range(2):
-                row, column = (half + padding - 2 * (half + tap - 1) for half, tap in ((a, i), (b, j)))
-                if 0 <= row < window and 0 <= column < window:
-                    small[phase, i, j] = taps[:, :, row, column].T
-    shift = _or_zeros(bias, weight.shape[1], weight)
-    return Composition(small.flatten(0, 2), None, shift, window_of_3=window == 3)
-
-
-def strided_alone(weight: Tensor, bias: Tensor | None) -> Composition:
-    """Write a 3×3 convolution of stride 2 and padding 1 of a map of even height and width as phases.
-
-    Args:
-        weight: [out, in, 3, 3].
-        bias: [out].
-    """
-    return Composition(None, nine_taps(weight.double()), _or_zeros(bias, weight.shape[0], weight))
+        for r, (i, row) in enumerate(_seen(a)):
+            for s, (j, column) in enumerate(_seen(b)):
+                taps[4 * phase + 2 * i + j].append(tap(r, s, row, column))
+    return torch.stack([torch.stack(parts).sum(0) for parts in taps])
 
 
 def _seen(phase: int) -> list[tuple[int, int]]:
@@ -131,13 +89,12 @@ def _seen(phase: int) -> list[tuple[int, int]]:
     return [(place // 2 + 1 - phase, place % 2) for place in places]
 
 
-def _sources(weight: Tensor, channels: int, *, up_first: bool) -> tuple[Tensor, Tensor | None]:
+def _sources(weight: Tensor, channels: int) -> tuple[Tensor, Tensor | None]:
     """Return the part of a 3×3 weight on the `channels` of the up-sampled map, and the skip's as [9, out, skip]."""
     if weight.shape[1] < channels:
         raise ValueError(f"the convolution reads {weight.shape[1]} channels, and {channels} are up-sampled")
     skip = weight.shape[1] - channels
-    parts = weight.double().split([channels, skip] if up_first else [skip, channels], dim=1)
-    of_up, of_skip = parts if up_first else parts[::-1]
+    of_skip, of_up = weight.double().split([skip, channels], dim=1)
     return of_up, nine_taps(of_skip) if skip else None
 
 
@@ -153,8 +110,95 @@ def _through_padding(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 
 def _bias_of(convolution: tuple[Tensor, Tensor | None]) -> Tensor:
     weight, bias = convolution
-    return _or_zeros(bias, weight.shape[0], weight)
+    return weight.new_zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
 
 
-def _or_zeros(bias: Tensor | None, channels: int, like: Tensor) -> Tensor:
-    return torch.zeros(channels, dtype=torch.float64, device=like.device) if bias is None else bias.double()
+class Packed(NamedTuple):
+    """Weights in the kernels' types, and what their epilogue needs: all but the maps, the activation and the outputs.
+
+    Attributes:
+        small: [16, out, in], fp16 or fp8.
+        full: [9, out, skip], as `small`; None without a full map.
+        scale: [out] fp32, of the sums; None in fp16 where every scale is 1.
+        bias: [out] fp32.
+        border: [3, 3, out] fp32; None for nothing.
+    """
+
+    small: Tensor
+    full: Tensor | None
+    scale: Tensor | None
+    bias: Tensor
+    border: Tensor | None
+
+
+class Scales(NamedTuple):
+    """Of each map: stored value × scale = value; one number, or of a map that is read [in] for its channels."""
+
+    small: float | Tensor = 1.0
+    full: float | Tensor = 1.0
+    out: float = 1.0
+
+
+NO_SCALES = Scales()
+
+
+def round_each(taps: Tensor, _: int) -> Tensor:
+    """Convert a tensor of any shape to e4m3, each element by itself."""
+    return in_fp8(taps)
+
+
+def pack(
+    composition: Composition,
+    dtype: torch.dtype,
+    scales: Scales = NO_SCALES,
+    rounding: Callable[[Tensor, int], Tensor] = round_each,
+) -> Packed:
+    """Round a composition's weights to `dtype`, for maps that are stored with these scales.
+
+    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied
+    into its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
+    smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
+
+    Args:
+        composition: on the device where the weights are to be.
+        dtype: of the maps and the weights: float16 or float8_e4m3fn.
+        scales: of the maps; that of `out` divides scale, bias and border.
+        rounding: to e4m3, of scaled taps [..., taps, out, in] fp32 and the axis of the taps that are summed over a flat
+            part of the image: four of each phase, nine of the full map.
+    """
+    small = _scaled(composition.small, scales.small)
+    full = None if composition.full is None else _scaled(composition.full, scales.full)
+    bias = (composition.bias / scales.out).float().contiguous()
+    border = None if composition.border is None else (composition.border / scales.out).float().contiguous()
+    if dtype != torch.float8_e4m3fn:
+        scale = None if scales.out == 1.0 else torch.full_like(bias, 1 / scales.out)
+        return Packed(small.to(dtype), None if full is None else full.to(dtype), scale, bias, border)
+    largest = torch.stack([taps.abs().amax((0, 2)) for taps in (small, full) if taps is not None]).amax(0)
+    by_channel = largest.clamp_min(1e-12) / FP8_MAX
+    scale = (by_channel / scales.out).float().contiguous()
+    phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
+    small = rounding(phases, 1).flatten(0, 1).contiguous()
+    if full is not None:
+        full = rounding((full / by_channel[:, None]).float(), 0).contiguous()
+    return Packed(small, full, scale, bias, border)
+
+
+def _scaled(taps: Tensor, scale: float | Tensor) -> Tensor:
+    return taps * torch.as_tensor(scale, device=taps.device)
+
+
+def phase_taps(weight: Tensor) -> Tensor:
+    """Return a transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
+
+    Output row Y gets tap Y + 1 − 2 y of input row y, hence tap i of phase a reads row 3 − a − 2 i of a window of 4, and
+    of one of 3 the fourth is zeros. Without loops, so that a graph may do it, too.
+    """
+    inner, outer, window, _ = weight.shape
+    rows = functional.pad(weight, (0, 4 - window, 0, 4 - window)).flip(2, 3)
+    return rows.reshape(inner, outer, 2, 2, 2, 2).permute(3, 5, 2, 4, 1, 0).reshape(16, outer, inner).contiguous()
+
+
+def one_window(taps: Tensor) -> Tensor:
+    """Taps [16, out, in] of four phases as the weight [4 · out, in, 2, 2] of one convolution, phase by phase."""
+    _, outer, inner = taps.shape
+    return taps.reshape(4, 2, 2, outer, inner).permute(0, 3, 4, 1, 2).reshape(4 * outer, inner, 2, 2)

@@ -14,6 +14,7 @@ is loaded from outside the weight, where TMA reads zeros.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ from pipeline.kernels.common.gluon_epilogue import (
     write_statistics,
 )
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.program import by_slice, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
 from pipeline.kernels.polyphase.polyphase_loads import (
     corrected,
@@ -57,7 +58,6 @@ from pipeline.kernels.polyphase.polyphase_operands import (
     Operands,
     held_blocks,
     may_hold,
-    slices_of,
     split_of,
     spread_of,
 )
@@ -106,6 +106,7 @@ class Tile:
     a program loads those of its phase and block of channels once, and no step brings any.
     """
 
+    kernel: ClassVar[str] = "polyphase_gluon"
     rows: int
     depth: int
     stages: int
@@ -282,9 +283,8 @@ def launch(operands: Operands, tile: Tile) -> None:
     if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
-    epilogue, out = operands.epilogue, required(operands.outputs.out)
+    epilogue, out = operands.epilogue, required(by_slice(operands.outputs.out, operands.made))
     batch, height, width = operands.grid
-    out = slices_of(out, operands.made)
     spread = spread_of(operands)
     split = split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
@@ -307,15 +307,15 @@ def launch(operands: Operands, tile: Tile) -> None:
         raise ValueError(f"weights that stay need a multiprocessor for each of {across * tiles_out} parts of an image")
     on_grid(_polyphase_gluon, min(tiles, programs))(
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
-        epilogue.bias if epilogue.scale is None else epilogue.scale, epilogue.bias,
+        epilogue.factors, epilogue.bias,
         epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
         height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, operands.made,
         DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages,
         HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split,
         SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts, STORES=stores,
-        ACTIVATION=epilogue.activation.expression, SLOPE=epilogue.activation.slope, SCALED=epilogue.scale is not None,
-        BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **DEPENDENT,
+        SCALED=epilogue.scale is not None, BORDER=operands.border is not None, EARLY=epilogue.early,
+        num_warps=4, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 
 

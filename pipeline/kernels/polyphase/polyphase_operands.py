@@ -1,19 +1,17 @@
-"""Operands of the kernels of the phases, their checks, and their weights in the kernels' types."""
+"""Operands of the kernels of the phases, their checks, and their reference."""
 
-import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import ROWS
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, store_reference
-from pipeline.kernels.common.nhwc import FP8_MAX, check, check_vector, in_fp8
-from pipeline.kernels.conv3x3.conv3x3_grouped import BLOCK
-from pipeline.kernels.polyphase.polyphase_compose import PHASES, Composition
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, store_reference, sums_of
+from pipeline.kernels.common.nhwc import check, check_vector
+from pipeline.kernels.common.program import by_slice
+from pipeline.kernels.conv3x3.conv3x3_operands import BLOCK
+from pipeline.kernels.polyphase.polyphase_compose import PHASES
 
 FOLDS = frozenset({"statistics"})
 # Of held taps that lie so that matrices share them, a block being one tap or zeros: from one matrix of a chunk of
@@ -81,7 +79,7 @@ class Operands(NamedTuple):
     @property
     def images(self) -> Tensor | None:
         """The full map, of volumes their slices [N · D, H, W, skip]: the same memory."""
-        return None if self.full is None else slices_of(self.full, self.epilogue.slices)
+        return by_slice(self.full, self.epilogue.slices)
 
     @property
     def sources(self) -> list[tuple[Tensor, Tensor]]:
@@ -105,17 +103,8 @@ class Operands(NamedTuple):
         return batch * self.made, height // slices // 2, width // 2
 
 
-def slices_of(value: Tensor, slices: int) -> Tensor:
-    """Return a view of [N, slices · H, W, channels] as [N · slices, H, W, channels]."""
-    return value if slices == 1 else value.view(-1, value.shape[1] // slices, *value.shape[2:])
-
-
 def check_operands(operands: Operands) -> None:
-    """Check all that a kernel is given.
-
-    Raises:
-        ValueError: one of them isn't as `Operands` says; the text names it.
-    """
+    """Raise ValueError, which names it, where one of all that a kernel is given isn't as `Operands` says."""
     for name in ("small", "full"):
         if (getattr(operands, name) is None) != (getattr(operands, f"{name}_weight") is None):
             raise ValueError(f"{name} and {name}_weight must be given together")
@@ -174,89 +163,6 @@ def _check_groups(operands: Operands) -> None:
         raise ValueError(f"full_weight of groups must be {wanted}, with no map beside it, got {found}")
 
 
-class Packed(NamedTuple):
-    """Weights in the kernels' types, and what their epilogue needs: all but the maps, the activation and the outputs.
-
-    Attributes:
-        small: [16, out, in], fp16 or fp8; None for a convolution of stride 2.
-        full: [9, out, skip], as `small`; None without a full map.
-        scale: [out] fp32, of the sums; None in fp16 where every scale is 1.
-        bias: [out] fp32.
-        border: [3, 3, out] fp32; None for nothing.
-        window_of_3: as in `Operands`.
-    """
-
-    small: Tensor | None
-    full: Tensor | None
-    scale: Tensor | None
-    bias: Tensor
-    border: Tensor | None = None
-    window_of_3: bool = False
-
-    def operands(self, small: Tensor | None, full: Tensor | None, activation: Activation, outputs: Outputs) -> Operands:
-        """Return the operands of `polyphase`, with the maps [N, h, w, in] and [N, 2 h, 2 w, skip] that they read."""
-        epilogue = Epilogue(self.scale, self.bias, activation)
-        return Operands(epilogue, outputs, small, self.small, full, self.full, self.border, self.window_of_3)
-
-
-def round_each(taps: Tensor, _: int) -> Tensor:
-    """Convert a tensor of any shape to e4m3, each element by itself."""
-    return in_fp8(taps)
-
-
-class Scales(NamedTuple):
-    """Of each map: stored value × scale = value; one number, or of a map that is read [in] for its channels."""
-
-    small: float | Tensor = 1.0
-    full: float | Tensor = 1.0
-    out: float = 1.0
-
-
-NO_SCALES = Scales()
-
-
-def pack(
-    composition: Composition,
-    dtype: torch.dtype,
-    scales: Scales = NO_SCALES,
-    rounding: Callable[[Tensor, int], Tensor] = round_each,
-) -> Packed:
-    """Round a composition's weights to `dtype`, for maps that are stored with these scales.
-
-    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied
-    into its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
-    smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
-
-    Args:
-        composition: of `polyphase_compose`, on the device where the weights are to be.
-        dtype: of the maps and the weights: float16 or float8_e4m3fn.
-        scales: of the maps; that of `out` divides scale, bias and border.
-        rounding: to e4m3, of scaled taps [..., taps, out, in] fp32 and the axis of the taps that are summed over a flat
-            part of the image: four of each phase, nine of the full map.
-    """
-    small, full = _scaled(composition.small, scales.small), _scaled(composition.full, scales.full)
-    bias = (composition.bias / scales.out).float().contiguous()
-    border = None if composition.border is None else (composition.border / scales.out).float().contiguous()
-    rest = (bias, border, composition.window_of_3)
-    if dtype != torch.float8_e4m3fn:
-        scale = None if scales.out == 1.0 else torch.full_like(bias, 1 / scales.out)
-        halves = [None if taps is None else taps.to(dtype) for taps in (small, full)]
-        return Packed(halves[0], halves[1], scale, *rest)
-    largest = torch.stack([taps.abs().amax((0, 2)) for taps in (small, full) if taps is not None]).amax(0)
-    by_channel = largest.clamp_min(1e-12) / FP8_MAX
-    scale = (by_channel / scales.out).float().contiguous()
-    if small is not None:
-        phases = (small / by_channel[:, None]).float().unflatten(0, (4, 4))
-        small = rounding(phases, 1).flatten(0, 1).contiguous()
-    if full is not None:
-        full = rounding((full / by_channel[:, None]).float(), 0).contiguous()
-    return Packed(small, full, scale, *rest)
-
-
-def _scaled(taps: Tensor | None, scale: float | Tensor) -> Tensor | None:
-    return None if taps is None else taps * torch.as_tensor(scale, device=taps.device)
-
-
 def spread_of(operands: Operands) -> int:
     """Return how many column phases the 64 rows of a product hold."""
     return 2 if operands.outer <= 32 and not operands.strided else 1
@@ -296,21 +202,6 @@ def phases_of(small: Tensor, taps: Tensor) -> Tensor:
     return out.reshape(batch, -1, 2 * height, 2 * width)
 
 
-def window_of(full: Tensor, taps: Tensor, stride: int = 1) -> Tensor:
-    """Return the 3×3 or 4×4 convolution, padding 1, by taps [9 or 16, out, in] of full [N, in, H, W]."""
-    window = taps.permute(1, 2, 0).unflatten(2, [math.isqrt(len(taps))] * 2)
-    return functional.conv2d(full, window, stride=stride, padding=1)
-
-
-def strided_of_volumes(full: Tensor, taps: Tensor, slices: int, step: int) -> Tensor:
-    """Return the 3×3×3 convolution, padding 1, by taps [27, out, in] of volumes [N, in, slices · H, W], as those.
-
-    Its stride is 2 within slices, and `step` from slice to slice.
-    """
-    window = taps.permute(1, 2, 0).unflatten(2, (3, 3, 3))
-    return functional.conv3d(full.unflatten(2, (slices, -1)), window, stride=(step, 2, 2), padding=1).flatten(2, 3)
-
-
 def at_border(border: Tensor, height: int, width: int) -> Tensor:
     """Return what border [3, 3, out] adds to each pixel of an output of at least 2×2, as [out, height, width]."""
     lines = [(torch.arange(size, device=border.device), size - 1) for size in (height, width)]
@@ -318,30 +209,16 @@ def at_border(border: Tensor, height: int, width: int) -> Tensor:
     return border[rows[:, None], columns].permute(2, 0, 1)
 
 
-def evaluate(composition: Composition, small: Tensor | None, full: Tensor | None = None) -> Tensor:
-    """Apply a composition in its own precision to small [N, in, h, w] and full [N, skip, 2 h, 2 w]."""
-    y = composition.bias[:, None, None]
-    if small is not None and composition.small is not None:
-        y = y + phases_of(small, composition.small)
-    if full is not None and composition.full is not None:
-        y = y + window_of(full, composition.full, 2 if small is None else 1)
-    return y if composition.border is None else y + at_border(composition.border, *y.shape[2:])
-
-
 def reference(operands: Operands) -> None:
     """Compute `polyphase.polyphase` in fp32 on any device, and store its outputs."""
     epilogue, sums = operands.epilogue, torch.zeros(())
     small, full = operands.small, operands.full
     if small is not None and operands.small_weight is not None:
-        sums = phases_of(small.float().permute(0, 3, 1, 2), operands.small_weight.float())
+        phases = phases_of(small.float().permute(0, 3, 1, 2), operands.small_weight.float())
+        sums = phases.permute(0, 2, 3, 1)
     if full is not None and operands.full_weight is not None:
-        seen, taps = full.float().permute(0, 3, 1, 2), operands.full_weight.float()
-        if operands.deep == 3:
-            sums = strided_of_volumes(seen, taps, operands.epilogue.slices, operands.step)
-        else:
-            window = window_of(seen, taps, 2 if operands.strided else 1)
-            sums = window if operands.strided else sums + window
-    sums = sums.permute(0, 2, 3, 1)
+        stride = (operands.step, 2, 2) if operands.deep == 3 else 2 if operands.strided else 1
+        sums = sums + sums_of(full, operands.full_weight, stride=stride, slices=epilogue.slices)
     if epilogue.scale is not None:
         sums = sums * epilogue.scale
     if epilogue.bias is not None:

@@ -8,8 +8,8 @@ zeros. The channels are the rows of the product, for `conv3x3_triton`'s reasons.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,15 +17,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from pipeline.kernels.common.capability import fewest_rows
 from pipeline.kernels.common.epilogue import check_blocks, required
-from pipeline.kernels.common.nhwc import descriptor, multiprocessors, next_power_of_two
-from pipeline.kernels.common.program import BoxTile, on_grid
+from pipeline.kernels.common.nhwc import depth_of, descriptor, multiprocessors, next_power_of_two
+from pipeline.kernels.common.program import BoxTile, by_slice, on_grid
 from pipeline.kernels.common.triton_epilogue import rounded, store_statistics
-from pipeline.kernels.polyphase.polyphase_operands import Operands, slices_of
+from pipeline.kernels.polyphase.polyphase_operands import Operands
 
 
 @dataclass(frozen=True)
 class Tile(BoxTile):
     """A cut of the work: `rows` × `cols` pixels of a phase and `out` channels, `depth` input channels a step."""
+
+    kernel: ClassVar[str] = "polyphase_triton"
 
 
 @triton.jit
@@ -105,54 +107,25 @@ def _polyphase_triton(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the phases of checked operands.
-
-    Raises:
-        ValueError: statistics are to be stored, and a tile isn't made of their blocks.
-    """
+    """Queue the phases of checked operands."""
     check_blocks(operands.epilogue, tile.rows, tile.cols)
-    epilogue, slices = operands.epilogue, operands.made
-    out = slices_of(required(operands.outputs.out), slices)
+    epilogue, out = operands.epilogue, required(by_slice(operands.outputs.out, operands.made))
     batch, height, width = operands.grid
     phases = 1 if operands.strided else 4
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // tile.cols), -(-operands.outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out * phases
     small, full, weights = operands.small, operands.images, [1, tile.out, tile.depth]
     on_grid(_polyphase_triton, min(tiles, multiprocessors(out.device) * tile.programs))(
-        None if small is None else descriptor(small, [1, tile.rows, tile.cols, tile.depth]),
-        None if operands.small_weight is None else descriptor(operands.small_weight, weights),
-        None if full is None else planes(full, tile),
-        None if operands.full_weight is None else descriptor(operands.full_weight, weights),
-        epilogue.scale,
-        epilogue.bias,
-        operands.border,
-        operands.outputs.statistics,
-        out,
-        *out.stride()[:3],
-        0 if full is None else full.stride(1),
-        *out.shape[1:],
-        tiles_y,
-        tiles_x,
-        tiles_out,
-        tiles,
-        slices,
-        DEEP=operands.deep,
-        STEP=operands.step,
-        GROUPED=operands.grouped,
-        MASKED=full is not None and _reaches_over(operands, tile),
-        SMALL=0 if small is None else small.shape[3],
-        FULL=0 if operands.full_weight is None else operands.full_weight.shape[2],
-        PHASES=phases,
-        ROWS=tile.rows,
-        COLS=tile.cols,
-        OUT=tile.out,
-        DEPTH=tile.depth,
-        ACTIVATION=epilogue.activation.expression,
-        SLOPE=epilogue.activation.slope,
-        WINDOW=operands.window,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
+        descriptor(small, [1, tile.rows, tile.cols, tile.depth]), descriptor(operands.small_weight, weights),
+        None if full is None else _planes(full, tile), descriptor(operands.full_weight, weights),
+        epilogue.scale, epilogue.bias, operands.border, operands.outputs.statistics, out,
+        *out.stride()[:3], 0 if full is None else full.stride(1), *out.shape[1:],
+        tiles_y, tiles_x, tiles_out, tiles, operands.made,
+        DEEP=operands.deep, STEP=operands.step, GROUPED=operands.grouped,
+        MASKED=full is not None and _reaches_over(operands, tile), SMALL=0 if small is None else small.shape[3],
+        FULL=0 if operands.full_weight is None else operands.full_weight.shape[2], PHASES=phases,
+        WINDOW=operands.window, **tile.constants, **epilogue.constants,
+    )  # fmt: skip
 
 
 def _reaches_over(operands: Operands, tile: Tile) -> bool:
@@ -163,7 +136,7 @@ def _reaches_over(operands: Operands, tile: Tile) -> bool:
     return beside or taps.shape[2] % tile.depth > 0
 
 
-def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
+def _planes(full: Tensor, tile: Tile) -> TensorDescriptor:
     """Full [N, H, W, skip] seen as [N, H / 2, W / 2, 2, ...]: the next row begins at `full.stride(1)` of the last."""
     batch, height, width, inner = full.shape
     image, row, pixel, _ = full.stride()
@@ -174,9 +147,7 @@ def planes(full: Tensor, tile: Tile) -> TensorDescriptor:
 
 def candidates(operands: Operands) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first."""
-    fp8 = operands.sources[0][0].dtype == torch.float8_e4m3fn
-    widest = max(source.shape[3] for source, _ in operands.sources)
-    depth = min(128 if fp8 else 64, max(32 if fp8 else 16, next_power_of_two(widest)))
+    depth = max(depth_of(source) for source, _ in operands.sources)
     out = min(128, max(fewest_rows(), next_power_of_two(operands.outer)))
     yield Tile(8, 16, out, depth)
     yield Tile(8, 16, min(out, 64), depth, warps=4, programs=2)

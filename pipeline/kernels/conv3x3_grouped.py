@@ -1,4 +1,4 @@
-"""3×3 convolution in groups of several channels, padding 1, stride 1, by `conv3x3_triton`.
+"""3×3 convolution in groups of several channels, padding 1, stride 1 or 2, by `conv3x3_triton` and `polyphase_triton`.
 
 The idea: most groups are too narrow for a matrix product, and 64 channels are exactly wide enough for one. So a tile of
 64 output channels reads a window of input channels, those that its groups have, and zeros in the weights keep the
@@ -10,19 +10,22 @@ a dense convolution window / channels.
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels import conv3x3
-from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LayerDescription, LibraryParameters, flops_of
+from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
 from pipeline.kernels.common.library import convolution
+from pipeline.kernels.conv3x3 import OP as DENSE
 from pipeline.kernels.conv3x3 import conv3x3_triton
-from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, Operands, check_operands
+from pipeline.kernels.conv3x3 import pack as pack_dense
+from pipeline.kernels.conv3x3.conv3x3_operands import BLOCK, FOLDS, Operands, check_operands
+from pipeline.kernels.polyphase import polyphase_operands, polyphase_triton
 
-BLOCK, HALF_BLOCK = 64, 32  # channels of a tile
+HALF_BLOCK = 32
 OWN_FOLDS = FOLDS - {"head"}
 
 
@@ -43,35 +46,21 @@ def pack(weight: Tensor) -> Tensor:
     begins = channel // width * width - (channel // BLOCK * BLOCK - (window - BLOCK) // 2)
     place = torch.arange(window, device=weight.device) - begins[:, None]
     own = (place >= 0) & (place < width)
-    taps = conv3x3.pack(weight)
+    taps = pack_dense(weight)
     # By reading, not by scattering: within a graph of Inductor's it is then one kernel.
     return taps.gather(2, place.clamp(0, width - 1).expand(len(taps), -1, -1)).where(own, 0.0).contiguous()
 
 
-def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
-    """Compute `conv3x3_grouped` in plain PyTorch and fp32, on any device.
-
-    Args:
-        x: [N, H, W, channels].
-        weight: [9, channels, window].
-        epilogue: as of `conv3x3.reference`, without a head.
-        outputs: as of `conv3x3.reference`.
-    """
-    store_reference(epilogue.of(sums_by_groups(x, weight)), epilogue, outputs)
-
-
-def sums_by_groups(x: Tensor, weight: Tensor, stride: int = 1) -> Tensor:
-    """Return the convolution of x [N, H, W, channels] by weight [9, channels, window], fp32 [N, H', W', channels]."""
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *, stride: int = 1) -> None:
+    """Compute `conv3x3_grouped`, or with a stride `grouped_strided`, in plain PyTorch and fp32, on any device."""
     _, outer, window = weight.shape
     beside = (window - BLOCK) // 2
-    taps = weight.float().reshape(3, 3, outer, window).permute(2, 3, 0, 1).split(BLOCK)
-    whole = functional.pad(x.float(), (beside, beside + -outer % BLOCK)).permute(0, 3, 1, 2)
-    begins = range(0, outer, BLOCK)
+    whole = functional.pad(x.float(), (beside, beside + -outer % BLOCK))
     parts = [
-        functional.conv2d(whole[:, begin : begin + window], part, stride=stride, padding=1)
-        for begin, part in zip(begins, taps, strict=True)
+        sums_of(whole[..., begin : begin + window], weight[:, begin : begin + BLOCK], stride=stride)
+        for begin in range(0, outer, BLOCK)
     ]
-    return torch.cat(parts, 1).permute(0, 2, 3, 1)
+    store_reference(epilogue.of(torch.cat(parts, 3)), epilogue, outputs)
 
 
 def conv3x3_grouped(
@@ -84,10 +73,7 @@ def conv3x3_grouped(
         weight: [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
         epilogue: as of `conv3x3.conv3x3`, without a head.
         outputs: as of `conv3x3.conv3x3`.
-        tile: one of `candidates`; the first of them without.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as above.
+        tile: one of `candidates`.
     """
     window = weight.shape[-1]
     if weight.shape[1:-1] != x.shape[3:] or window % BLOCK:
@@ -95,8 +81,7 @@ def conv3x3_grouped(
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands, OWN_FOLDS, window)
     tile = tile or next(candidates(x, weight, epilogue))
-    if tile.out != BLOCK:
-        raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {tile.out}")
+    _check_tile(tile.out)
     conv3x3_triton.launch(operands, tile, grouped=True)
 
 
@@ -106,40 +91,72 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
         yield replace(tile, depth=min(tile.depth, weight.shape[-1]))
 
 
-def by_library(x: Tensor, parameters: LibraryParameters, ends: Ends, stride: int = 1) -> Tensor:
-    """Run the library: x [N, channels, H, W], weight [channels, width, 3, 3] to [N, channels, H', W']."""
-    weight = parameters.weight
-    x = x.to(weight.dtype, memory_format=torch.channels_last)
-    groups = len(weight) // weight.shape[1]
-    return convolution(x, parameters, ends, stride=(stride, stride), padding=(1, 1), groups=groups)
+def grouped_strided(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile | None = None
+) -> None:
+    """Write the convolution of stride 2, of even height and width; arguments: same as `conv3x3_grouped`.
+
+    The epilogue has a scale and a bias [channels], an activation, and statistics.
+    """
+    operands = polyphase_operands.Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
+    polyphase_operands.check_operands(operands)
+    tile = tile or next(strided_candidates(x, weight, epilogue, outputs))
+    _check_tile(tile.out)
+    polyphase_triton.launch(operands, tile)
 
 
-def flops(shape: tuple[int, ...], outer: int) -> float:
+def strided_candidates(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs
+) -> Iterator[polyphase_triton.Tile]:
+    """Yield tiles worth measuring for `grouped_strided`, likeliest first."""
+    operands = polyphase_operands.Operands(epilogue, outputs, full=x[..., :BLOCK], full_weight=weight)
+    for tile in polyphase_triton.candidates(operands):
+        yield replace(tile, out=BLOCK)
+
+
+def _check_tile(out: int) -> None:
+    """Raise ValueError unless a tile of `out` channels has those whose window is one."""
+    if out != BLOCK:
+        raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {out}")
+
+
+def _flops(shape: tuple[int, ...], outer: int, *, stride: int) -> float:
     """Return the FLOPs for an input [batch, channels, height, width], zeros beside each group included: 64 channels."""
-    batch, _, *size = shape
-    return flops_of(9)((batch, BLOCK, *size), outer)
+    return flops_of(9 / stride**2)((shape[0], BLOCK, *shape[2:]), outer)
 
 
-def has_groups(layer: LayerDescription, stride: int = 1) -> bool:
-    """Return whether a layer is a 3×3 convolution of this stride in groups of several channels, as many out as in."""
+def _accepts(layer: LayerDescription, *, stride: int) -> bool:
+    """Return whether a layer has groups of several channels, as many out as in; with a stride on even sides."""
     ungrouped = replace(layer, groups=1)
     width = layer.inner // layer.groups
     own = layer.kind == "conv2d" and layer.inner == layer.outer and layer.groups > 1 and width > 1
-    return own and ungrouped.is_square(3, stride, 1) and layer.suits_bulk_copies
+    even = all(size % stride == 0 for size in layer.in_size)
+    return own and even and ungrouped.is_square(3, stride, 1) and layer.suits_bulk_copies
 
 
-OP: KernelOp = KernelOp(
+OP: KernelOp = replace(
+    DENSE,
     name="conv3x3_grouped",
-    accepts=has_groups,
+    accepts=partial(_accepts, stride=1),
     reference=reference,
     launch=conv3x3_grouped,
     candidates=candidates,
-    library=by_library,
-    flops=flops,
+    flops=partial(_flops, stride=1),
     tile_types=(conv3x3_triton.Tile,),
     pack=pack,
     weight_shape=lambda _, outer: (outer, 8, 3, 3),
-    out_axis=1,
-    tap_axis=0,
     folds=OWN_FOLDS,
+)
+STRIDED_OP: KernelOp = replace(
+    OP,
+    name="conv3x3_grouped_strided",
+    accepts=partial(_accepts, stride=2),
+    reference=partial(reference, stride=2),
+    launch=grouped_strided,
+    candidates=strided_candidates,
+    library=partial(convolution, stride=2),
+    flops=partial(_flops, stride=2),
+    tile_types=(polyphase_triton.Tile,),
+    folds=polyphase_operands.FOLDS,
+    growth=0.5,
 )

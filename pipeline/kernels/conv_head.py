@@ -1,0 +1,177 @@
+"""The network's last convolution, 3×3 or 1×1 with up to 8 classes: reads NHWC and writes fp32 logits in NCHW.
+
+Memory is what takes the time, so the logits are written as the user gets them. In plain Triton the pixels of an image
+lie in one line, so that each class's logits are stored in one go: 1×1 at the pace of memory, 3×3 as a fallback. The
+window's values come by plain loads, as a box of so few channels gives TMA little to do.
+
+3×3 is faster by the kernel of `conv3x3_narrow`, its eight columns the classes: a product of 64 pixels by 8 classes
+leaves a class of eight neighbouring pixels to eight threads, which is one sector of a plane of logits. They are stored
+from the registers, in NCHW.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
+from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs, sums_of
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
+from pipeline.kernels.common.nhwc import (
+    check,
+    check_counted,
+    check_few_programs,
+    check_matrix,
+    check_vector,
+    depth_of,
+    interpreted,
+)
+from pipeline.kernels.common.program import on_grid
+from pipeline.kernels.common.triton_epilogue import finish
+from pipeline.kernels.conv3x3 import OP as WINDOW
+from pipeline.kernels.conv3x3 import conv3x3_narrow, pack
+
+PROGRAMS = 4  # of the Gluon kernel on each multiprocessor
+EIGHTH = 8  # channels of fp16 that 16 bytes hold
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A cut of the work: `pixels` of an image a program, `depth` input channels a step."""
+
+    kernel: ClassVar[str] = "conv_head_triton"
+    pixels: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+
+
+@dataclass(frozen=True)
+class GluonTile:
+    """A cut of the work: as by `conv3x3_narrow.Tile`."""
+
+    kernel: ClassVar[str] = "conv_head_gluon"
+    rows: int
+    programs: int
+    ahead: int
+    slots: int = 0
+
+
+def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
+    """Compute `conv_head` in plain PyTorch and fp32, on any device."""
+    _required(outputs).copy_(epilogue.of(sums_of(x, weight)).permute(0, 3, 1, 2))
+
+
+@triton.jit
+def _conv_head_triton(
+    x, weight, logits, scale, bias, x_image_stride, x_row_stride, x_pixel_stride, height, width,
+    IN: tl.constexpr, SIDE: tl.constexpr, CLASSES: tl.constexpr, PIXELS: tl.constexpr, DEPTH: tl.constexpr,
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+):  # fmt: skip
+    """Read x [N, H, W, IN] and weight [SIDE · SIDE, CLASSES, IN]; write logits [N, CLASSES, H, W] fp32."""
+    STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
+    number = tl.program_id(1).to(tl.int64)
+    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    label = tl.arange(0, 16)
+    acc = tl.zeros((PIXELS, 16), tl.float32)
+    for step in tl.range(SIDE * SIDE * STEPS):
+        tap = step // STEPS
+        channel = step % STEPS * DEPTH + tl.arange(0, DEPTH)
+        row, col = pixel // width + tap // SIDE - SIDE // 2, pixel % width + tap % SIDE - SIDE // 2
+        inside = (row >= 0) & (row < height) & (col >= 0) & (col < width)
+        source = x + number * x_image_stride + row[:, None] * x_row_stride + col[:, None] * x_pixel_stride
+        window = tl.load(source + channel[None, :], mask=inside[:, None] & (channel < IN)[None, :], other=0.0)
+        known = (label < CLASSES)[:, None] & (channel < IN)[None, :]
+        taps = tl.load(weight + (tap * CLASSES + label)[:, None] * IN + channel[None, :], mask=known, other=0.0)
+        acc = tl.dot(window, taps.T, acc)
+    y = finish(acc, scale, bias, label, CLASSES, ACTIVATION, SLOPE, False)
+    plane = logits + (number * CLASSES + label)[None, :] * height * width
+    tl.store(plane + pixel[:, None], y, mask=(pixel < height * width)[:, None] & (label < CLASSES)[None, :])
+
+
+def conv_head(
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
+) -> None:
+    """Write the convolution of x through the epilogue into `outputs.logits`; the padding keeps height and width.
+
+    Args:
+        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
+        weight: [k · k, classes, in] of x's dtype, from `pack`; k is 1 or 3, and there are at most 8 classes.
+        epilogue: scale and bias [classes], and an activation.
+        outputs: logits [N, classes, H, W] fp32 contiguous, and nothing else.
+        tile: one of `candidates`.
+    """
+    batch, height, width, inner = x.shape
+    taps, classes = weight.shape[:2]
+    if taps not in (1, 9) or classes > MOST_CLASSES:
+        raise ValueError(f"weight must be [1 or 9, at most {MOST_CLASSES}, in], got {list(weight.shape)}")
+    check("x", x, (batch, height, width, inner))
+    check_counted("x", x)
+    check_few_programs("x's batch", batch)
+    if weight.dtype != x.dtype or tuple(weight.shape) != (taps, classes, inner) or not weight.is_contiguous():
+        raise ValueError(f"weight must be {[taps, classes, inner]} {x.dtype}, got {list(weight.shape)} {weight.dtype}")
+    if epilogue.bias is None or epilogue.parts:
+        raise ValueError(f"the epilogue must have a bias and fold nothing, got {epilogue.key}")
+    check_vector("bias", epilogue.bias, classes)
+    if epilogue.scale is not None:
+        check_vector("scale", epilogue.scale, classes)
+    logits = _required(outputs)
+    check_matrix("logits", logits, (batch, classes, height, width))
+    tile = tile or next(candidates(x, weight))
+    if isinstance(tile, GluonTile):
+        strips = conv3x3_narrow.Tile(tile.rows, 4, tile.programs, tile.ahead, tile.slots)
+        conv3x3_narrow.queue(x, weight, epilogue, logits, strips, planar=True)
+        return
+    on_grid(_conv_head_triton, triton.cdiv(height * width, tile.pixels), batch)(
+        x, weight, logits, epilogue.scale, epilogue.bias, *x.stride()[:3], height, width,
+        IN=inner, SIDE=3 if taps == 9 else 1, CLASSES=classes, PIXELS=tile.pixels, DEPTH=tile.depth,
+        **epilogue.constants, num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def _required(outputs: Outputs) -> Tensor:
+    if outputs.logits is None or outputs.stored:
+        raise ValueError("logits must be given, and nothing else: this kernel writes nothing else")
+    return outputs.logits
+
+
+def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile | GluonTile]:
+    """Yield tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], likeliest first."""
+    narrow = len(weight) == 9 and x.shape[3] <= conv3x3_narrow.MOST_IN
+    if narrow and gluon_barred() is None and not interpreted():
+        yield from gluon_candidates(x)
+    else:
+        for pixels in (128, 64, 256):
+            yield Tile(pixels, depth_of(x))
+
+
+def gluon_candidates(x: Tensor) -> Iterator[GluonTile]:
+    """Yield tiles of the Gluon kernel worth measuring for x [N, H, W, in], likeliest first."""
+    ways = [(0, 4), (0, 3)] if reaching_views_barred() is None else [(2, 0), (3, 0)]
+    for ahead, slots in ways:
+        for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
+            yield GluonTile(rows, PROGRAMS, ahead, slots)
+
+
+def accepts(layer: LayerDescription) -> bool:
+    """Return whether the kernels take a layer: it keeps height and width, and has few classes."""
+    square = layer.is_square(3, 1, 1) or layer.is_square(1, 1, 0)
+    return layer.kind == "conv2d" and square and layer.outer <= MOST_CLASSES and layer.inner % EIGHTH == 0
+
+
+OP: KernelOp = replace(
+    WINDOW,
+    name="conv_head",
+    accepts=accepts,
+    reference=reference,
+    launch=conv_head,
+    candidates=candidates,
+    tile_types=(Tile, GluonTile),
+    pack=pack,
+    folds=frozenset(),
+    writes=frozenset({"fp32"}),
+    writes_logits=True,
+)
