@@ -163,7 +163,7 @@ REFUSED: dict[str, Callable[[], None]] = {
     ),
     "bias must be 2": lambda: run_head(epilogue=Epilogue(bias=torch.zeros(3))),
     "logits must be \\[1, 2, 8, 8\\]": lambda: run_head(out=torch.zeros(1, 2, 4, 8)),
-    "logits must be contiguous": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
+    "contiguous float32, got .*, strides": lambda: run_head(out=torch.zeros(1, 8, 8, 2).permute(0, 3, 1, 2)),
     "out must have the height": lambda: run_first((3, 3), conv_first.pack(torch.zeros(16, 3, 3, 3))),
     "weight must come from pack": lambda: run_first((8, 8), torch.zeros(3, 3, 3, 16, dtype=HALF)),
     "at most 64 channels to 32 and folds statistics and a residual": run_narrow,

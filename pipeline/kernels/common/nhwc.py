@@ -59,7 +59,8 @@ def check_vector(name: str, tensor: Tensor, length: int) -> None:
 def check_matrix(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Raise ValueError, which begins with `name`, unless a tensor has this shape, of contiguous fp32."""
     if tuple(tensor.shape) != shape or tensor.dtype != torch.float32 or not tensor.is_contiguous():
-        raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {list(tensor.shape)} {tensor.dtype}")
+        found = f"{list(tensor.shape)} {tensor.dtype}, strides {list(tensor.stride())}"
+        raise ValueError(f"{name} must be {list(shape)} contiguous float32, got {found}")
 
 
 def check_pixels(name: str, count: int) -> None:
