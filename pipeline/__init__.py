@@ -4,6 +4,8 @@ From Python, a notebook above all: `from pipeline import measure, load_run, expo
 """
 
 import importlib
+import os
+import pwd
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -26,6 +28,18 @@ HOMES = {
     "measure": "pipeline.notebook.measured_net",
     "predict": "pipeline.notebook.taken_home",
 }
+
+
+def name_the_user() -> None:
+    """Give a user whom passwd doesn't know, as in a container with `--user`, a name: torch asks for one."""
+    if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):  # which getpass reads
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ["USER"] = f"uid{os.getuid()}"
+
+
+name_the_user()
 
 
 def __getattr__(name: str) -> object:

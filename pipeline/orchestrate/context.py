@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ from pipeline.stats.warnings import reference_in_doubt
 TELLING = re.compile(r"(?=.*[^\d.]).{2,}", re.DOTALL)  # a value that is no number, as many errors hold numbers
 UNSPECIFIED: FailureKind = "error"
 MOST_OTHERS = 3  # processes that a line names
+SPLITS = re.compile(r"[\s'\"\\]")  # where torch splits the compilers' command lines, in which it quotes no path (2.12)
 
 
 class Observer(Protocol):
@@ -71,6 +73,15 @@ def quotes(said: str, value: str) -> bool:
     return re.search(rf"(?<![\w/.-]){re.escape(value)}(?![\w/-])", said) is not None
 
 
+def alias(folder: Path) -> Path | None:
+    """Return a link to a folder whose path a compiler's command line would split; None for any other folder."""
+    if not SPLITS.search(str(folder.absolute())):
+        return None
+    link = Path(tempfile.mkdtemp(prefix="unet-ladder-")) / "run"
+    link.symlink_to(folder.absolute())
+    return link
+
+
 class RunContext:
     """One run on its way.
 
@@ -80,6 +91,7 @@ class RunContext:
         no_counters: why the GPU's counters can't be read; empty while they may be.
         unsaved: why the record on disk is out of date; empty if it isn't.
         taken_over: stages that an earlier run has measured.
+        alias: a link to the run's folder, by which workers know it; None where its own path will do.
         forks: whether workers are copies of one process; never on a GPU, which no copy of a process could use.
     """
 
@@ -93,6 +105,7 @@ class RunContext:
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
         self.forks = config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"
+        self.alias = alias(folder)
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
         self.order = random.Random(config.seed)  # noqa: S311 - the order of samples is no secret
@@ -131,9 +144,9 @@ class RunContext:
 
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """Start a fresh worker for the stage: a copy of the fork server's process, or an interpreter of its own."""
-        job = self.config.job(spec, role, self.folder, folder)
+        job = self.config.job(spec, role, self.alias or self.folder, folder)
         job = replace(job, plan=job.plan.of_single_calls()) if self.is_brief(spec) else job
-        self.scratch.append(Path(job.folder) / SCRATCH)
+        self.scratch.append(self.folder / folder / SCRATCH)
         log, limits = Path(job.folder) / "log.txt", self.config.plan.phase_limits
         try:
             return WorkerProcess(job, log, limits, self.forks)
@@ -160,6 +173,8 @@ class RunContext:
         """Delete the reference's logits (50 MB at 24 images of 512×512) and the compilers' caches of this run."""
         with suppress(OSError):  # a disk that has become read-only keeps it
             (self.folder / REFERENCE_LOGITS).unlink(missing_ok=True)
+        if self.alias:
+            shutil.rmtree(self.alias.parent, ignore_errors=True)
         inside = os.path.realpath(self.folder)
         for folder in self.scratch:  # a stage may have made its own folder a link to elsewhere, or to itself
             if Path(os.path.realpath(folder)).is_relative_to(inside):

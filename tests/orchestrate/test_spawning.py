@@ -1,5 +1,6 @@
 """Workers that are copies of one process: each is a process of its own, and without a server one is started."""
 
+import getpass
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import pipeline
 from pipeline.orchestrate import context, run, spawning
 from pipeline.orchestrate.spawning import ForkedProcess, ForkError, forked
 from pipeline.records.plan import Plan
@@ -19,6 +21,7 @@ from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, con
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
 
 COPY = """
+import getpass
 import os
 from multiprocessing import forkserver
 def _bootstrap(_):
@@ -114,3 +117,31 @@ def test_workers_fork_on_a_cpu_where_the_plan_says_so(tmp_path: Path) -> None:
     assert not forks(QUICK, "cpu")
     assert not forks(forking(), "cuda")
     assert forks(forking(), "cpu")
+
+
+def test_a_user_whom_the_system_does_not_know_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor asks for one, and without it nothing could run."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    pipeline.name_the_user()
+    assert getpass.getuser() == f"uid{os.getuid()}"
+    monkeypatch.delenv("USER")
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", 'a "b"', "back\\slash"])
+def test_workers_know_a_folder_that_a_compiler_would_split_by_a_link(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    known = context.RunContext(config(), folder, blank(), Watcher())
+    assert known.alias is not None
+    assert not context.SPLITS.search(str(known.alias))
+    assert known.alias.samefile(folder)
+    known.drop_what_only_workers_need()
+    assert not known.alias.parent.exists()
+    assert folder.is_dir()
+    assert context.RunContext(config(), tmp_path, blank(), Watcher()).alias is None

@@ -41,7 +41,7 @@ def own_cache(caches: Path, cold: bool = True) -> Path:
     """Put Inductor's and Triton's caches into the stage's own folder; empty for a cold build."""
     import torch._inductor.metrics
 
-    cache = (caches / CACHE).resolve()
+    cache = (caches / CACHE).absolute()  # by the link that the run has made where the path has spaces
     if cold:
         shutil.rmtree(cache, ignore_errors=True)
     cache.mkdir(parents=True, exist_ok=True)
