@@ -30,7 +30,7 @@ from pipeline.cli.messages import CONF, one_line
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
 from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_unread, show, tell, unforeseen
 from pipeline.config import load
-from pipeline.config.data_request import TENSORS, meant_everywhere
+from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import points_note
 from pipeline.config.plans_note import check_regions, plans_note
 from pipeline.config.request_error import RequestError
@@ -168,9 +168,7 @@ def job(line: CommandLine) -> Iterator[Invocation]:
 def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     """Return the checked request, and save its config, with `${oc.env:...}` unresolved, in the run's folder."""
     composed = plain(config, resolve=False)
-    values, typed = plain(config, resolve=True), HydraConfig.get().overrides.task
-    values["measure"] = load.for_every_device(values["measure"], typed)
-    values["data"] = meant_everywhere(values["data"], values.get("preset"), typed)
+    values = plain(config, resolve=True)
     device = choose_device(values.get("device", "auto"), accelerators())
     files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), resolve=True) for name in (EAGER, AUTOCAST)}
     request = load.read(values, device, files, invocation.launcher)

@@ -30,7 +30,9 @@ MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
 OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
 PROGRAM_WORDS = 3  # python -m pipeline
 OUTPUTS = Path("outputs")  # conf/config.yaml: hydra.run.dir
-HYDRAS_SIGNS = frozenset("[]{}()=,'\"$")  # a value with one of these is Hydra's syntax, not plain text
+HYDRAS_SIGNS = frozenset("[]{}(),'\"$")  # a value with one of these is Hydra's syntax, not plain text
+# Keys of paths, whose commas, brackets and equals signs are letters of a name.
+PATHS = {"data.path", "data.labels", "model.checkpoint", "model.file", "resume", "hydra.run.dir", "hydra.sweep.dir"}
 # Keys that this program still reads under their earlier names.
 RENAMED = {
     **{f"measure.gpu_{knob.name}": f"measure.gpu.{knob.name}" for knob in fields(GpuPlan)},
@@ -40,6 +42,7 @@ RENAMED = {
     "measure.sample_limit_seconds": "measure.limits.sampling",
     "measure.latency_limit_seconds": "measure.limits.latencies",
 }
+WITH_OWN_SIZE = {"tensors": ("cpu", "smoke"), "volume": ("cpu",), "folder": ("cpu",)}  # data, and presets with a size
 UNREADABLE = "cannot be read; write KEY=VALUE, with quotes around a value that has signs: 'KEY=\"VALUE\"'"
 
 
@@ -110,7 +113,8 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
     preset = default_preset(line, gpus)
-    return replace(line, typed=[*line.typed, *preset], overrides=[*line.overrides, *map(_override, preset)])
+    line = replace(line, typed=[*line.typed, *preset], overrides=[*line.overrides, *map(_override, preset)])
+    return replace(line, overrides=[*line.overrides, *map(_override, [*_own_size(line), *_on_every_device(line)])])
 
 
 def _read(words: Sequence[str]) -> CommandLine:
@@ -123,7 +127,8 @@ def _read(words: Sequence[str]) -> CommandLine:
     if unknown:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         raise RequestError(f"{shortened(unknown[0])}: no such flag{_meant_by_flag(unknown[0], flags)}")
-    overrides = [_override(word) for word in options.overrides]
+    sweeps = options.multirun or any(word.startswith("hydra.mode=") for word in options.overrides)
+    overrides = [_override(word, sweeps=sweeps) for word in options.overrides]
     for override in overrides:
         _check_group(override)
     _check_repeated(overrides)
@@ -167,15 +172,16 @@ def _meant_by_flag(flag: str, flags: Sequence[str]) -> str:
     return f"; {nearest(flag, flags)}"
 
 
-def _override(word: str) -> Override:
-    """Parse one word; a plain value that Hydra reads in quotes only, such as a path with `é`, is quoted first."""
+def _override(word: str, *, sweeps: bool = False) -> Override:
+    """Parse one word; a plain value that Hydra reads in quotes only, such as a path with `é` or a comma, is quoted."""
     key, equals, value = word.partition("=")
     name = key.lstrip("+")
     key = key.removesuffix(name) + RENAMED.get(name, name)
-    word = f"{key}{equals}{value}"
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    candidates = [word]
-    if equals and value and (not HYDRAS_SIGNS & set(value) or _exists(value)):
+    literal = not (HYDRAS_SIGNS & set(value) or value.startswith("=")) or _exists(value)
+    is_path = key in PATHS and not value.startswith(("'", '"', "${")) and (literal or not sweeps)
+    candidates = [f"{key}{equals}{value}"]
+    if equals and value and (literal or is_path):
         candidates.append(f"{key}='{escaped}'")
     for candidate in candidates:
         try:
@@ -184,6 +190,8 @@ def _override(word: str) -> Override:
             continue
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{shortened(word, 100)}: {first_line(error)}") from None
+        if is_path and isinstance(override.value(), list | dict | Sweep):
+            continue  # the text is the name of a file
         if override.key_or_group:
             return override
     raise RequestError(f"{shortened(word, 100)}: {UNREADABLE}")
@@ -265,6 +273,30 @@ def default_preset(line: CommandLine, gpus: Collection[str]) -> list[str]:
     devices = set(line.values("device")) or {"auto"}
     on_cpu = devices == {"cpu"} if gpus else not devices <= {"cuda"}  # without a GPU, device=cuda is refused
     return ["preset=cpu"] if on_cpu else []
+
+
+def _own_size(line: CommandLine) -> list[str]:
+    """Return the word that takes a preset's size of images back where the data have a size of their own.
+
+    Tensors always keep theirs; images of a folder and volumes keep theirs with the CPU's preset.
+
+    Raises:
+        RequestError: some jobs of a sweep have data with a size of their own, and others don't.
+    """
+    names, presets = line.values("data") or ["samples"], line.values("preset")
+    kept = {preset in WITH_OWN_SIZE.get(name, ()) for name in names for preset in presets}
+    if "data.size" in line.keys or True not in kept:
+        return []
+    if False in kept:
+        raise RequestError(f"data={','.join(names)}: not all of them take the preset's size; type data.size, or null")
+    return ["data.size=null"]
+
+
+def _on_every_device(line: CommandLine) -> list[str]:
+    """Return the words that have a typed knob of `measure` hold on a GPU, too, which has values of its own for some."""
+    knobs = [knob.name for knob in fields(GpuPlan)]
+    typed = [knob for knob in knobs if f"measure.{knob}" in line.keys and f"measure.gpu.{knob}" not in line.keys]
+    return [f"measure.gpu.{knob}=${{measure.{knob}}}" for knob in typed]
 
 
 def earlier_words(line: CommandLine) -> list[str]:

@@ -3,7 +3,7 @@
 import difflib
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -127,22 +127,6 @@ def check_there(key: str, place: str, *kinds: str) -> None:
 def words_for_kind(name: str) -> Words:
     """Return the words for data of a kind, such as "volumes" for `data=volume`."""
     return words_for(3 if name == VOLUME else 2)
-
-
-def meant_everywhere(data: Mapping[str, object], preset: object, typed: Sequence[str]) -> dict[str, object]:
-    """Return the knobs without the size of a preset, if the data have a size of their own.
-
-    Tensors always keep theirs; images of a folder and volumes keep theirs with the CPU's preset.
-
-    Args:
-        data: every knob's value.
-        preset: the run's.
-        typed: the words of the command line, such as "data.size=512".
-    """
-    names = {word.lstrip("+").partition("=")[0] for word in typed}
-    own = {TENSORS: ("cpu", "smoke"), VOLUME: ("cpu",), "folder": ("cpu",)}
-    kept = preset not in own.get(str(data.get("name")), ()) or "data.size" in names
-    return dict(data) if kept else {**data, "size": None}
 
 
 def _check_whose(knobs: DataKnobs) -> None:

@@ -1,8 +1,8 @@
 """From Hydra's composed configuration to a RunConfig: conversion by msgspec, then the checks across keys."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from pipeline.config.stage_options import BUILD, check_options, lacks_build, sig
 from pipeline.config.threads_request import check_threads
 from pipeline.records.codec import STAGE_NAME
 from pipeline.records.goals import Task
-from pipeline.records.plan import GpuPlan, Plan
+from pipeline.records.plan import Plan
 from pipeline.records.request import (
     STAGE_FIELDS,
     PositiveInt,
@@ -107,19 +107,6 @@ def read(config: Mapping[str, object], device: str, files: StageFiles, launcher:
         goal=read_goal(request.objective, request.subject_to, request.report.gpu_hour_price),
         task=request.task,
     )
-
-
-def for_every_device(measure: Mapping[str, Any], typed: Sequence[str]) -> dict[str, object]:
-    """Return the knobs of `measure`, where a typed knob of which a GPU has its own holds on the GPU too.
-
-    Args:
-        measure: every knob's value.
-        typed: the words of the command line, such as "measure.sampling_seconds=4".
-    """
-    names = {word.lstrip("+").partition("=")[0] for word in typed}
-    knobs = [knob.name for knob in fields(GpuPlan)]
-    meant = [knob for knob in knobs if f"measure.{knob}" in names and f"measure.gpu.{knob}" not in names]
-    return {**measure, "gpu": {**measure["gpu"], **{knob: measure[knob] for knob in meant}}}
 
 
 def in_place(stage: StageSpec) -> StageSpec:

@@ -77,6 +77,56 @@ def test_a_path_is_read_whatever_its_letters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("data.path=tiles, 2024", "tiles, 2024"),
+        ("hydra.run.dir=out/lr=1e-3", "out/lr=1e-3"),
+        ("model.checkpoint=a=1,b=2/epoch=9.ckpt", "a=1,b=2/epoch=9.ckpt"),
+        ("data.labels=(masks) [1]", "(masks) [1]"),
+        ("data.path='a,b'", "a,b"),
+        ("data.path=null", None),
+    ],
+)
+def test_commas_and_equals_signs_are_letters_of_a_path(word: str, path: str | None) -> None:
+    override = parse([word], GPU).overrides[0]
+    assert not override.is_sweep_override()
+    assert getattr(override.value(), "text", override.value()) == path
+
+
+def test_commas_of_a_path_are_a_sweep_where_one_is_asked_for(tmp_path: Path) -> None:
+    (there := tmp_path / "a, b").mkdir()
+    for path, jobs in (("x,y", ["x", "y"]), (str(there), [str(there)])):
+        assert parse(["-m", f"data.path={path}"], GPU).values("data.path") == jobs
+
+
+@pytest.mark.parametrize(
+    ("typed", "added"),
+    [
+        ("data=folder", ["data.size=null"]),
+        ("data=folder +data.size=256", []),
+        ("data=folder preset=smoke", []),
+        ("data=tensors preset=smoke", ["data.size=null"]),
+        ("data=samples", []),
+        ("-m data=folder,volume", ["data.size=null"]),
+        ("measure.sampling_seconds=4", ["measure.gpu.sampling_seconds=${measure.sampling_seconds}"]),
+        ("measure.sampling_seconds=4 measure.gpu.sampling_seconds=30", []),
+        ("measure=quick", []),
+    ],
+)
+def test_what_a_preset_does_not_mean_is_shown_as_it_runs(typed: str, added: list[str]) -> None:
+    """So `--cfg job` and the kept config.yaml have it; the record has the words as they were typed."""
+    line, words = parse(typed.split(), []), typed.split()
+    preset = [] if "preset=smoke" in words else ["preset=cpu"]
+    assert line.typed == [*words, *preset]
+    assert [word for word in line.words if word not in (*words, *preset)] == added
+
+
+def test_a_sweep_of_data_with_and_without_a_size_of_their_own_is_refused() -> None:
+    with pytest.raises(RequestError, match="data=samples,folder: not all of them take the preset's size"):
+        parse(["-m", "data=samples,folder"], [])
+
+
+@pytest.mark.parametrize(
     ("typed", "said"),
     [
         (["--preset", "smoke"], "--preset: no such flag; an override has no dashes: preset=VALUE"),

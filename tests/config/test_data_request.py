@@ -11,7 +11,7 @@ from torch import nn
 from models.image_batches import to_batch
 from pipeline.config import ct_figures
 from pipeline.config.conversion import converted
-from pipeline.config.data_request import DataKnobs, check_memory, meant_everywhere
+from pipeline.config.data_request import DataKnobs, check_memory
 from pipeline.config.data_request import read_data as read_knobs
 from pipeline.config.goal_request import check_task
 from pipeline.config.request_error import RequestError
@@ -200,22 +200,6 @@ def test_a_containers_limit_counts_if_it_is_less(tmp_path: Path) -> None:
     assert memory_bytes(limit) == 4096
     limit.write_text("max\n")
     assert memory_bytes(limit) == memory_bytes(nowhere) > 2**20
-
-
-@pytest.mark.parametrize(
-    ("name", "preset", "typed", "size"),
-    [
-        ("folder", "cpu", [], None),
-        ("folder", "cpu", ["+data.size=256"], 256),
-        ("folder", "smoke", [], 256),
-        ("samples", "cpu", [], 256),
-        ("tensors", "smoke", [], None),
-    ],
-)
-def test_a_preset_s_size_is_for_the_programs_own_images(
-    name: str, preset: str, typed: list[str], size: int | None
-) -> None:
-    assert meant_everywhere({"name": name, "size": 256}, preset, typed)["size"] == size
 
 
 def test_tensors_and_volumes_have_knobs_of_their_own(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from pipeline.config.conversion import converted
-from pipeline.config.load import for_every_device
 from pipeline.config.request_error import RequestError
 from pipeline.records.plan import Phase, Plan
 from tests.config.test_load import composed
@@ -38,18 +37,6 @@ def test_the_other_files_hold_only_what_they_change(path: Path) -> None:
     assert own.pop("defaults") == ["thorough", "_self_"]
     thorough = yaml.safe_load((FOLDER / "thorough.yaml").read_text())
     assert [knob for knob, value in own.items() if thorough[knob] == value] == []
-
-
-def test_what_is_typed_for_every_device_holds_on_a_gpu_too() -> None:
-    """Unless the GPU's own was typed as well; what comes from a file stays the CPU's."""
-    measure = {"sampling_seconds": 4.0, "aa_blocks": 6, "gpu": {"sampling_seconds": 30.0, "aa_blocks": 12}}
-    for typed, gpu in (
-        (["stage=compile", "measure.sampling_seconds=4"], {"sampling_seconds": 4.0, "aa_blocks": 12}),
-        (["++measure.aa_blocks=6"], {"sampling_seconds": 30.0, "aa_blocks": 6}),
-        (["measure.sampling_seconds=4", "measure.gpu.sampling_seconds=30"], measure["gpu"]),
-        (["measure=quick"], measure["gpu"]),
-    ):
-        assert for_every_device(measure, typed) == {**measure, "gpu": gpu}
 
 
 def test_on_a_gpu_its_own_numbers_stand() -> None:
