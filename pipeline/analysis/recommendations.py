@@ -92,6 +92,17 @@ def recommendations(summary: RunSummary) -> list[Recommendation]:
     return [found for rule in RULES if (found := rule(summary, winner))][:MOST]
 
 
+def untried(summary: RunSummary, stage: str) -> bool:
+    """Return whether the run has no such stage: one that it measured, or that failed in it, is no advice."""
+    return summary.stage(stage) is None
+
+
+def compiles(summary: RunSummary) -> bool:
+    """Return whether torch.compile may be asked again, otherwise: it did not fail in this run."""
+    found = summary.stage("compile")
+    return found is None or found.stage.status == "ok"
+
+
 def measure_longer(summary: RunSummary) -> Recommendation | None:
     """Recommend to measure longer where no stage is shown to be faster than the baseline, and one may be."""
     why = summary.ranking.unresolved
@@ -125,6 +136,8 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
     """Recommend a CUDA graph where the GPU waits for its next kernel."""
     profile, execution, evidence = winner.stage.profile, winner.stage.execution, winner.bottleneck.evidence
     if profile is None or execution is None or execution.captured is not False:
+        return None
+    if not compiles(summary) or not untried(summary, "compile_graph"):
         return None
     if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
         return None
@@ -237,8 +250,9 @@ def lower_the_bytes(summary: RunSummary, winner: StageSummary) -> Recommendation
         return None
     figures: Figures = {"winner": winner.name, "share": shares.memory}
     if roofline.element_bytes > 2:
-        return Recommendation("halve the bytes", figures, retyped(summary.run.command, "stage=half"))
-    if execution and execution.fuses:
+        command = retyped(summary.run.command, "stage=half")
+        return Recommendation("halve the bytes", figures, command) if untried(summary, "half") else None
+    if (execution and execution.fuses) or not untried(summary, "compile"):
         return None
     return Recommendation("fuse", figures, retyped(summary.run.command, "stage=compile"))
 
@@ -261,7 +275,7 @@ def try_fp8(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
 
 def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend one layout where time goes into converting NCHW to NHWC and back."""
-    profile, seen, overrides = winner.stage.profile, seen_share(winner), _other_layout(winner)
+    profile, seen, overrides = winner.stage.profile, seen_share(winner), _other_layout(summary, winner)
     if profile is None or seen is None or seen < SEEN_SHARE or not overrides:
         return None
     spent, total = by_class(profile).get("layout change", 0.0), sum(by_class(profile).values())
@@ -276,14 +290,14 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
     return Recommendation("keep one layout", figures, retyped(summary.run.command, *overrides))
 
 
-def _other_layout(winner: StageSummary) -> list[str]:
+def _other_layout(summary: RunSummary, winner: StageSummary) -> list[str]:
     """Return the overrides that run the winner, or the rung nearest to it, in NHWC; none where that gains nothing."""
     ran = winner.stage.execution
     if ran is None or ran.layout in ("NHWC", None) or winner.stage.net_layout == "NCHW":
         return []  # it is there, or the network doesn't take it
     if winner.stage.spec.options.get("nhwc") is False:
         return [f"stage={winner.name}", "stage.nhwc=true"]
-    return [] if ran.fuses else ["stage=channels_last"]
+    return [] if ran.fuses or summary.stage("channels_last") else ["stage=channels_last"]
 
 
 def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
@@ -291,6 +305,8 @@ def mind_the_first_layer(summary: RunSummary, winner: StageSummary) -> Recommend
     channels, layers, reference = first_channels(summary), winner.layers, summary.run.reference
     own_kernels = winner.stage.execution.own_kernels if winner.stage.execution else 0
     if winner.roofline is None or channels is None or channels > FEW_CHANNELS or own_kernels or not layers:
+        return None
+    if not untried(summary, "fused"):
         return None
     first, whole = layers[0], sum(layer.seconds for layer in layers)
     if reference is None or first.name != reference.layers[0].name:
@@ -319,16 +335,13 @@ def first_channels(summary: RunSummary) -> int | None:
 
 def tune_longer(summary: RunSummary, winner: StageSummary) -> Recommendation | None:
     """Recommend a search by a compiler that was not asked to; another stage's `mode` may mean anything."""
-    ran = winner.stage.execution
-    if (
-        ran is None
-        or ran.provider != INDUCTOR
-        or winner.stage.spec.options.get("mode") != "default"
-        or not summary.on_gpu
-    ):
+    ran, mode = winner.stage.execution, winner.stage.spec.options.get("mode")
+    if ran is None or ran.provider != INDUCTOR or mode != "default":
+        return None
+    if not summary.on_gpu or not untried(summary, "compile_max"):
         return None
     figures: Figures = {"winner": winner.name, "build_seconds": winner.stage.build_seconds}
-    command = retyped(summary.run.command, "stage=compile", "stage.mode=max-autotune")
+    command = retyped(summary.run.command, "stage=compile_max")
     return Recommendation("tune longer", figures, command)
 
 

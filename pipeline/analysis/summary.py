@@ -241,11 +241,16 @@ def retyped(command: str, *overrides: str) -> str:
         for word, is_value in zip(typed, after_flag, strict=False)
         if is_value or word.partition("=")[0] in CONFIG_FLAGS
     ]
+    stage = next((override.removeprefix("stage=") for override in overrides if override.startswith("stage=")), "")
+    own = f"stage.rungs.{stage}."  # options of that stage in a list of stages
     kept = [
-        word
+        word.replace(own, "stage.") if word.startswith(own) else word
         for word in typed
-        if word not in of_config and ("=" in word or word.startswith("~")) and not _replaced(_key(word), keys)
+        if word not in of_config
+        and ("=" in word or word.startswith("~"))
+        and (word.startswith(own) or not _replaced(_key(word), keys))
     ]
+    kept = [word for word in kept if _key(word) not in keys]
     sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
     return shlex.join(["python", "-m", "pipeline", *sweep, *of_config, *kept, *overrides])
 

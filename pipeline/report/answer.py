@@ -40,6 +40,7 @@ from pipeline.report.sections.ladder import MARKS, mean_dice
 from pipeline.report.tables import Cell, Column, Table, number, stage_cell, table_of
 
 NOT_JUDGED = "masks not judged (no trained weights)"
+HOW_JUDGED = "name a file of weights, or model.trained=true where the network's own code loads them"
 DRIFTED = 0.1  # of the baseline's time, from which on it isn't what the winner's ratio is to
 # Differences by which no person would choose.
 TIME_SHARE = 0.05
@@ -156,10 +157,11 @@ def _rightness(summary: RunSummary, stage: StageSummary) -> str:
 def paragraph(summary: RunSummary) -> list[str]:
     """Return what the numbers leave out: ties, host to host, set-up; or what to do where nothing is resolved."""
     winner = summary.winner
-    refused = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
+    first = [f"{spoken(stage.name)}: {prose(stage.stage.reason)}." for stage in impossible(summary)]
+    first += [f"{prose(found.text)}." for found in summary.warnings if found.code == "parts left out"]
     if winner is None or not resolved(summary):
-        return [*refused, *_unresolved(summary), *how_chosen(summary), *_since(summary)]
-    lines = [*refused, *how_chosen(summary)]
+        return [*first, *_unresolved(summary), *how_chosen(summary), *_since(summary)]
+    lines = [*first, *how_chosen(summary)]
     if summary.ranking.ties and (summary.choice is None or summary.choice.by_speed):
         verb = "ties" if len(summary.ranking.ties) == 1 else "tie"
         lines.append(f"{listed([spoken(name) for name in summary.ranking.ties])} {verb}.")
@@ -270,7 +272,7 @@ def _accuracy(summary: RunSummary, stage: StageSummary) -> Number | None:
     count = f"on {words.counted(found.images)}, against fp32"
     error, most = two(found.relative_l2), two(limit.relative_l2)
     if task.has_masks and not summary.run.config.model.is_trained:
-        return Number(error, f"relative L2 of the logits (limit {most})", NOT_JUDGED)
+        return Number(error, f"relative L2 of the logits (limit {most})", f"{NOT_JUDGED}: {HOW_JUDGED}")
     if task.has_masks:
         label = f"of {words.points} change (limit {share(limit.flipped_share)})"
         return Number(share(found.flipped_share), label, count)

@@ -21,6 +21,7 @@ METHODS = {  # by stage, the method's name as its documentation has it
     "torchscript": "TorchScript",
     "cuda_graph": "CUDA graph",
     "compile": "torch.compile",
+    "compile_graph": "torch.compile (reduce-overhead)",
     "compile_max": "torch.compile (max-autotune)",
     "aot_inductor": "AOTInductor",
     "inductor_int8": "torch.compile, int8",

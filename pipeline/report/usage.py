@@ -78,6 +78,7 @@ with torch.inference_mode(), torch.autocast("{{device}}", {{dtype}}):
     masks = net(batch.to({CHANNELS_LAST})).argmax(1)""",
     "half": HALF,
     "compile": COMPILED,
+    "compile_graph": COMPILED,
     "compile_max": COMPILED,
     "cuda_graph": f"""\
 import torch

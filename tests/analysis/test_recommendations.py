@@ -1,5 +1,6 @@
 """Every rule of the recommendations is tripped by a run made for it, and silent on one that gives it no cause."""
 
+import ast
 import re
 import shlex
 from collections.abc import Callable
@@ -10,18 +11,24 @@ from typing import Any, get_args
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from pipeline.analysis import recommendations as on_bounds
 from pipeline.analysis import recommendations as rules
 from pipeline.analysis.recommendations import Code, Recommendation, even_the_channels, recommendations
 from pipeline.analysis.stage_summary import StageSummary
+from pipeline.cli.app import plain
+from pipeline.cli.arguments import hydra_words, parse
+from pipeline.cli.messages import known_keys
+from pipeline.config import load
 from pipeline.records.diagnostics import Diagnostics, LayoutChange, TimeSplit
+from pipeline.records.request import RunConfig
 from pipeline.records.run_record import CompileFacts, Precision, RunRecord
 from pipeline.report.sections.recommendation import FORMATS, TEXTS, recommendation_texts, worded
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
+CONF, ROOT = (Path(__file__).resolve().parents[2] / name for name in ("conf", "pipeline"))
 Rule = Callable[[Any, StageSummary], Recommendation | None]
 
 
@@ -61,8 +68,8 @@ def half_wins(**fields: Any) -> RunRecord:
 
 
 def bytes_bound(precision: Precision) -> RunRecord:
-    """Half wins on a device that computes faster than it remembers."""
-    run = half_wins(execution=replace(made_up.execution("half"), precision=precision))
+    """A stage of that precision wins on a device that computes faster than it remembers."""
+    run = half_wins(execution=replace(made_up.execution("half"), precision=precision), name="mine")
     assert run.measured_peaks is not None
     return replace(run, measured_peaks=replace(run.measured_peaks, bandwidth_bytes_per_s=0.5e12))
 
@@ -101,7 +108,7 @@ TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
         "data.batch_size=16",
         "fp16 peak",
     ),
-    "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage.mode=max-autotune", "27"),
+    "untuned": (rules.tune_longer, run_with({"options": {"mode": "default"}}), "stage=compile_max", "27"),
     "copies": (
         rules.shrink_the_copies,
         run_with({"latencies": [0.005] * 100, "host_latencies": [0.009] * 100}),
@@ -220,26 +227,82 @@ def test_tf32_off_is_no_tf32_peak() -> None:
     assert "tf32" not in worded(line).evidence
 
 
+TYPED = {
+    "plainly": "python -m pipeline data.batch_size=8",
+    "resumed": "python -m pipeline resume=outputs/old 'resume_despite=[code]' data.batch_size=8",
+    "a list": "python -m pipeline 'stage=[compile,half,onnxruntime]' stage.rungs.compile.freezing=true",
+    "a ladder": "python -m pipeline stage=ladder '~stage.rungs.tf32' +stage@stage.rungs.xla=xla seed=3",
+    "a folder": "python -m pipeline --config-dir tests data=folder 'data.path=\"a b, c\"' data.normalize=imagenet",
+}
+
+
+def request(command: str) -> RunConfig:
+    """The request of a command line, as the program itself parses, composes and reads it."""
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "pipeline"]
+    line = parse(words[3:], ["a GPU"])
+    with initialize_config_dir(str(CONF), version_base=None):
+        config = compose("config", [word for override in line.overrides for word in hydra_words(override)])
+    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), True) for name in ("eager", "amp")}  # type: ignore[arg-type]
+    return load.read(plain(config, resolve=True), "cuda", files)
+
+
+@pytest.mark.parametrize("typed", TYPED)
 @pytest.mark.parametrize("case", sorted(TRIPPED.keys() - {"copies"}))
-def test_command_is_one_that_the_program_takes(case: str) -> None:
-    rule, run, _, _ = TRIPPED[case]
-    found = made_up.summary(run)
+def test_an_advised_command_is_one_that_the_program_takes(
+    case: str, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the run was asked for, the command does what is advised, and resumes nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b, c").mkdir()
+    rule, run, override, _ = TRIPPED[case]
+    found = made_up.summary(replace(run, command=TYPED[typed]))
     assert found.winner is not None
     line = rule(found, found.winner)
     assert line is not None
-    words = shlex.split(line.command)
-    assert words[:3] == ["python", "-m", "pipeline"]
-    with initialize_config_dir(str(CONF), version_base=None):
-        assert compose("config", overrides=words[3:]).data.batch_size in (8, 16)
+    asked = request(line.command)
+    assert asked.resume is None
+    if override.startswith("stage="):
+        assert [stage.name for stage in asked.stages if stage.name != "eager"] == [override.removeprefix("stage=")]
+
+
+def test_a_stage_that_was_in_the_run_is_no_advice() -> None:
+    """Neither one that was measured nor one that failed."""
+    for case, name in (
+        ("bytes of fp32", "half"), ("bytes", "compile"), ("first layer", "fused"), ("layout", "channels_last"),
+        ("untuned", "compile_max"), ("fp8", "fp8"), ("idle", "compile_graph"),
+    ):  # fmt: skip
+        rule, run, _, _ = TRIPPED[case]
+        other = replace(made_up.stage(name, 1.0, 0.1, 10**9, ""), status="failed", pairs=[])
+        found = made_up.summary(replace(run, stages=[*run.stages, other]))
+        assert found.winner is not None
+        assert rule(found, found.winner) is None
+
+
+KEY_AND_VALUE = re.compile(r"(?<![\w.@/+~])([a-z_]+(?:\.[a-z_]\w*)*)=")
+
+
+def test_every_key_that_a_message_names_is_one_of_the_program() -> None:
+    """In all texts of the program: a key of a group of conf/ is one that can be typed."""
+    keys = set(known_keys())
+    groups = {key.split(".")[0] for key in keys if "." in key}
+    named = {key for path in sorted(ROOT.rglob("*.py")) for key in KEY_AND_VALUE.findall(texts(path)) if "." in key}
+    ours = {key for key in named if key.split(".")[0] in groups and not key.startswith("model.options.")}
+    assert len(ours) > 30
+    assert ours <= keys | {f"data.{key}" for key in ("mean", "std", "low", "high", "channels")}
+
+
+def texts(path: Path) -> str:
+    """The texts in a module, a line each."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def test_where_nothing_is_resolved_the_one_recommendation_is_to_measure_longer() -> None:
     (only,) = recommendations(made_up.summary(unresolved()))
     assert (only.code, only.figures["winner"]) == ("measure longer", "half")
     assert worded(only).line.startswith("Measure longer before choosing half: 4 blocks")
-    words = shlex.split(only.command)
-    with initialize_config_dir(str(CONF), version_base=None):
-        assert compose("config", overrides=words[3:]).measure.sampling_seconds == 60
+    assert request(only.command).plan.sampling_seconds == 540
     assert rules.measure_longer(made_up.summary(made_up.run())) is None
 
 

@@ -2,7 +2,9 @@
 
 import io
 import re
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +13,16 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from pipeline.export.command import asked_by
 from pipeline.records.request import ExportKind
 from pipeline.records.run_record import Artefact, Execution, RunRecord, StageRecord
 from pipeline.report import answer
 from pipeline.report.answer import choices, numbers
 from pipeline.report.sections.accuracy import right
+from pipeline.report.sections.cost import capacity
 from pipeline.report.terminal import first_screen
 from pipeline.report.usage import usage
+from pipeline.report.write import split
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
 
@@ -218,7 +223,17 @@ def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: 
     summary = made_up.summary(RUN)
     stage = changed(HALF, target="pipeline.stages.half", exports=form, artefacts=[])
     found = usage(summary, replace(summary.stages[4], stage=stage))
-    assert ("# python -m pipeline.export RUN --stage half --to DIR" in found.code) is named
+    (*_, last) = found.code.splitlines()
+    command = last.removeprefix("# ").partition("  packs")[0].split()
+    assert (command[:3] == ["python", "-m", "pipeline.export"]) is named
+    assert not named or asked_by(command[3:]).stage == "half"
+
+
+def test_what_a_service_is_told_to_set_is_taken() -> None:
+    """The command for the GPUs of a target; the report takes its keys and the words are read."""
+    command = shlex.split(capacity(made_up.summary(RUN)).note.partition("required: ")[2].rstrip("."))
+    folders, asked = split(command[3:])
+    assert (folders, sorted(asked.report)) == ([Path("RUN")], ["target_images_per_second", "target_p99_ms"])
 
 
 @pytest.mark.parametrize(("stage", "target"), [(HALF, "pipeline.stages.half"), (COMPILE, "pipeline.stages.compile")])
