@@ -18,6 +18,7 @@ from pipeline.analysis.run_comparison import (
     regressed,
 )
 from pipeline.command_line import REFUSED, Parser, guarded, show, tell, unforeseen
+from pipeline.errors import shortened
 from pipeline.records import codec
 from pipeline.report.formatting import clean, interval, listed, seconds, times
 from pipeline.report.markdown import bullets, escape, table
@@ -51,7 +52,7 @@ def difference_text(difference: Difference) -> str:
         return f"completeness: {' and '.join(runs)} did not finish"
     if difference.what == "environment":
         return "the description of their machine: one has none"
-    return clean(f"{difference.what}: {old} and {new}")
+    return clean(f"{difference.what}: {shortened(str(old))} and {shortened(str(new))}")
 
 
 def text(changes: Sequence[Change], differ: Sequence[Difference]) -> str:

@@ -140,7 +140,7 @@ def load(folder: Path) -> RunRecord:
     path = folder if folder.suffix == ".json" else folder / FILE
     try:
         check_file(path)
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once_each)
         version = value.get("schema_version")
         if type(version) is not int or version != SCHEMA_VERSION:
             found = shortened(repr(version))
@@ -164,6 +164,19 @@ def load(folder: Path) -> RunRecord:
     except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
         raise RecordError(f"{path}: not a run's record ({first_line(error)})") from None
     return run
+
+
+def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON.
+
+    Raises:
+        ValueError: it has two values of one key, of which a reader would see the last.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{shortened(next(key for key in keys if keys.count(key) > 1))!r} is there twice")
+    return found
 
 
 def refusal_in(folder: Path) -> str:

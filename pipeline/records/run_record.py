@@ -9,6 +9,7 @@ from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.samples import (
     Accuracy,
     Calibration,
+    Duration,
     Energy,
     HostPath,
     Memory,
@@ -210,10 +211,10 @@ class StageRecord:
     compile_facts: CompileFacts | None = None  # None: nothing was compiled or tuned
     searches_asked: list[SearchAsked] = field(default_factory=list)  # searches for the fastest algorithm
     details: dict[str, Any] = field(default_factory=dict)  # free-form, only shown
-    start_seconds: float | None = None  # from the start of the process to the loaded workload
+    start_seconds: Duration | None = None  # from the start of the process to the loaded workload
     phase_seconds: dict[str, float] = field(default_factory=dict)  # wall time of its first process, by phase
-    build_seconds: float | None = None
-    first_call_seconds: float | None = None
+    build_seconds: Duration | None = None
+    first_call_seconds: Duration | None = None
     calibration: Calibration | None = None  # None: nothing was chosen on images
     warm_up: WarmUp | None = None
     accuracy: Accuracy | None = None
@@ -267,7 +268,7 @@ class RunRecord:
     reference: Reference | None = None
     described_by: str | None = None  # job of the sweep that found these three; None: this run
     baseline: str = EAGER  # interleaved with every stage
-    baseline_host_latencies: list[float] = field(default_factory=list)  # if the baseline is no stage of the run
+    baseline_host_latencies: list[Seconds] = field(default_factory=list)  # if the baseline is no stage of the run
     aa_pairs: list[Pair] = field(default_factory=list)  # the baseline with itself
     stages: list[StageRecord] = field(default_factory=list)
     head_to_head: list[Pair] = field(default_factory=list)  # the fastest stage (A) with its contenders

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 LONGEST = 1e9  # seconds
+Bytes = Annotated[int, Meta(ge=0)]
+Duration = Annotated[float, Meta(ge=0, le=LONGEST)]  # seconds, which may be none
 Seconds = Annotated[float, Meta(ge=1e-12, le=LONGEST)]  # measured by a clock
 
 
@@ -15,7 +17,7 @@ class Sample:
 
     calls: Annotated[int, Meta(ge=1, le=10**12)]
     seconds: Seconds  # wall time
-    device_seconds: Annotated[float, Meta(ge=0, le=LONGEST)] | None  # by CUDA events; None on a CPU
+    device_seconds: Duration | None  # by CUDA events; None on a CPU
     retries: int = 0  # measured again because of a compilation or an allocation
     disturbed: bool = False  # by a compilation or an allocation, without a retry left
     clock_mhz: int | None = None  # SM clock after the sample
@@ -61,12 +63,12 @@ class WarmUp:
 class Memory:
     """Memory use in bytes; None: not available on this device."""
 
-    allocated_peak_bytes: int | None  # of torch's allocator, in one call
-    reserved_peak_bytes: int | None
-    process_bytes: int | None  # GPU memory of the process (nvidia-smi), with the context
-    context_bytes: int | None  # of the process before its first tensor
-    weights_bytes: int
-    host_peak_bytes: int  # resident memory of the process
+    allocated_peak_bytes: Bytes | None  # of torch's allocator, in one call
+    reserved_peak_bytes: Bytes | None
+    process_bytes: Bytes | None  # GPU memory of the process (nvidia-smi), with the context
+    context_bytes: Bytes | None  # of the process before its first tensor
+    weights_bytes: Bytes
+    host_peak_bytes: Bytes  # resident memory of the process
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,9 @@ class MemoryShortage:
 class Energy:
     """The energy of a sequence of calls, by NVML's counter."""
 
-    joules: float
-    seconds: float
-    images: int
+    joules: Annotated[float, Meta(ge=0)]
+    seconds: Duration
+    images: Annotated[int, Meta(ge=0)]
     idle_watts: float
 
 
@@ -124,9 +126,9 @@ class HostPath:
     """Sequential calls from host memory and back, with the copies moved step by step."""
 
     move: Literal["as it is", "uint8 in", "classes out", "ring"]  # the last move; earlier ones stay
-    seconds_per_call: list[float]  # of each sample
-    bytes_in: int  # to the device, per call
-    bytes_out: int  # from the device, per call
+    seconds_per_call: list[Seconds]  # of each sample
+    bytes_in: Bytes  # to the device, per call
+    bytes_out: Bytes  # from the device, per call
 
 
 @dataclass(frozen=True)

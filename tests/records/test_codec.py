@@ -18,7 +18,7 @@ from pipeline.records.content_digest import data_digest
 from pipeline.records.disk import write_json, write_text
 from pipeline.records.json_schema import text
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.records.samples import Block, Pair, Sample
+from pipeline.records.samples import Block, Energy, Memory, Pair, Sample
 from tests.fake_machine import ACCURACY
 from tests.made_up_request import ASKED, asked, changed, spec
 
@@ -131,10 +131,27 @@ def test_latencies_and_batches_that_cannot_be_are_refused(tmp_path: Path) -> Non
     for wrong in (
         replace(RUN, stages=[replace(STAGE, latencies=[0.1, 0.0])]),
         replace(RUN, config=asked(data=replace(ASKED.data, batch_size=0))),
+        replace(RUN, stages=[replace(STAGE, build_seconds=-1.0)]),
+        replace(RUN, stages=[replace(STAGE, memory=Memory(None, None, None, None, 1, -5))]),
+        replace(RUN, stages=[replace(STAGE, energy=Energy(-1.0, 1.0, 1, 1.0))]),
     ):
         codec.save(wrong, tmp_path)
         with pytest.raises(codec.RecordError, match="not a run's record"):
             codec.load(tmp_path)
+
+
+@pytest.mark.parametrize("old", ['"seed"', '"build_seconds"', '"started_at"'])
+def test_a_key_with_two_values_or_no_number_is_refused(old: str, tmp_path: Path) -> None:
+    """Of two values a reader would see the last one."""
+    codec.save(replace(RUN, stages=[replace(STAGE, build_seconds=1.0)]), tmp_path)
+    path = tmp_path / "results.json"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(f"{old}:", f"{old}: 1, {old}:", 1))
+    with pytest.raises(codec.RecordError, match=f"'{old.strip(chr(34))}' is there twice"):
+        codec.load(tmp_path)
+    path.write_text(text.replace('"build_seconds": 1.0', '"build_seconds": NaN'))
+    with pytest.raises(codec.RecordError, match=r"stages\[0\].build_seconds"):
+        codec.load(tmp_path)
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["../../x"], [""], ["a\n\u202eb"], ["/etc"], [".hidden"]])

@@ -14,7 +14,7 @@ from pipeline.records.run_record import RunWarning
 from pipeline.records.samples import Accuracy, Block, Energy, Memory, Sample, WarmUp
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-FINITE = st.floats(allow_nan=False)
+FINITE = st.floats(0, 1e9)
 TIMES = st.floats(1e-12, 1e6)
 SAMPLES = st.builds(Sample, st.integers(1, 10**6), TIMES, st.none() | TIMES)
 JSON = st.recursive(
@@ -32,6 +32,7 @@ def test_what_is_written_is_read_again(kind: type[Any]) -> None:
     @given(st.data())
     def holds(data: st.DataObject) -> None:
         st.register_type_strategy(float, FINITE)
+        st.register_type_strategy(int, st.integers(0))
         st.register_type_strategy(Sample, SAMPLES)
         record = data.draw(st.from_type(kind))
         assert codec.from_json(kind, json.loads(json.dumps(codec.to_json(record)))) == record
