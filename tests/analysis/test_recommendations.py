@@ -243,7 +243,7 @@ def request(command: str) -> RunConfig:
     line = parse(words[3:], ["a GPU"])
     with initialize_config_dir(str(CONF), version_base=None):
         config = compose("config", [word for override in line.overrides for word in hydra_words(override)])
-    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), True) for name in ("eager", "amp")}  # type: ignore[arg-type]
+    files = {name: plain(OmegaConf.load(CONF / "stage" / f"{name}.yaml"), True) for name in ("eager", "amp")}
     return load.read(plain(config, resolve=True), "cuda", files)
 
 
