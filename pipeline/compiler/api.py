@@ -89,10 +89,13 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
     inputs = _checked_inputs(network, example)
     fp8 = None
     if calibration is not None:
-        allowed = _budget(budget, error_budget)
+        try:
+            allowed = Budget(float("inf") if budget is None else budget, error_budget)
+        except ValueError as error:
+            raise CompileError(str(error)) from None
         fp8 = Fp8(partial(_batches, calibration, inputs), allowed, keep_fp16)
-    options = _Options(tuple(keep_fp32), fp8, dynamic, reuse_output, search, cache, progress)
-    compiled = Compiled(_Source(network, options))
+    source = _Source(network, tuple(keep_fp32), fp8, search, cache, progress)
+    compiled = Compiled(source, dynamic=dynamic, reuse_output=reuse_output)
     compiled._entry(inputs)
     return compiled
 
@@ -102,12 +105,7 @@ def load(path: str | Path, *, trusted: bool = False) -> "Compiled":
 
     A saved network is code: torch runs what the file says. Load files that you or people you trust have written.
 
-    Args:
-        path: the folder.
-        trusted: your consent to run the file's code.
-
-    Returns:
-        The network for the shapes that it was saved for; other shapes are refused.
+    It takes the shapes that it was saved for; `trusted` is your consent to run the file's code.
 
     Raises:
         CompileError: `trusted` isn't set, no CUDA GPU is there, or it is no such folder; one line.
@@ -123,33 +121,29 @@ def load(path: str | Path, *, trusted: bool = False) -> "Compiled":
         raise CompileError(f"{path}: no compiled network ({error})") from None
     if kept != FORMAT:
         raise CompileError(f"{path}: format {kept}, this version reads {FORMAT}")
-    compiled = Compiled(None, reuse_output=reuse_output)
+    compiled = Compiled(None, dynamic=False, reuse_output=reuse_output)
     for folder in folders:
         compiled._load(path / str(folder))
     return compiled
 
 
-@dataclass(frozen=True)
-class _Options:
-    """The options of `compile`."""
+@dataclass
+class _Source:
+    """A network that further shapes are compiled from, with its options, and what tells that it has changed."""
 
+    network: nn.Module
     keep_fp32: tuple[str, ...]
     fp8: Fp8 | None
-    dynamic: bool
-    reuse_output: bool
     search: Search
     cache: str | Path | None
     progress: Callable[[str], None]
+    sensitivity: Sensitivity | None = None
 
-
-class _Source:
-    """A network that further shapes are compiled from, and what tells that it has changed."""
-
-    def __init__(self, network: nn.Module, options: _Options) -> None:
-        self.network, self.options = network, options
-        self.tensors = [(part, not part.is_inference()) for part in (*network.parameters(), *network.buffers())]
+    def __post_init__(self) -> None:
+        """Note the weights."""
+        held = (*self.network.parameters(), *self.network.buffers())
+        self.tensors = [(part, not part.is_inference()) for part in held]
         self.state = self._state()
-        self.sensitivity: Sensitivity | None = None
 
     def _state(self) -> list[tuple[int, int]]:
         """Return where each weight lies, and how often it was written."""
@@ -164,19 +158,12 @@ class _Source:
 
     def build(self, inputs: Batch) -> Built:
         """Compile for inputs of these shapes."""
-        options = self.options
-        request = Request(
-            self.network,
-            inputs,
-            tuner_in(options.cache),
-            options.search,
-            options.keep_fp32,
-            progress=options.progress,
-        )
+        tuner = tuner_in(self.cache)
+        request = Request(self.network, inputs, tuner, self.search, self.keep_fp32, progress=self.progress)
         with torch.cuda.device_of(inputs.first), library_switches():
-            if options.fp8 is None:
+            if self.fp8 is None:
                 return driver.build(request)
-            built, chosen_by = fp8_build.build(request, options.fp8, self.sensitivity)
+            built, chosen_by = fp8_build.build(request, self.fp8, self.sensitivity)
         self.sensitivity = self.sensitivity or chosen_by
         return built
 
@@ -192,9 +179,8 @@ class _Entry:
 class Compiled:
     """A compiled network: call it with inputs as those of the example, on the current stream. It gives no gradients."""
 
-    def __init__(self, source: _Source | None, *, reuse_output: bool = False) -> None:
-        self._source = source
-        self._reuse_output = reuse_output if source is None else source.options.reuse_output
+    def __init__(self, source: _Source | None, *, dynamic: bool, reuse_output: bool) -> None:
+        self._source, self._dynamic, self._reuse_output = source, dynamic, reuse_output
         self._entries: OrderedDict[Shapes, _Entry] = OrderedDict()
 
     def __call__(self, *inputs: Tensor) -> Tensor:
@@ -243,9 +229,7 @@ class Compiled:
         """Return the network for inputs of a shape that isn't compiled."""
         known = next(iter(self._entries.values()))
         kinds = [(part.dtype, part.device, part.dim()) for part in known.inputs]
-        if self._source is None or not self._source.options.dynamic:
-            self._refuse(inputs)
-        if [(part.dtype, part.device, part.dim()) for part in inputs] != kinds:
+        if not self._dynamic or [(part.dtype, part.device, part.dim()) for part in inputs] != kinds:
             self._refuse(inputs)
         return self._entry(_batch(inputs))
 
@@ -324,13 +308,6 @@ def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
     if not example[0].is_floating_point():
         raise CompileError("the first input holds whole numbers; it is to be images or volumes in fp32")
     return _batch(example)
-
-
-def _budget(budget: float | None, error_budget: float) -> Budget:
-    try:
-        return Budget(float("inf") if budget is None else budget, error_budget)
-    except ValueError as error:
-        raise CompileError(str(error)) from None
 
 
 def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:

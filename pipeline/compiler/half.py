@@ -297,7 +297,7 @@ class Cast(nn.Module):
 
     @property
     def casts_own_values(self) -> bool:
-        """Whether it does."""
+        """True if values of the network's own are cast."""
         return bool(self.casts)
 
     @property
@@ -344,18 +344,10 @@ def half_net(
     return half
 
 
-class AsItLies(Cast):
-    """As `Half`, in the layout that the net has: for a runtime that chooses its own, or for whom NHWC is no matter."""
+class AsItLies(Half):
+    """The same in the layout that the net has, with the casts that it needs: for a runtime that chooses its own."""
 
     def __init__(self, model: nn.Module, dtype: torch.dtype, inputs: Batch | None = None) -> None:
-        super().__init__()
-        self.net, self.folds = folded(model, inputs)
-        net_in_dtype(self.net, dtype)
-        self.dtype = dtype
+        super().__init__(model, dtype, (), "NCHW", inputs)
         if inputs is not None:
             self.casts = cast_own_values(self, self.net, dtype, inputs)
-
-    def forward(self, batch: Tensor, *others: Tensor) -> Tensor:
-        """Return logits [batch, classes, height, width], as `Half` does."""
-        logits: Tensor = self.net(*[in_dtype(part, self.dtype) for part in (batch, *others)])
-        return logits
