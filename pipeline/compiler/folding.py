@@ -16,7 +16,7 @@ from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 from torch.utils._pytree import tree_leaves
 
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.network_calls import Function, FunctionMode, trial, trial_copy, without_tf32
+from pipeline.compiler.network_calls import VALUES, Function, FunctionMode, trial, trial_copy, without_tf32
 
 MOST_APART = 1e-2  # relative; folding rounds by 1e-6 in fp32, by 5e-3 where a net computes in bf16 within
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
@@ -149,7 +149,6 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
 
 
 NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
-VALUES = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__float__, Tensor.__int__, Tensor.__bool__)
 
 
 def run_in_order_alone(

@@ -2,7 +2,10 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from traceback import extract_stack
 from typing import Any
 
 import torch
@@ -10,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn.modules.module import _global_buffer_registration_hooks
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from pipeline.compiler.batch import Batch
 
@@ -120,9 +124,114 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
-    """Return the net as one graph for inputs of these shapes, [batch, ...]; torch raises many kinds of errors."""
+    """Return the net as one graph for inputs of these shapes, [batch, ...]; torch raises many kinds of errors.
+
+    Raises:
+        NotImplementedError: the net decides by values that follow from its inputs.
+    """
+    given = tuple(part.clone() for part in inputs)
     with torch.inference_mode(False), torch.no_grad(), exportable():
-        return torch.export.export(net, tuple(part.clone() for part in inputs))
+        try:
+            return torch.export.export(net, given)
+        except Exception as error:
+            looks = own_numbers(net, given)
+            if looks.at_inputs and "data-dependent" in str(error):
+                text = f"the network decides by values that follow from its input ({looks.at_inputs}), as no graph can"
+                raise NotImplementedError(text) from error
+            if looks.at_inputs or not looks.numbers:
+                raise
+        with given_back(net, looks):
+            return torch.export.export(net, given)
+
+
+# What takes numbers from a tensor: a graph that a network decides in by them can't be exported.
+VALUES: tuple[Function, ...] = (
+    *(Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.is_nonzero, Tensor.equal, Tensor.allclose),
+    *(Tensor.__float__, Tensor.__int__, Tensor.__bool__, Tensor.__index__),
+    *(torch.is_nonzero, torch.equal, torch.allclose),
+)
+
+
+def own_numbers(net: nn.Module, inputs: Sequence[Tensor]) -> "Looking":
+    """Return what numbers a net takes from tensors in a call; none where it fails."""
+    looks, given = Looking(), [part.clone() for part in inputs]
+    for part in given:
+        part.of_inputs = True  # type: ignore[attr-defined]
+    with suppress(Exception), trial(Batch((given[0],))), looks:
+        trial_copy(net)[0](*given)
+        return looks
+    return Looking()
+
+
+class Looking(FunctionMode):
+    """Within, keeps the numbers that a net takes from tensors, and where the first is that follows from its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[object] = []
+        self.at_inputs = ""
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function, and mark what it makes of a net's inputs."""
+        answer = func(*args, **named)
+        follows = any(hasattr(part, "of_inputs") for part in tree_leaves((args, named)))
+        if func in VALUES:
+            self.numbers += tree_leaves(answer)  # torch.export takes a list's numbers one by one
+            if follows and not self.at_inputs:
+                self.at_inputs = _line_of_user()
+        elif follows:
+            name = getattr(func, "__name__", "")
+            written = args[:1] if name.endswith("_") and (name == "__setitem__" or name[:2] != "__") else ()
+            for part in tree_leaves((answer, written, named.get("out"))):
+                if isinstance(part, Tensor):
+                    part.of_inputs = True  # type: ignore[attr-defined]
+        return answer
+
+
+def _line_of_user() -> str:
+    """Return file and line of the innermost code that is neither torch's nor this module's."""
+    skipped = (str(Path(torch.__file__).parent), __file__)
+    frames = [frame for frame in extract_stack() if not frame.filename.startswith(skipped)]
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "its own code"
+
+
+class _GivingBack(FunctionMode):
+    """Within, gives back the numbers that an earlier call took from tensors, in their order."""
+
+    def __init__(self, numbers: Sequence[object]) -> None:
+        super().__init__()
+        self.numbers = iter(numbers)
+
+    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+        """Call the function, unless it takes numbers."""
+        if func == Tensor.tolist and isinstance(args[0], Tensor):
+            return self._nested(list(args[0].shape))
+        return next(self.numbers) if func in VALUES else func(*args, **named)
+
+    def _nested(self, shape: list[int]) -> object:
+        return [self._nested(shape[1:]) for _ in range(shape[0])] if shape else next(self.numbers)
+
+
+@contextmanager
+def given_back(net: nn.Module, looks: Looking) -> Iterator[None]:
+    """Let each call of a net within take the numbers that `own_numbers` saw, if none follows from its inputs."""
+    if looks.at_inputs or not looks.numbers:
+        yield
+        return
+    forward, own = net.forward, vars(net).get("forward")
+
+    @wraps(forward)
+    def decided(*inputs: object) -> object:
+        with _GivingBack(looks.numbers):
+            return forward(*inputs)
+
+    net.forward = decided
+    try:
+        yield
+    finally:
+        del net.forward
+        if own is not None:
+            net.forward = own
 
 
 @contextmanager

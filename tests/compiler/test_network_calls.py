@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.half import OneType
-from pipeline.compiler.network_calls import exportable
+from pipeline.compiler.network_calls import exportable, exported_program
 
 VALUE = torch.rand(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
 TURN = torch.tensor([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0]])
@@ -117,3 +117,52 @@ def test_data_is_read_by_an_operator_that_a_graph_holds() -> None:
     assert torch.equal(read, value)
     assert read.data_ptr() == value.data_ptr()
     assert not read.requires_grad
+
+
+class Deciding(nn.Module):
+    """Does what a function of its tensors and the image says."""
+
+    def __init__(self, decide: Callable[["Deciding", Tensor], Tensor]) -> None:
+        super().__init__()
+        self.decide, self.switches = decide, torch.tensor([1.0, 0.0, 3.0])
+        self.kept: Tensor
+        self.register_buffer("kept", torch.tensor([[2, 0], [0, 1]]))
+        self.gain = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.decide(self, image)
+
+
+def by_a_copy(net: Deciding, image: Tensor) -> Tensor:
+    """What it writes into holds the image's values from then on."""
+    held = torch.zeros(2)
+    held[:1] = image.mean()
+    return image.relu() if held.sum() > 0 else image
+
+
+BY_ITS_OWN: list[Callable[[Deciding, Tensor], Tensor]] = [
+    lambda net, image: image.relu() if net.switches[0] == 1 else image,
+    lambda net, image: image * net.gain.item() if net.gain > 0.2 else image,
+    lambda net, image: image + sum(number for row in net.kept.tolist() for number in row),
+    lambda net, image: image[:, : int(net.switches.argmax())],
+    lambda net, image: image.sigmoid() if torch.equal(net.kept, net.kept.T) else image,
+    lambda net, image: [image, -image][net.kept[0, 1]],
+]
+
+
+@pytest.mark.parametrize("decide", BY_ITS_OWN)
+def test_a_net_that_decides_by_its_own_tensors_is_one_graph(decide: Callable[[Deciding, Tensor], Tensor]) -> None:
+    """And the net stays as it is."""
+    net = Deciding(decide)
+    graph = exported_program(net, (VALUE,)).module()
+    for image in (VALUE, VALUE - 1):
+        assert torch.equal(graph(image), net(image))
+    assert "forward" not in vars(net)
+
+
+@pytest.mark.parametrize("decide", [lambda _, image: image.relu() if image.mean() > 0 else image, by_a_copy])
+def test_a_net_that_decides_by_its_image_is_refused_with_the_place(
+    decide: Callable[[Deciding, Tensor], Tensor],
+) -> None:
+    with pytest.raises(NotImplementedError, match=r"values that follow from its input \(test_network_calls\.py:\d+\)"):
+        exported_program(Deciding(decide), (VALUE,))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pipeline.compiler.batch import IMAGE, Batch, batched
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.input_forms import Form, check_forms, form_of
-from pipeline.compiler.network_calls import exportable
+from pipeline.compiler.network_calls import exportable, given_back, own_numbers
 from pipeline.errors import first_line
 from pipeline.stages.api import StageError, Workload
 
@@ -119,8 +119,9 @@ def export(
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = around(net := Borders(model, dtype, inputs or given).eval())
         axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
-        program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
-                                    output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
+        with given_back(exported, own_numbers(exported, given.tensors)):
+            program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
+                                        output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
     assert program is not None
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)
