@@ -104,7 +104,7 @@ class Job:
     """The input of a worker, as one JSON document."""
 
     # "reference" describes the run; "companion" is only sampled; "stage" does all; "counted": one call;
-    # "hosted": single calls from host memory and back
+    # "hosted": single calls from host memory and back; "peaks": the device's peaks alone
     role: str
     stage: StageSpec
     model: ModelSpec

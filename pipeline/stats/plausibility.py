@@ -1,8 +1,9 @@
 """A stage whose time leaves no room for the network's arithmetic has not done it."""
 
 from dataclasses import replace
+from typing import Any
 
-from pipeline.records.run_record import RunRecord, StageRecord
+from pipeline.records.run_record import MeasuredPeaks, RunRecord, StageRecord
 from pipeline.stats.intervals import seconds_per_call
 
 ABOVE_PEAK = 1.3  # a large matmul reaches less than the device can; so far above it nothing has been seen
@@ -25,16 +26,46 @@ def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
 
 def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
     """Return why the stage's times are impossible, in one line; empty where they are possible or unknown."""
-    peaks, net = run.measured_peaks, run.reference
-    if peaks is None or net is None or not peaks.tflops:
+    net, (tflops, source) = run.reference, highest_peak(run, stage)
+    if net is None or not tflops:
         return ""
-    name, tflops = max(peaks.tflops.items(), key=lambda peak: peak[1])
     flops = net.flops_per_image * run.batch_size
     for what, seconds in _times(run, stage).items():
         if seconds * tflops * 1e12 * ABOVE_PEAK * SAVED < flops:
             rate = f"{flops / seconds / 1e12:.3g} TFLOP/s" if seconds else "no time at all"
-            return f"impossible: {what} makes {rate} of the network; the device's highest peak is {tflops:.3g} ({name})"
+            return (
+                f"impossible: {what} makes {rate} of the network; the device's highest peak is {tflops:.3g} ({source})"
+            )
     return ""
+
+
+def highest_peak(run: RunRecord, but: StageRecord) -> tuple[float, str]:
+    """Return the most that was seen in the run, in TFLOP/s, with its source: a measured peak, or another right stage.
+
+    0 where no peaks were measured.
+    """
+    if run.measured_peaks is None or run.reference is None or not run.measured_peaks.tflops:
+        return 0.0, ""
+    flops = run.reference.flops_per_image * run.batch_size
+    sustained = {
+        stage.name: flops / seconds_per_call(stage.pairs).value / 1e12 for stage in run.stages if _right(stage)
+    }
+    source, tflops = max({**sustained, **run.measured_peaks.tflops}.items(), key=lambda peak: peak[1])
+    return tflops, source
+
+
+def _right(stage: StageRecord) -> bool:
+    return stage.status == "ok" and any(pair.blocks for pair in stage.pairs)
+
+
+def larger(one: MeasuredPeaks, other: MeasuredPeaks) -> MeasuredPeaks:
+    """Return the best of two measurements of one device."""
+    best: dict[str, Any] = {}
+    for name, value in vars(one).items():
+        both = [part for part in (value, getattr(other, name)) if part is not None]
+        best[name] = (min if name == "launch_us" else max)(both) if both and name != "tflops" else None
+    rates = {name: max(rate, other.tflops.get(name, 0.0)) for name, rate in one.tflops.items()}
+    return MeasuredPeaks(**{**best, "tflops": rates})
 
 
 def _times(run: RunRecord, stage: StageRecord) -> dict[str, float]:

@@ -56,6 +56,10 @@ class FakeWorker:
             self.run_fields = {"environment": self.environment, "reference": self.reference}
             yield Done()
             return
+        if self.job.role == "peaks":
+            self.run_fields = {"measured_peaks": self.deeds["peaks"]}
+            yield Done()
+            return
         self.phase = Phase.BUILD
         yield Entered(Phase.BUILD)
         if self.job.role == "stage" and self.name in self.deeds:

@@ -17,8 +17,8 @@ from pipeline.orchestrate.trials import _gone, tail
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.records.plan import Phase, Plan
 from pipeline.records.request import Job
-from pipeline.records.run_record import FailureKind, RunRecord
-from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
+from pipeline.records.run_record import FailureKind, MeasuredPeaks, RunRecord
+from tests.orchestrate.fake_worker import ENVIRONMENT, QUICK, REFERENCE, FakeWorker, Watcher, blank, config
 from tests.worker.jobs import EAGER
 
 pytestmark = pytest.mark.usefixtures("fake_workers")
@@ -172,3 +172,21 @@ def test_a_reference_that_dies_is_told_with_its_last_words(tmp_path: Path) -> No
     assert last_words(log) == ", and its log ends in ValueError: Invalid log settings: bogus, not all"
     log.write_text("one\ntwo\n")
     assert last_words(log) == ", and its log ends in two"
+
+
+@pytest.mark.parametrize(("again", "status"), [(2.0, "ok"), (0.5, "inaccurate")])
+def test_peaks_are_measured_again_before_a_stage_is_called_impossible(
+    again: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first peaks were taken beside other programs; the refusal stands if the second are as low."""
+    low = MeasuredPeaks({"fp32": 1e-9}, 1.0, None, None, None)
+    work = {"reference": replace(REFERENCE, flops_per_image=10**6), "measured_peaks": low}
+    monkeypatch.setattr(run, "found_by_a_worker", lambda _: {"environment": ENVIRONMENT, **work})
+    FakeWorker.deeds["peaks"] = replace(low, tflops={"fp32": again if status == "ok" else 1e-10})
+    record = measured(tmp_path, "fast", "also", plan=replace(QUICK, aa_pairs=0))
+    assert [stage.status for stage in record.stages] == [status, status]
+    assert record.measured_peaks is not None
+    assert record.measured_peaks.tflops["fp32"] == (again if status == "ok" else 1e-9)
+    roles = [role for role, _ in FakeWorker.started]
+    assert roles.count("peaks") == (1 if status == "ok" else 2)
+    assert ("measured again for fast" in " ".join(each.text for each in record.warnings)) == (status == "ok")
