@@ -5,8 +5,8 @@ their own, so the network waits for neither. Normalisation and the choice of cla
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -70,6 +70,7 @@ class Network:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.on_gpu = predictor.device.type == "cuda"
+        self.rule = cache(partial(normaliser, device=predictor.device))
         self.to_device, self.to_host = (torch.cuda.Stream() if self.on_gpu else None for _ in range(2))
 
     @torch.inference_mode()
@@ -87,9 +88,10 @@ class Network:
         self.check_size(batch, answer)
         answers = {"finite": answer.isfinite().flatten(1).all(1)}
         if "classes" in takes:
-            answers["classes"] = class_tensor(answer, batch.ndim)
+            chosen = class_tensor(answer, batch.ndim)
+            answers["classes"] = chosen.clone() if chosen is answer else chosen  # the next call may write over it
         if "values" in takes:
-            answers["values"] = answer.to(torch.float32, copy=self.on_gpu)
+            answers["values"] = answer.to(torch.float32, copy=True)
         if not self.on_gpu:
             return Started(takes, answers, lambda: None)
         return Started(takes, *self.sent_back(answers))
@@ -111,31 +113,30 @@ class Network:
         filled = [*windows, *[windows[0]] * (self.predictor.shape[0] - len(windows))]
         parts = []
         for (_, contract), group in groupby(filled, key=lambda window: (window.values.dtype, window.contract)):
-            values = self.stacked([window.values for window in group])
+            images = [window.values for window in group]
             if self.predictor.images_in:
-                parts.append(self.moved(values))
+                parts.append(self.moved(images))
             elif contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
-                parts.append(self.moved(to_batch(values.numpy(), contract)))
+                parts.append(self.moved(list(to_batch(np.stack(images), contract))))
             else:
-                rule = normaliser(contract, np.dtype(str(values.dtype)[6:]), values.ndim, self.predictor.device)
-                parts.append(rule(self.moved(values).to(torch.float32)))
+                parts.append(self.rule(contract, images[0].dtype, images[0].ndim + 1)(self.moved(images).float()))
         return torch.cat(parts) if len(parts) > 1 else parts[0]
 
-    def stacked(self, images: Sequence[np.ndarray]) -> Tensor:
-        """Return images in one tensor, which is pinned for a GPU."""
-        shape = (len(images), *images[0].shape)
-        kind = torch.from_numpy(np.zeros(0, images[0].dtype)).dtype
-        stack = torch.empty(shape, dtype=kind, pin_memory=self.on_gpu)
-        np.stack(images, out=stack.numpy())
-        return stack
+    def empty(self, size: int) -> np.ndarray:
+        """Return memory for the values of images, which a GPU copies from without the host's help."""
+        return torch.empty(size, dtype=torch.uint8, pin_memory=self.on_gpu).numpy()
 
-    def moved(self, values: Tensor) -> Tensor:
-        """Return a tensor on the predictor's device; the network's stream waits for the copy, the caller doesn't."""
-        with torch.cuda.stream(self.to_device) if self.on_gpu else nullcontext():
-            there = values.to(self.predictor.device, non_blocking=True)
-        if self.to_device is not None:
-            torch.cuda.current_stream().wait_stream(self.to_device)
-            there.record_stream(torch.cuda.current_stream())
+    def moved(self, images: Sequence[np.ndarray | Tensor]) -> Tensor:
+        """Return images in one tensor on the device; the network's stream waits for the copies, the caller doesn't."""
+        tensors = [torch.as_tensor(image) for image in images]
+        if self.to_device is None:
+            return torch.stack(tensors)
+        with torch.cuda.stream(self.to_device):
+            there = torch.empty((len(tensors), *tensors[0].shape), dtype=tensors[0].dtype, device=self.predictor.device)
+            for place, tensor in zip(there, tensors, strict=True):
+                place.copy_(tensor, non_blocking=True)
+        torch.cuda.current_stream().wait_stream(self.to_device)
+        there.record_stream(torch.cuda.current_stream())
         return there
 
     def check_size(self, batch: Tensor, answer: Tensor) -> None:

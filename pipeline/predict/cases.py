@@ -1,7 +1,8 @@
 """The cases of a folder: an image or a volume each, one file or, by nnU-Net's names, a file for each channel."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,14 @@ from pipeline.inputs.folders import (
 )
 from pipeline.inputs.formats import suffixes_of
 from pipeline.inputs.input_contract import InputContract, LabelRules
-from pipeline.predict.mask_files import PNG, mask_suffix
+from pipeline.inputs.windows import viewable
+from pipeline.predict import mask_files
+from pipeline.predict.mask_files import PNG, InputFile, mask_suffix
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
 GIB = 2**30
+GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
 
 
 @dataclass(frozen=True)
@@ -111,3 +115,77 @@ def read_case(case: Case, contract: InputContract, kind: np.dtype | None) -> np.
             "that are scaled as the run's images, or measure with a folder of such images"
         )
     return image
+
+
+@dataclass(frozen=True)
+class Read:
+    """A case as a worker found it: an image and its files, or why there is none; nothing if its mask is there."""
+
+    image: np.ndarray | None = None
+    inputs: list[InputFile] = field(default_factory=list)
+    problem: str = ""
+    shown: np.ndarray | None = None  # [height, width, 3], uint8, for an overlay
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads cases that have no mask yet.
+
+    Attributes:
+        folder: of the masks.
+        made_by: digest of all that the masks depend on.
+        contract: of the network's input.
+        kind: as in `read_case`.
+        images_in: the network takes uint8 alone.
+        overlay: also give the image as it is shown.
+    """
+
+    folder: Path
+    made_by: str
+    contract: InputContract
+    kind: np.dtype | None
+    images_in: bool
+    overlay: bool = False
+
+    def read(self, cases: Iterable[Case]) -> list[Read]:
+        """Read cases; one that can't be read is a problem of its own.
+
+        Raises:
+            RequestError: a file of the user's lies where a mask is to be.
+        """
+        return [*map(self.one, cases)]
+
+    def one(self, case: Case) -> Read:
+        """Read a case.
+
+        Raises:
+            RequestError: as `read`.
+        """
+        try:
+            if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
+                return Read()
+            inputs = [mask_files.described(file) for file in case.files]
+            image = read_case(case, self.contract, self.kind)
+            if self.images_in and image.dtype != np.uint8:
+                raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
+            return Read(image, inputs, shown=viewable(image) if self.overlay else None)
+        except (ImageError, OSError, MemoryError) as error:
+            return Read(problem=case.reason(error))
+
+
+def groups(cases: Iterable[Case], most: int) -> Iterator[list[Case]]:
+    """Yield neighbouring cases: at most so many at once, and one alone if its files are large."""
+    group: list[Case] = []
+    size = 0
+    for case in cases:
+        try:
+            weight = sum(file.stat().st_size for file in case.files)
+        except OSError:  # what is gone is told when it is read
+            weight = 0
+        if group and (len(group) == most or size + weight > BYTES_OF_A_GROUP):
+            yield group
+            group, size = [], 0
+        group.append(case)
+        size += weight
+    if group:
+        yield group

@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
@@ -22,20 +22,20 @@ from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError, typed_line
 from pipeline.inputs.input_contract import InputContract
-from pipeline.inputs.windows import viewable
 from pipeline.predict import mask_files
 from pipeline.predict.batches import Cutting, Network, Started
-from pipeline.predict.cases import Case, read_case
-from pipeline.predict.mask_files import PLAIN, InputFile, Look
+from pipeline.predict.cases import GROUP, Case, Read, Reader, groups
+from pipeline.predict.mask_files import PLAIN, InputFile, Look, Maker
 from pipeline.predict.masks import Blended, Seamed
 from pipeline.predict.report import Outcome, Progress
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut, Span, cut_out, padded, step
-from pipeline.predict.writing import MaskWriter
+from pipeline.predict.workers import WorkerDiedError, Workers
+from pipeline.predict.writing import Made, MaskWriter, Writing
 from pipeline.report.formatting import visible
 
 UNDER_WAY = 2  # batches on a GPU: one that runs and one behind it
-MOST_READ_AHEAD = 64  # cases
+MOST_READ_AHEAD = 64  # groups of cases
 BYTES_READ_AHEAD = GIB // 2
 EMPTY = np.zeros(0, np.uint8)
 
@@ -122,61 +122,74 @@ class Prediction:
         """
         progress = Progress(len(cases), say, now)
         threads = len(os.sched_getaffinity(0)) if self.network.on_gpu else 1  # a network on the CPU uses all cores
-        reading = ThreadPoolExecutor(threads, "reading")
-        try:
-            stage, outcome = self.predictor.name, self.outcome
-            with MaskWriter(self.folder, stage, self.made_by, threads, outcome, self.look) as self.writer:
-                for case, opened in self.opened_ahead(reading, cases):
-                    for number, place in enumerate(opened.places if opened else ()):
-                        if opened is None or case.name in self.outcome.failed:
-                            break
-                        self.take(Window(opened, place))
-                        if number:
-                            told = f"window {number + 1} of {len(opened.places)}"
-                            progress.tell(self.outcome, f"; {visible(case.name)}: {told}")
-                    progress.tell(self.outcome)
-                self.start()
-                self.finish(0)
-        finally:
-            reading.shutdown(cancel_futures=True)
+        writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, os.getpid(), self.look))
+        with (
+            Workers(threads, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
+            MaskWriter(writing, workers, self.outcome) as self.writer,
+        ):
+            for case, opened in self.opened_ahead(workers, cases):
+                for number, place in enumerate(opened.places if opened else ()):
+                    if opened is None or case.name in self.outcome.failed:
+                        break
+                    self.take(Window(opened, place))
+                    if number:
+                        told = f"window {number + 1} of {len(opened.places)}"
+                        progress.tell(self.outcome, f"; {visible(case.name)}: {told}")
+                progress.tell(self.outcome)
+            self.start()
+            self.finish(0)
         return self.outcome
 
-    def opened_ahead(self, reading: ThreadPoolExecutor, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
-        """Yield cases in order, each as `opened` gives it, while threads read those behind it.
+    def opened_ahead(self, workers: Workers, cases: Sequence[Case]) -> Iterator[tuple[Case, Opened | None]]:
+        """Yield cases in order, each as `opened` gives it, while workers read groups of those behind it.
 
-        Their number grows from one, as far as their size allows.
+        The number of groups grows from one, as far as their size allows.
         """
-        ahead: deque[tuple[Case, Future[Opened | None]]] = deque()
-        left, allowed, largest = iter(cases), 1, 1
+        contract, kind, images_in = self.predictor.contract, self.predictor.kind, self.predictor.images_in
+        reader = Reader(self.folder, self.made_by, contract, kind, images_in, self.look.overlay)
+        ahead: deque[tuple[list[Case], Future[list[Read]]]] = deque()
+        left, allowed, largest = groups(cases, 1 if workers.in_threads else GROUP), 1, 1
         while True:
-            ahead.extend((case, reading.submit(self.opened, case)) for case in islice(left, allowed - len(ahead)))
+            ahead.extend((group, workers.submit(reader.read, group)) for group in islice(left, allowed - len(ahead)))
             if not ahead:
                 return
-            case, future = ahead.popleft()
+            group, future = ahead.popleft()
             with self.outcome.rate.spent("reading"):
-                opened = future.result()
-            largest = max(largest, opened.image.nbytes if opened else 1)
-            yield case, opened
+                found = self.found(workers, reader, group, future)
+            largest = max(largest, sum(read.image.nbytes for read in found if read.image is not None))
+            for case, read in zip(group, found, strict=True):
+                yield case, self.opened(case, read)
             allowed = max(1, min(allowed + 1, MOST_READ_AHEAD, BYTES_READ_AHEAD // largest))
 
-    def opened(self, case: Case) -> Opened | None:
-        """Return the case, read and ready for its windows; None where its mask is there or it can't be read."""
+    def found(self, workers: Workers, reader: Reader, group: list[Case], future: Future[list[Read]]) -> list[Read]:
+        """Return the cases of a group as they were read; if a process ends meanwhile, read each one on its own."""
         try:
-            if mask_files.is_made(self.folder / case.mask, case.files, self.made_by):
-                self.outcome.kept.append(case.name)
-                return None
-            inputs = [mask_files.described(file) for file in case.files]
-            image = read_case(case, self.predictor.contract, self.predictor.kind)
-            if self.predictor.images_in and image.dtype != np.uint8:
-                raise ImageError(f"{case.files[0]}: {image.dtype}, and this bundle takes uint8 alone")
-            size = self.window_size(image)
-            along = self.cut.along(image.shape[:-1], size)
-            mask, contract = self.mask_of(case, image, size, along)
-            shown = viewable(image) if self.look.overlay else None
-        except (ImageError, OSError, MemoryError) as error:
+            return future.result()
+        except WorkerDiedError as error:
+            if len(group) == 1:
+                return [Read(problem=f"{group[0].files[0]}: {error}")]
+            return [
+                read
+                for case in group
+                for read in self.found(workers, reader, [case], workers.submit(reader.read, [case]))
+            ]
+
+    def opened(self, case: Case, read: Read) -> Opened | None:
+        """Return the case ready for its windows; None where its mask is there or it can't be read."""
+        if read.problem:
+            self.fail(case, read.problem)
+            return None
+        if read.image is None:
+            self.outcome.kept.append(case.name)
+            return None
+        try:
+            size = self.window_size(read.image)
+            along = self.cut.along(read.image.shape[:-1], size)
+            mask, contract = self.mask_of(case, read.image, size, along)
+        except MemoryError as error:
             self.fail(case, case.reason(error))
             return None
-        return Opened(case, image, contract, inputs, size, [*product(*along)], mask, shown=shown)
+        return Opened(case, read.image, contract, read.inputs, size, [*product(*along)], mask, shown=read.shown)
 
     def mask_of(
         self, case: Case, image: np.ndarray, size: tuple[int, ...], along: list[list[Span]]
@@ -237,31 +250,33 @@ class Prediction:
             windows, started = self.under_way.popleft()
             with self.outcome.rate.spent("network"):
                 started.wait()
+            whole: list[Opened] = []
             for window, answer in zip(windows, started.each(), strict=True):
                 if answer is None:
                     self.fail(window.of.case, "the network's answer holds NaN or infinite logits")
                 elif window.of.case.name not in self.outcome.failed:
-                    self.add(window, answer)
+                    whole += self.add(window, answer)
+            with self.outcome.rate.spent("writing"):
+                self.writer.take(
+                    [Made(opened.case, opened.mask.finished(), opened.inputs, opened.shown) for opened in whole]
+                )
 
     def fail(self, case: Case, reason: str) -> None:
         """Record that a case has no mask, and remove one that something else has made."""
         self.outcome.failed[case.name] = reason
         mask_files.remove(self.folder / case.mask)
 
-    def add(self, window: Window, answer: Tensor) -> None:
-        """Put a window's answer into its mask, and hand the mask to the writing threads once it is whole."""
+    def add(self, window: Window, answer: Tensor) -> list[Opened]:
+        """Put a window's answer into its mask; return its case if that makes the mask whole."""
         opened = window.of
         try:
             with self.outcome.rate.spent("assembling"):
                 opened.mask.add(window.place, answer)
         except (ImageError, MemoryError) as error:
             self.fail(opened.case, opened.case.reason(error))
-            return
+            return []
         opened.answered += 1
-        if opened.answered == len(opened.places):
-            finished = opened.mask.finished()
-            with self.outcome.rate.spent("writing"):
-                self.writer.take(opened.case, finished, opened.inputs, opened.shown)
+        return [opened] if opened.answered == len(opened.places) else []
 
 
 def by_whole(volume: np.ndarray, contract: InputContract) -> InputContract:

@@ -55,6 +55,23 @@ class Look:
 PLAIN = Look()
 
 
+@dataclass(frozen=True)
+class Maker:
+    """The origin of masks.
+
+    Attributes:
+        stage: the method that makes them.
+        made_by: digest of all that its answers depend on.
+        process: number of the process that gives their names.
+        look: of the masks.
+    """
+
+    stage: str
+    made_by: str
+    process: int
+    look: Look = PLAIN
+
+
 def palette_of(listed: Sequence[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """Return 256 colours: those that are listed, else black of class 0, and hues of the others far from each other."""
     hues = [colorsys.hsv_to_rgb(GOLDEN * number % 1, 1 - number % 3 / 4, 1) for number in range(256)]
@@ -141,11 +158,8 @@ def write(
     labels: np.ndarray,
     mask: Path,
     source: Path,
-    stage: str,
-    made_by: str,
     inputs: Sequence[InputFile],
-    *,
-    look: Look = PLAIN,
+    maker: Maker,
     shown: np.ndarray | None = None,
 ) -> None:
     """Write a mask and its sidecar under provisional names, which `give_names` replaces.
@@ -155,38 +169,40 @@ def write(
             several of a voxel last.
         mask: the file.
         source: the image, or the volume, whose place a GeoTIFF or NIfTI mask takes.
-        stage: the method that made it.
-        made_by: digest of all that its answers depend on.
         inputs: the files that were read.
-        look: of the mask.
+        maker: of the mask.
         shown: [height, width, 3], uint8, for an overlay.
 
     Raises:
         OSError: the disk is full or read-only, or the folder is gone.
         ImageError: the source was changed meanwhile, or a palette has too few colours.
     """
-    content = content_of(labels, mask, source, look)
-    sidecar = Sidecar(stage, made_by, list(inputs), hashlib.sha256(content).hexdigest())
+    content = content_of(labels, mask, source, maker.look)
+    sidecar = Sidecar(maker.stage, maker.made_by, list(inputs), hashlib.sha256(content).hexdigest())
     path = sidecar_of(mask)
     path.parent.mkdir(exist_ok=True)
-    unfinished(path).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
+    unfinished(path, maker.process).write_bytes(msgspec.json.format(msgspec.json.encode(sidecar)))
     if shown is not None:
         (mask.parent / OVERLAYS).mkdir(exist_ok=True)
-        write_bytes(overlay(labels, shown, look), mask.parent / OVERLAYS / Path(mask.name).with_suffix(PNG))
-    unfinished(mask).write_bytes(content)
+        write_bytes(overlay(labels, shown, maker.look), mask.parent / OVERLAYS / Path(mask.name).with_suffix(PNG))
+    unfinished(mask, maker.process).write_bytes(content)
 
 
-def give_names(masks: Sequence[Path]) -> None:
+def give_names(masks: Sequence[Path], process: int) -> None:
     """Sync masks of one folder with their sidecars, and give them their names: the sidecars first.
+
+    Args:
+        masks: the files.
+        process: number of the process for which they were written.
 
     Raises:
         OSError: same as `write`.
     """
     sidecars = [sidecar_of(mask) for mask in masks]
-    sync_files([unfinished(path) for path in [*sidecars, *masks]])
+    sync_files([unfinished(path, process) for path in [*sidecars, *masks]])
     for paths in (sidecars, masks):
         for path in paths:
-            unfinished(path).replace(path)
+            unfinished(path, process).replace(path)
         sync_folder(paths[0].parent)
 
 

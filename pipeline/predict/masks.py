@@ -77,6 +77,9 @@ class Seamed:
         Volumes have a depth before the height.
         """
         decision = as_written(answer) if self.takes == "values" else as_labels(answer)
+        if all(span == Span(0, 0, side) for span, side in zip(place, self.sides, strict=True)):
+            self.mask = decision[tuple(slice(side) for side in self.sides)]  # one window is the whole image
+            return
         if not self.mask.size:
             self.mask = np.zeros((*self.sides, *decision.shape[len(self.sides) :]), decision.dtype)
         self.mask[tuple(span.place for span in place)] = decision[tuple(span.kept for span in place)]

@@ -1,8 +1,10 @@
-"""Threads that encode masks, and one that gives their names to all masks that are on disk."""
+"""Masks on their way to disk: workers encode them, and one at a time names all that are written."""
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,95 +15,156 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import ImageError
 from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
-from pipeline.predict.mask_files import PLAIN, PNG, InputFile, Look
+from pipeline.predict.mask_files import PNG, InputFile, Maker
 from pipeline.predict.report import Outcome
+from pipeline.predict.workers import WorkerDiedError, Workers
 
 BYTES_WAITING = 2**28  # of masks that aren't written yet
 
 
+@dataclass(frozen=True)
+class Made:
+    """A mask that isn't written yet.
+
+    Attributes:
+        case: whose mask.
+        labels: as `mask_files.write` takes them.
+        inputs: the files that were read.
+        shown: [height, width, 3], uint8, for an overlay.
+    """
+
+    case: Case
+    labels: np.ndarray
+    inputs: list[InputFile]
+    shown: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Writes masks in a worker.
+
+    Attributes:
+        folder: of the masks.
+        maker: of the masks.
+    """
+
+    folder: Path
+    maker: Maker
+
+    def write(self, masks: Sequence[Made]) -> dict[str, str]:
+        """Write masks under provisional names; return why some could not be written.
+
+        Raises:
+            RequestError: the disk is full or read-only, or the folder is gone.
+        """
+        failed = {}
+        for mask in masks:
+            case, path = mask.case, self.folder / mask.case.mask
+            try:
+                mask_files.write(mask.labels, path, case.files[0], mask.inputs, self.maker, mask.shown)
+            except (ImageError, MemoryError) as error:
+                failed[case.name] = case.reason(error)
+                mask_files.remove(path)
+            except OSError as error:
+                raise RequestError(f"{path}: {error.strerror or error}") from error
+        return failed
+
+    def give_names(self, masks: Sequence[Path]) -> None:
+        """Sync all these masks, and give them their names.
+
+        Raises:
+            OSError: the disk is full or read-only, or the folder is gone.
+        """
+        mask_files.give_names(masks, self.maker.process)
+
+
 class MaskWriter:
-    """Writes masks in threads; `close` waits for the last.
+    """Has masks written by workers; leaving its context waits for the last.
 
     One sync serves all masks that were written since the one before it.
 
     Args:
-        folder: of the masks.
-        stage: that made them.
-        made_by: digest of all that its answers depend on.
-        threads: that encode.
+        writing: what the workers do.
+        workers: that do it.
         outcome: is told what was made, and what failed.
-        look: of the masks.
     """
 
-    def __init__(
-        self, folder: Path, stage: str, made_by: str, threads: int, outcome: Outcome, look: Look = PLAIN
-    ) -> None:
-        self.folder = folder
-        self.stage = stage
-        self.made_by = made_by
+    def __init__(self, writing: Writing, workers: Workers, outcome: Outcome) -> None:
+        self.writing = writing
+        self.workers = workers
         self.outcome = outcome
-        self.look = look
-        self.encoding = ThreadPoolExecutor(threads, "encoding")
-        self.naming = ThreadPoolExecutor(1, "naming")
         self.room = threading.Condition()
         self.bytes_waiting = 0
-        self.unnamed: list[tuple[Case, int]] = []
+        self.unnamed: list[Made] = []
+        self.naming: list[Made] = []
         self.error: BaseException | None = None
 
-    def take(
-        self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile], shown: np.ndarray | None = None
-    ) -> None:
-        """Write a mask, and `shown` under it, in a thread, and wait while too much waits.
+    def take(self, masks: Sequence[Made]) -> None:
+        """Have masks written, and wait while too many wait.
 
         Raises:
-            OSError: an earlier mask could not be written: the disk is full or read-only.
+            RequestError, OSError: an earlier mask could not be written: the disk is full or read-only.
         """
-        with self.room:
-            while self.bytes_waiting and self.bytes_waiting + labels.nbytes > BYTES_WAITING and not self.error:
-                self.room.wait()
-            self.bytes_waiting += labels.nbytes
-        if self.error:
-            raise self.error
-        self.encoding.submit(self.encode, case, labels, inputs, shown)
-
-    def encode(self, case: Case, labels: np.ndarray, inputs: Sequence[InputFile], shown: np.ndarray | None) -> None:
-        """Write a mask and its sidecar under provisional names."""
-        mask = self.folder / case.mask
-        try:
-            mask_files.write(labels, mask, case.files[0], self.stage, self.made_by, inputs, look=self.look, shown=shown)
-            if mask.suffix == PNG and not self.look.palette:
-                self.outcome.largest = max(self.outcome.largest, int(labels.max()))
-        except (ImageError, MemoryError) as error:
-            self.outcome.failed[case.name] = case.reason(error)
-            mask_files.remove(mask)
-            self.forget(labels.nbytes)
-        except BaseException as error:  # noqa: BLE001 - raised by `take` or `close` in the calling thread
-            self.error = self.error or error
-            if isinstance(error, OSError) and error.filename is None:
-                self.error = RequestError(f"{mask}: {error.strerror or error}")
-            self.forget(labels.nbytes)
-        else:
-            self.unnamed.append((case, labels.nbytes))
-            self.naming.submit(self.give_names)
-
-    def forget(self, written: int) -> None:
-        """Let `take` go on: these bytes wait no longer."""
-        with self.room:
-            self.bytes_waiting -= written
-            self.room.notify_all()
-
-    def give_names(self) -> None:
-        """Sync all masks that have been written, and give them their names."""
-        ready, self.unnamed = self.unnamed, []
-        if not ready:
+        if not masks:
             return
+        more = sum(mask.labels.nbytes for mask in masks)
+        with self.room:
+            self.room.wait_for(
+                lambda: self.error or not self.bytes_waiting or self.bytes_waiting + more <= BYTES_WAITING
+            )
+            if self.error:
+                raise self.error
+            self.bytes_waiting += more
+        self.workers.submit(self.writing.write, masks).add_done_callback(partial(self.written, masks))
+
+    def written(self, masks: Sequence[Made], done: Future[dict[str, str]]) -> None:
+        """Record what a worker has written, and have it named with what waits for that, by one worker at a time."""
         try:
-            mask_files.give_names([self.folder / case.mask for case, _ in ready])
-            self.outcome.made.extend(case.name for case, _ in ready)
-            self.outcome.rate.made(len(ready))
-        except BaseException as error:  # noqa: BLE001 - raised by `take` or `close` in the calling thread
-            self.error = self.error or error
-        self.forget(sum(size for _, size in ready))
+            failed = done.result()
+        except WorkerDiedError as error:
+            failed = {mask.case.name: f"{mask.case.files[0]}: {error}" for mask in masks}
+        except BaseException as error:  # noqa: BLE001 - raised by `take` or at the end in the calling thread
+            self.fail(error, masks)
+            return
+        self.outcome.failed |= failed
+        self.forget([mask for mask in masks if mask.case.name in failed])
+        for mask in masks:
+            if mask.case.mask.endswith(PNG) and not self.writing.maker.look.palette:
+                self.outcome.largest = max(self.outcome.largest, int(mask.labels.max()))
+        with self.room:
+            self.unnamed += [mask for mask in masks if mask.case.name not in failed]
+        self.name()
+
+    def name(self) -> None:
+        """Have a worker name all masks that wait for it, unless one is at it."""
+        with self.room:
+            if self.naming or not self.unnamed:
+                return
+            self.naming, self.unnamed = self.unnamed, []
+            paths = [self.writing.folder / mask.case.mask for mask in self.naming]
+        self.workers.submit(self.writing.give_names, paths).add_done_callback(self.named)
+
+    def named(self, done: Future[None]) -> None:
+        """Record the masks that have their names now."""
+        masks, self.naming = self.naming, []
+        if error := done.exception():
+            self.fail(error, masks)
+        else:
+            self.outcome.made.extend(mask.case.name for mask in masks)
+            self.outcome.rate.made(len(masks))
+            self.forget(masks)
+        self.name()
+
+    def fail(self, error: BaseException, masks: Sequence[Made]) -> None:
+        """Keep an error for the calling thread."""
+        self.error = self.error or error
+        self.forget(masks)
+
+    def forget(self, masks: Sequence[Made]) -> None:
+        """Let `take` go on: these masks wait no longer."""
+        with self.room:
+            self.bytes_waiting -= sum(mask.labels.nbytes for mask in masks)
+            self.room.notify_all()
 
     def __enter__(self) -> Self:
         """Return the writer."""
@@ -113,9 +176,9 @@ class MaskWriter:
         """Wait until every mask that was taken has its name.
 
         Raises:
-            OSError: as `take`.
+            RequestError, OSError: same as `take`.
         """
-        self.encoding.shutdown()
-        self.naming.shutdown()
+        with self.room:
+            self.room.wait_for(lambda: not self.bytes_waiting)
         if self.error and error is None:
             raise self.error

@@ -1,6 +1,7 @@
 """Atomic writes of text and JSON; private folders and locks."""
 
 import ctypes
+import hashlib
 import json
 import math
 import os
@@ -103,10 +104,11 @@ def sync_files(files: Sequence[Path]) -> None:
             os.close(descriptor)
 
 
-def unfinished(path: Path) -> Path:
-    """Return the provisional name of a file; a long name loses its end."""
-    name = os.fsdecode(os.fsencode(path.name)[:LONGEST_NAME])
-    return path.with_name(f"{name}.{os.getpid()}.part")
+def unfinished(path: Path, process: int | None = None) -> Path:
+    """Return the provisional name of a file that a process, or this one, will name; a digest replaces a long name."""
+    name, digits = os.fsencode(path.name), process or os.getpid()
+    short = path.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()
+    return path.with_name(f"{short}.{digits}.part")
 
 
 def sync_folder(folder: Path) -> None:

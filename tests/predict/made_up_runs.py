@@ -1,5 +1,6 @@
 """A run's folder as a worker might have left it: a tiny net, a few tiny images, stages that take a moment to build."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from models.checkpoint import digest
 from models.unet import UNet
 from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files
-from pipeline.predict.mask_files import InputFile
+from pipeline.predict.mask_files import InputFile, Maker
 from pipeline.records import codec
 from pipeline.records.content_digest import code_digest
 from pipeline.records.request import DataSpec, ModelSpec, RunConfig
@@ -88,5 +89,5 @@ def write_record(folder: Path, config: RunConfig) -> Path:
 
 
 def save_mask(labels: np.ndarray, mask: Path, source: Path, stage: str, made_by: str, inputs: list[InputFile]) -> None:
-    mask_files.write(labels, mask, source, stage, made_by, inputs)
-    mask_files.give_names([mask])
+    mask_files.write(labels, mask, source, inputs, Maker(stage, made_by, os.getpid()))
+    mask_files.give_names([mask], os.getpid())
