@@ -47,9 +47,8 @@ def highest_peak(run: RunRecord, but: StageRecord) -> tuple[float, str]:
     if run.measured_peaks is None or run.reference is None or not run.measured_peaks.tflops:
         return 0.0, ""
     flops = run.reference.flops_per_image * run.batch_size
-    sustained = {
-        stage.name: flops / seconds_per_call(stage.pairs).value / 1e12 for stage in run.stages if _right(stage)
-    }
+    others = [stage for stage in run.stages if stage.name != but.name and _right(stage)]
+    sustained = {stage.name: flops / seconds_per_call(stage.pairs).value / 1e12 for stage in others}
     source, tflops = max({**sustained, **run.measured_peaks.tflops}.items(), key=lambda peak: peak[1])
     return tflops, source
 
