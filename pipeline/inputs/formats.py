@@ -229,7 +229,8 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
                 f"{path}: a PNG of several channels of 16 bits, which would lose half; save a TIFF or .npy"
             )
         step = spread_by(image) if meaning == "classes" else 1
-        upright = ImageOps.exif_transpose(image)
+        upright: Image.Image = image
+        ImageOps.exif_transpose(upright, in_place=True)
         if image.format == "GIF" and meaning == "classes" and is_grey(image):
             return np.array(upright.convert("L"))  # its writer may have left out unused greys, which moves the indices
         if meaning == "classes" and (image.mode == "P" or step > 1):
@@ -238,7 +239,7 @@ def read_picture(path: Path, meaning: Meaning) -> np.ndarray:
             return np.array(upright.getchannel(0) if upright.mode == "LA" else upright)
         if upright.mode not in IN_COLOUR:
             raise ImageError(f"{path}: an image of mode {upright.mode}; grey, RGB, RGBA, CMYK and palettes are read")
-        return np.array(upright.convert("RGB"))
+        return np.array(upright if upright.mode == "RGB" else upright.convert("RGB"))
 
 
 def is_grey(image: Image.Image) -> bool:

@@ -66,7 +66,11 @@ def read_image(path: Path, channels: int = 3, fill: float | None = None) -> np.n
         ImageError: it can't be read, has several pages, other channels, or values of another type.
     """
     image = with_channels(path, read_values(path, "colours" if channels in SHOWN else "raw"), channels)
-    image = image.astype(np.uint8) * 255 if image.dtype == np.bool_ else image.astype(image.dtype.newbyteorder("="))
+    image = (
+        image.astype(np.uint8) * 255
+        if image.dtype == np.bool_
+        else image.astype(image.dtype.newbyteorder("="), copy=False)
+    )
     if fill is not None and (nodata := nodata_of(path)) is not None:
         image = np.where(image == nodata, np.array(fill, image.dtype), image)
     if image.dtype.kind not in "uif":

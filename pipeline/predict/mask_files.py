@@ -9,6 +9,8 @@ import colorsys
 import hashlib
 import io
 import os
+import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +30,6 @@ from pipeline.records.disk import sync_files, sync_folder, unfinished, write_byt
 
 SIDECARS, OVERLAYS = ".masks", "overlays"
 SCHEMA = 1
-PNG_LEVEL = 1  # a quarter of level 6's time, for masks half as large again
 PNG = ".png"  # of an image's mask; a GeoTIFF's is one, and a volume's has the volume's own format
 NPY = ".npy"  # of a volume's mask whose format can't be written
 AXES_OF_AN_IMAGE = 2
@@ -216,10 +217,12 @@ def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> byte
     if look.palette and labels.dtype != np.uint8:
         raise ImageError(f"{source}: more than 256 classes, and a palette has 256 colours; leave --colors out")
     if mask.suffix == PNG:
+        if not look.palette and labels.dtype == np.uint8:
+            return grey_png(labels)
         picture = Image.fromarray(labels)
         if look.palette:
             picture.putpalette(np.array(look.palette, np.uint8).tobytes())
-        picture.save(out, "PNG", compress_level=PNG_LEVEL)
+        picture.save(out, "PNG", compress_level=1)
         return out.getvalue()
     if labels.ndim == AXES_OF_AN_IMAGE:
         if not (place := place_of(source)):
@@ -232,6 +235,25 @@ def content_of(labels: np.ndarray, mask: Path, source: Path, look: Look) -> byte
         return out.getvalue()
     with reading(source, "a volume"):
         return (format_in(VOLUMES, source).write or write_array)(turned(labels, source, look.axes), source)
+
+
+def grey_png(labels: np.ndarray) -> bytes:
+    """Return a grey PNG of 8 bits, whose rows have no filter, compressed by runs (ISO/IEC 15948, 2004).
+
+    Pillow, which tries five filters for each row, takes three times as long for larger files.
+    """
+    height, width = labels.shape
+    rows = np.zeros((height, width + 1), np.uint8)
+    rows[:, 1:] = labels
+    packer = zlib.compressobj(1, strategy=zlib.Z_RLE)
+    parts = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0),
+        b"IDAT": packer.compress(rows.data) + packer.flush(),
+        b"IEND": b"",
+    }
+    sums = {name: struct.pack(">I", zlib.crc32(name + part)) for name, part in parts.items()}
+    chunks = (struct.pack(">I", len(part)) + name + part + sums[name] for name, part in parts.items())
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def overlay(labels: np.ndarray, shown: np.ndarray, look: Look) -> bytes:

@@ -1,6 +1,7 @@
 """The path from files to masks: order, what waits, one sync for many masks, and errors of the writing threads."""
 
 import errno
+import io
 import os
 import signal
 from pathlib import Path
@@ -152,3 +153,12 @@ def test_a_batch_is_normalised_as_in_the_run(kind: type[np.generic]) -> None:
     network = a_prediction(Path()).network
     found = network.batch_of([Cutting(image, InputContract(), "classes") for image in images])
     assert torch.equal(found, to_batch(images))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 300), (257, 2)])
+def test_a_grey_png_is_read_by_pillow(shape: tuple[int, int]) -> None:
+    labels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    with Image.open(io.BytesIO(mask_files.grey_png(labels))) as image:
+        image.load()
+        assert (image.mode, image.format) == ("L", "PNG")
+        assert np.array_equal(np.asarray(image), labels)
