@@ -109,7 +109,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     Args:
         x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
         weight: [out, in] of x's dtype, from `pack`.
-        epilogue: scale, bias and slopes [out], a residual [N, H, W, out] laid out as x; no other part.
+        epilogue: scale, bias and slopes [out], a residual laid out as x; no other part.
         outputs: out [N, H, W, out], laid out as x.
         tile: one of `candidates`.
     """
@@ -144,12 +144,8 @@ def gated_reference(
 def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the product of every second pixel both ways with weightᵀ, through the epilogue into `outputs.out`.
 
-    Args:
-        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor; H is even, or N is 1.
-        weight: [out, in] of x's dtype, from `pack`.
-        epilogue: scale, bias and slopes [out]; no other part.
-        outputs: out [N, ⌈H / 2⌉, ⌈W / 2⌉, out], laid out as x.
-        tile: one of `strided_candidates`.
+    X may be a channel slice of a wider tensor; H is even, or N is 1. The output [N, ⌈H / 2⌉, ⌈W / 2⌉, out] is laid out
+    as x.
     """
     seen = read_of(x, 2)
     _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
@@ -190,11 +186,7 @@ def _launch(
 
 
 def _in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
-    """Return the tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy.
-
-    Raises:
-        ValueError: its pixels don't follow each other at one step, or a line has more than 32 bits can number.
-    """
+    """Return the tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy; raise ValueError if none can be."""
     check_pixels(name, tensor.shape[:3].numel() // lines)
     try:
         return tensor.view(lines, -1, tensor.shape[3])

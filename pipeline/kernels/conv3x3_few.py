@@ -60,14 +60,9 @@ def _conv3x3_few(
 
 
 def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the convolution of x through the epilogue into `outputs.out`.
+    """Write the convolution of x [N, H, W, in] through the epilogue into out [N, H, W, out], fp16 or fp8.
 
-    Args:
-        x: [N, H, W, in] with channel stride 1, fp16 or fp8, at most 4 channels.
-        weight: [9, out, in] of x's dtype, from `conv3x3.pack`; at most 8 output channels.
-        epilogue: scale, bias and slopes [out], and an activation.
-        outputs: out [N, H, W, out] with channel stride 1, fp16 or fp8.
-        tile: one of `candidates`.
+    The weight is [9, out, in] from `conv3x3.pack`; at most 4 channels become at most 8.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]

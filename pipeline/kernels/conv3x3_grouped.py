@@ -66,14 +66,9 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *
 def conv3x3_grouped(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
 ) -> None:
-    """Write the convolution of x through the epilogue into `outputs`.
+    """Write the convolution of x [N, H, W, channels] through the epilogue into `outputs`, as `conv3x3`, without a head.
 
-    Args:
-        x: [N, H, W, channels], fp16 or fp8, may be a channel slice of a wider tensor.
-        weight: [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
-        epilogue: as of `conv3x3.conv3x3`, without a head.
-        outputs: as of `conv3x3.conv3x3`.
-        tile: one of `candidates`.
+    The weight is [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
     """
     window = weight.shape[-1]
     if weight.shape[1:-1] != x.shape[3:] or window % BLOCK:

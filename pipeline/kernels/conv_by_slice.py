@@ -20,11 +20,7 @@ from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES
 
 
 def _images(x: Tensor, slices: int) -> Tensor:
-    """Return [N, D · H, W, in], or the user's volumes [N, 1, D, H, W], as the images that a kernel reads.
-
-    Raises:
-        ValueError: the volumes have several channels, whose slices don't follow each other.
-    """
+    """Return [N, D · H, W, in], or the user's volumes [N, 1, D, H, W], as the images that a kernel reads."""
     if x.ndim == 4:
         seen = by_slice(x, slices)
         assert seen is not None
@@ -35,11 +31,7 @@ def _images(x: Tensor, slices: int) -> Tensor:
 
 
 def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *rest: object) -> tuple[object, ...]:
-    """Convert the operands of N volumes to those of N · D images.
-
-    Raises:
-        ValueError: the slices have not one height, or their blocks of rows would reach over two of them.
-    """
+    """Convert the operands of N volumes to those of N · D images; raise ValueError where they can't be."""
     slices, out = epilogue.slices, outputs.out
     if (x.shape[2] != slices) if x.ndim == 5 else x.shape[1] % slices:
         raise ValueError(f"x must have {slices} slices of one height, got {list(x.shape)}")
@@ -54,10 +46,7 @@ def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, 
 def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> KernelOp:
     """Make a kernel of images one of volumes that takes windows of one slice.
 
-    Args:
-        op: reads [N, H, W, in], or the user's images.
-        name: of the operation in a rewritten graph.
-        window: of a weight [out, in, 1, k, k], transposed [in, out, 1, k, k].
+    The `window` is that of a weight [out, in, 1, k, k], transposed [in, out, 1, k, k].
     """
     assert op.pack is not None
     assert op.weight_shape is not None

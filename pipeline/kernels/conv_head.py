@@ -95,14 +95,10 @@ def _conv_head_triton(
 def conv_head(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
 ) -> None:
-    """Write the convolution of x through the epilogue into `outputs.logits`; the padding keeps height and width.
+    """Write the convolution of x [N, H, W, in] through the epilogue into `outputs.logits`, [N, classes, H, W] fp32.
 
-    Args:
-        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor.
-        weight: [k · k, classes, in] of x's dtype, from `pack`; k is 1 or 3, and there are at most 8 classes.
-        epilogue: scale and bias [classes], and an activation.
-        outputs: logits [N, classes, H, W] fp32 contiguous, and nothing else.
-        tile: one of `candidates`.
+    The weight is [k · k, classes, in] of x's dtype, from `pack`; k is 1 or 3, and there are at most 8 classes. The
+    epilogue has a scale, a bias and an activation.
     """
     batch, height, width, inner = x.shape
     taps, classes = weight.shape[:2]

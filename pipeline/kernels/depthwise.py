@@ -130,14 +130,11 @@ def _depthwise(
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the depthwise convolution of x through the epilogue into `outputs`.
 
-    The padding is k // 2 times the dilation, and the stride is 1 or 2, as the output's size tells.
-
     Args:
         x: [N, H, W, channels], fp16, may be a channel slice of a wider tensor; a multiple of 8 channels.
         weight: [k², channels] of x's dtype, from `pack`, with a k of 3, 5 or 7.
         epilogue: scale, bias and slopes [channels], an activation, and statistics; or a dilation, with a stride of 1.
-        outputs: out [N, H', W', channels] fp16 or fp8, as x, with H' = ⌈H / stride⌉; statistics
-            [N, blocks, 2, channels].
+        outputs: out [N, H', W', channels] fp16 or fp8, whose size tells the stride, 1 or 2; statistics.
         tile: one of `candidates`.
     """
     batch, height, width, channels = x.shape

@@ -26,23 +26,14 @@ MOST_WEIGHTS, MOST_SUMS = 32768, 8192  # values that a program has at once
 
 
 class Excitation(NamedTuple):
-    """The two layers between the mean and the factors.
+    """The two layers between the mean and the factors."""
 
-    Attributes:
-        reduce: weight [inner, channels] of the first.
-        reduce_bias: [inner] fp32.
-        expand: weight of the second, transposed: [inner, channels], of the same type.
-        expand_bias: [channels] fp32.
-        activation: between them.
-        gate: after them, one of `GATES`.
-    """
-
-    reduce: Tensor
-    reduce_bias: Tensor
-    expand: Tensor
-    expand_bias: Tensor
-    activation: Activation
-    gate: str
+    reduce: Tensor  # weight [inner, channels] of the first
+    reduce_bias: Tensor  # [inner] fp32
+    expand: Tensor  # weight of the second, transposed: [inner, channels], of the same type
+    expand_bias: Tensor  # [channels] fp32
+    activation: Activation  # between them
+    gate: str  # after them, one of `GATES`
 
 
 def reference(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
@@ -95,13 +86,10 @@ def _excitation(
 
 
 def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
-    """Return the factors [N, channels] of a map, in the weights' type.
+    """Return the factors [N, channels] of a map of `size`, height and width, in the weights' type.
 
-    Args:
-        statistics: of the map, [N, blocks, 2, channels] fp32, contiguous.
-        size: the map's height and width.
-        phases: as `block_statistics` has them.
-        layers: with at most 128 channels between them, their activation without a slope for each channel.
+    The statistics are the map's [N, blocks, 2, channels] fp32, contiguous; there are at most 128 channels between the
+    layers, and no slope for each channel.
 
     Raises:
         ValueError: statistics, weights or biases aren't as above.

@@ -52,19 +52,12 @@ FEW = 64  # entries of statistics that each program of a pass may merge for itse
 
 
 class Norm(NamedTuple):
-    """The parameters of a norm.
+    """The parameters of a norm."""
 
-    Attributes:
-        weight: [out] fp32; None for 1.
-        bias: [out] fp32; None for 0.
-        eps: added to the variance; without it there is no norm.
-        group_width: how many neighbouring channels are normed together; 1 is an instance norm.
-    """
-
-    weight: Tensor | None = None
-    bias: Tensor | None = None
-    eps: float | None = None
-    group_width: int = 1
+    weight: Tensor | None = None  # [out] fp32; None for 1
+    bias: Tensor | None = None  # [out] fp32; None for 0
+    eps: float | None = None  # added to the variance; without it there is no norm
+    group_width: int = 1  # how many neighbouring channels are normed together; 1 is an instance norm
 
 
 NO_NORM = Norm()
@@ -72,37 +65,23 @@ NO_NORM = Norm()
 
 @dataclass(frozen=True)
 class Tile:
-    """A cut of the work.
-
-    Attributes:
-        values: that a program has at once.
-        steps: how many times; fewer where the map is smaller.
-        merges: whether each program merges the statistics of its channels, rather than a kernel before it.
-    """
+    """A cut of the work."""
 
     kernel: ClassVar[str] = "norm_pass"
-    values: int
-    steps: int
-    merges: bool
+    values: int  # that a program has at once
+    steps: int  # how many times; fewer where the map is smaller
+    merges: bool  # whether each program merges the statistics of its channels, rather than a kernel before it
 
 
 @dataclass(frozen=True)
 class NormPass:
-    """A pass: activation(norm(x)) / scale.
+    """A pass: activation(norm(x)) / scale."""
 
-    Attributes:
-        norm: with its eps.
-        activation: one without a slope for each channel.
-        scale: of the stored values, where they are fp8.
-        phases: of the statistics, as `block_statistics` has them.
-        head: a 1×1 convolution of the answer, whose logits are stored instead of it.
-    """
-
-    norm: Norm
-    activation: Activation = NONE
-    scale: float = 1.0
-    phases: int = 1
-    head: Head | None = None
+    norm: Norm  # with its eps
+    activation: Activation = NONE  # one without a slope for each channel
+    scale: float = 1.0  # of the stored values, where they are fp8
+    phases: int = 1  # of the statistics, as `block_statistics` has them
+    head: Head | None = None  # a 1×1 convolution of the answer, whose logits are stored instead of it
 
 
 @triton.jit
@@ -271,13 +250,13 @@ def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Nor
 def merge_statistics(
     statistics: Tensor, size: tuple[int, int], phases: int = 1, norm: Norm = NO_NORM, *, dependent: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and biased variance [N, out] of a map, or factor and shift of a norm that is x · factor + shift.
+    """Return mean and biased variance [N, out] of a map, or with an eps factor and shift of a norm: x · factor + shift.
 
     Args:
         statistics: [N, blocks, 2, out] fp32, contiguous.
         size: height and width of the map, multiples of `phases`.
         phases: as `block_statistics` has them.
-        norm: with an eps for factor and shift. Each channel of a group gets the group's.
+        norm: of which each channel of a group gets the group's.
         dependent: whether the kernel may come before the one before it ends (`dependent_launch`).
     """
     check_norm(statistics, size, phases, norm)
@@ -337,13 +316,11 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         x: [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other.
         statistics: [N, blocks, 2, C] fp32 of x before it was rounded.
         how: the norm, what follows, and the scale of `out`.
-        out: [N, H, W, C] fp16 or fp8, laid out as x; may be a channel slice. With a head [N, classes, H, W] fp32,
-            contiguous.
+        out: as x, may be a channel slice. With a head [N, classes, H, W] fp32, contiguous.
         tile: one of `candidates`; the first of them without.
 
     Raises:
-        ValueError: a tensor isn't as above, the kernels have no such groups, the activation isn't one that `how`
-            allows, or a head has more classes or channels than a program; the text begins with its name.
+        ValueError: a tensor or `how` isn't as the kernel takes it; the text begins with its name.
     """
     batch, height, width, channels = x.shape
     _check_map("x", x, x.shape)

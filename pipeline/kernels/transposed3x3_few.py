@@ -76,14 +76,10 @@ def _transposed3x3_few(
 def transposed3x3_few(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
 ) -> None:  # fmt: skip
-    """Write the transposed convolution of x through the epilogue into `outputs.out`.
+    """Write the transposed convolution of x [N, h, w, in] through the epilogue into out [N, 2 h, 2 w, out].
 
-    Args:
-        x: [N, h, w, in] with channel stride 1, fp16 or fp8.
-        weight: [16, out, in] of x's dtype, from `polyphase.phase_taps`; at most 4 output channels.
-        epilogue: scale and bias [out], and an activation.
-        outputs: out [N, 2 h, 2 w, out] with channel stride 1, fp16 or fp8.
-        tile: one of `candidates`.
+    The weight is [16, out, in] from `polyphase.phase_taps`, at most 4 output channels; the epilogue has a scale, a bias
+    and an activation. Values are fp16 or fp8.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]

@@ -239,7 +239,7 @@ def upconv2x2(
     Args:
         x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
         weight: [4, out, in] of x's dtype, from `pack`; [8, out, in] of volumes, of which H is D slices of it.
-        epilogue: scale, bias and slopes [out], and D as `slices`; folds neither a pool nor a head.
+        epilogue: scale, bias and slopes [out], and D as `slices`.
         outputs: out [N, 2 H, 2 W, out], of volumes [N, 4 H, 2 W, out], may be a channel slice of a wider tensor.
         tile: one of `candidates`.
     """

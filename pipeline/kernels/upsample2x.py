@@ -98,7 +98,7 @@ def upsample2x(
     Args:
         x: [N, H, W, C] with channel stride 1, fp32, fp16 or fp8.
         epilogue: a scale [C], x's over `out`'s where either is fp8; no bias, activation, pool or head.
-        outputs: out [N, 2 H, 2 W, C] with channel stride 1, fp32, fp16 or fp8.
+        outputs: out [N, 2 H, 2 W, C], as x.
         tile: how the work is cut.
         align_corners: as in `torch.nn.functional.interpolate`.
     """

@@ -104,28 +104,18 @@ def _prelu_form(weight: object, /) -> float:
 
 @dataclass(frozen=True)
 class ActivationKind:
-    """An entry of the table.
+    """An entry of the table."""
 
-    Attributes:
-        aten: a network's operation; several activations may have the same one. "" for none.
-        form: of the operation's arguments after the tensor it acts on: the slope, or None if these arguments mean
-            another activation. Arguments that it doesn't accept do so, too.
-        reference: of a tensor of any shape and the slope, in plain PyTorch; the slope may be a tensor that broadcasts.
-        expression: the same as a function of Triton.
-        sloped: whether it has a slope, one for all channels.
-        by_channel: whether its slope is a vector, the epilogue's `slopes`.
-        homogeneous: whether f(s · y) = s · f(y) for every s > 0.
-        gains: whether its slope is a gain instead, which its value is multiplied by.
-    """
-
-    aten: str
+    aten: str  # a network's operation; several activations may have the same one. "" for none
+    # of a tensor of any shape and the slope, which may be a tensor that broadcasts
     reference: Callable[[Tensor, float], Tensor]
-    expression: object
+    expression: object  # the same as a function of Triton
+    # of the operation's further arguments: the slope, or None if they mean another activation
     form: Callable[..., float | None] = _no_arguments
-    sloped: bool = False
-    by_channel: bool = False
-    homogeneous: bool = False
-    gains: bool = False
+    sloped: bool = False  # whether it has a slope, one for all channels
+    by_channel: bool = False  # whether its slope is a vector, the epilogue's `slopes`
+    homogeneous: bool = False  # whether f(s · y) = s · f(y) for every s > 0
+    gains: bool = False  # whether its slope is a gain instead, which its value is multiplied by
 
 
 def _gained(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, float], Tensor]:
@@ -180,12 +170,7 @@ class Activation:
             object.__setattr__(self, "slope", 1.0)
 
     def __call__(self, y: Tensor, slopes: Tensor | None = None) -> Tensor:
-        """Return the activation of y, a tensor of any shape and floating dtype, in a tensor of the same shape.
-
-        Args:
-            y: any shape.
-            slopes: a slope for each channel, in a shape that broadcasts to y's, of an activation that has them.
-        """
+        """Return the activation of y, of any shape, with a slope for each channel in a shape that broadcasts to y's."""
         reference: Callable[..., Tensor] = ACTIVATIONS[self.name].reference
         return reference(y, self.slope if slopes is None else slopes)
 
@@ -233,11 +218,8 @@ RELU = Activation("relu")
 def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> Activation | None:
     """Return the activation of an operation of a graph; None if no kernel ends in it, or not in this form.
 
-    Args:
-        target: the operation, such as "aten.gelu.default"; its form in place ("aten.relu_.default") is the same.
-        arguments: what it is called with by position, after the tensor that it acts on. Of "aten.prelu.default" that is
-            the weight, which the caller expands to the epilogue's `slopes` [out].
-        keywords: what it is called with by name.
+    The target is "aten.gelu.default" or its like, also in place. Its arguments are those after the tensor; of
+    "aten.prelu.default" that is the weight, which the caller expands to the epilogue's `slopes` [out].
     """
     target = target.replace("_.default", ".default")
     for name, kind in ACTIVATIONS.items():

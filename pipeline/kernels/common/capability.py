@@ -53,8 +53,7 @@ def vendor() -> str:
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
     """Return why the Gluon kernels can't run on a GPU of this compute capability, or None if they can.
 
-    Args:
-        capability: by default this machine's. Without a GPU it is Hopper's, as kernels may be compiled there.
+    It is this machine's by default; without a GPU Hopper's, as kernels may be compiled there.
     """
     here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
     if here[0] == HOPPER:

@@ -35,38 +35,23 @@ class Epilogue:
     """y = activation(sums · scale + bias + residual · residual_scale), and what else is made of y while it is at hand.
 
     The activation's slope is a number, or `slopes`.
-
-    Attributes:
-        scale: [out] fp32, a factor for each output channel; None for 1.
-        bias: [out] fp32; None for 0.
-        activation: of the scaled and shifted sums.
-        pool: whether the 2×2 maxima of y are stored, beside y or instead of it.
-        head: a 1×1 convolution of y, whose logits are stored.
-        slopes: [out] fp32, of an activation that has a slope for each channel.
-        residual: [N, H, W, out] fp16 or fp8, may be a channel slice; None for 0.
-        residual_scale: what a stored unit of the residual is worth: fp8's scale.
-        statistics: whether the mean and the squared deviations of y are stored, for each block of pixels and channel:
-            of the fp32 values, before they are rounded.
-        phases: what the pixels of a block are, as `block_statistics` has it.
-        early: whether the weights were there before the kernel right before this one began, so that they may be loaded
-            while that one ends.
-        slices: of how many, one below the other, each map is made: a volume's depth, 1 for an image.
-        dilation: how many pixels apart the taps are that were summed; 1 for neighbours.
     """
 
-    scale: Tensor | None = None
-    bias: Tensor | None = None
+    scale: Tensor | None = None  # [out] fp32, a factor for each output channel; None for 1
+    bias: Tensor | None = None  # [out] fp32; None for 0
     activation: Activation = NONE
-    pool: bool = False
-    head: Head | None = None
-    slopes: Tensor | None = None
-    residual: Tensor | None = None
-    residual_scale: float = 1.0
+    pool: bool = False  # whether the 2×2 maxima of y are stored, beside y or instead of it
+    head: Head | None = None  # a 1×1 convolution of y, whose logits are stored
+    slopes: Tensor | None = None  # [out] fp32, of an activation that has a slope for each channel
+    residual: Tensor | None = None  # [N, H, W, out] fp16 or fp8, may be a channel slice; None for 0
+    residual_scale: float = 1.0  # what a stored unit of the residual is worth: fp8's scale
+    # whether mean and squared deviations of y in fp32 are stored, for each block of pixels and channel
     statistics: bool = False
-    phases: int = 1
+    phases: int = 1  # what the pixels of a block are, as `block_statistics` has it
+    # whether the weights were there before the kernel before this one began, so that they may be loaded meanwhile
     early: bool = False
-    slices: int = 1
-    dilation: int = 1
+    slices: int = 1  # of how many, one below the other, each map is made: a volume's depth, 1 for an image
+    dilation: int = 1  # how many pixels apart the taps are that were summed
 
     @property
     def key(self) -> str:
@@ -120,20 +105,13 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a kernel stores.
+    """Where a kernel stores; all but the first are given where the epilogue asks for them."""
 
-    Attributes:
-        out: [N, H, W, out] fp16 or fp8, with its channels side by side; None where only the others are wanted.
-        pooled: [N, H // 2, W // 2, out], as `out`; given where the epilogue pools.
-        logits: [N, classes, H, W] fp32 contiguous; given where the epilogue has a head.
-        statistics: [N, blocks, 2, out] fp32 contiguous, with `block_statistics.blocks_of(H, W, phases)` blocks; given
-            where the epilogue asks for them.
-    """
-
+    # [N, H, W, out] fp16 or fp8, with its channels side by side; None where only the others are wanted
     out: Tensor | None = None
-    pooled: Tensor | None = None
-    logits: Tensor | None = None
-    statistics: Tensor | None = None
+    pooled: Tensor | None = None  # [N, H // 2, W // 2, out], as `out`
+    logits: Tensor | None = None  # [N, classes, H, W] fp32 contiguous
+    statistics: Tensor | None = None  # [N, blocks, 2, out] fp32 contiguous
 
     @property
     def given(self) -> dict[str, Tensor]:
@@ -167,12 +145,8 @@ def sums_of(
 ) -> Tensor:
     """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
 
-    Args:
-        x: [N, H, W, in], or a volume's slices one below the other.
-        weight: packed, [k · k, out, in]; of volumes [27, out, in].
-        stride: of volumes may be one for each axis.
-        dilation: how many pixels apart the taps are.
-        slices: of each volume.
+    X is [N, H, W, in], or a volume's `slices` one below the other, the weight [k · k, out, in], of volumes
+    [27, out, in]. Taps are `dilation` pixels apart.
     """
     taps, planes = weight.float().permute(1, 2, 0), x.float().permute(0, 3, 1, 2)
     if len(weight) == 27:
@@ -200,13 +174,10 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
-    """Raise ValueError where an epilogue or its outputs don't suit a kernel's output; the text begins with the name.
+    """Raise ValueError, which begins with the name, where a part doesn't suit a kernel's output of this shape.
 
-    Args:
-        epilogue: its vectors have one value for each output channel.
-        outputs: `out` is required of a kernel that can store nothing else.
-        shape: [N, H, W, out] of the kernel's output.
-        folds: what the kernel can do besides, as `Epilogue.parts` names it.
+    The shape is [N, H, W, out]. `out` is required of a kernel that folds nothing else to store; `folds` are its, as
+    `Epilogue.parts` names them.
     """
     batch, height, width, outer = shape
     _check_parts(epilogue, outputs, outer, folds)
@@ -238,17 +209,14 @@ def check_few(
     outputs: Outputs,
     made: tuple[tuple[int, ...], Collection[str]],
 ) -> Tensor:
-    """Check the operands of a kernel that TMA doesn't feed, so that any step from pixel to pixel will do.
+    """Check x [N, H, W, in] of a kernel that TMA doesn't feed, so that pixels may have any step; return `out`.
 
     Args:
-        x: [N, H, W, in].
+        x: what is read.
         weight: with the shape that it must have.
         epilogue: its vectors have one value for each output channel.
-        outputs: out, which is returned.
+        outputs: out alone.
         made: the shape [N, H', W', out] of the output, and what the kernel folds.
-
-    Raises:
-        ValueError: one of them isn't as it must be; the text begins with its name.
     """
     shape, folds = made
     out = required(outputs.out)

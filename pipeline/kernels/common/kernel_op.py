@@ -30,55 +30,32 @@ class LibraryParameters(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The operations after a layer's sums, for the library.
-
-    Attributes:
-        activation: of the result.
-        slopes: [out], of an activation that has one for each channel.
-        residual: [N, out, H', W'], added before the activation.
-        slices: of how many the input is made, one below the other: a volume's depth, 1 for an image.
-        dilation: how many pixels apart the window's taps are.
-    """
+    """The operations after a layer's sums, for the library."""
 
     activation: Activation
-    slopes: Tensor | None = None
-    residual: Tensor | None = None
-    slices: int = 1
-    dilation: int = 1
+    slopes: Tensor | None = None  # [out], of an activation that has one for each channel
+    residual: Tensor | None = None  # [N, out, H', W'], added before the activation
+    slices: int = 1  # of how many the input is made, one below the other: a volume's depth, 1 for an image
+    dilation: int = 1  # how many pixels apart the window's taps are
 
 
 class SecondSource(NamedTuple):
-    """A layer's second input, and its contribution at the border.
+    """A layer's second input, and its contribution at the border."""
 
-    Attributes:
-        map: [N, 2 h, 2 w, skip], at the output's resolution; None for an up-sampling without a skip. Of a kernel that
-            multiplies its input by a factor for each image and channel these, [N, 1, 1, in].
-        weight: [9, out, skip]; None without a map.
-        border: [3, 3, out] fp32; None for nothing.
-    """
-
+    # [N, 2 h, 2 w, skip], at the output's resolution, or factors [N, 1, 1, in] of the input; None without a skip
     map: Tensor | None = None
-    weight: Tensor | None = None
-    border: Tensor | None = None
+    weight: Tensor | None = None  # [9, out, skip]; None without a map
+    border: Tensor | None = None  # [3, 3, out] fp32; None for nothing
 
 
 @dataclass(frozen=True)
 class LayerDescription:
-    """A layer of a net, as far as a kernel decides by it whether to take the layer.
+    """A layer of a net, as far as a kernel decides by it whether to take the layer."""
 
-    Attributes:
-        kind: "conv2d", "conv_transpose2d" or "upsample_bilinear2d".
-        inner: input channels.
-        outer: output channels.
-        in_size: height and width of the input.
-        out_size: height and width of the output.
-        reads_image: whether the input is the network's own, or that padded.
-    """
-
-    kind: str
-    inner: int
-    outer: int
-    in_size: tuple[int, int]
+    kind: str  # "conv2d", "conv_transpose2d" or "upsample_bilinear2d"
+    inner: int  # input channels
+    outer: int  # output channels
+    in_size: tuple[int, int]  # height and width of the input
     out_size: tuple[int, int]
     window: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
@@ -87,7 +64,7 @@ class LayerDescription:
     output_padding: tuple[int, int] = (0, 0)
     groups: int = 1
     align_corners: bool = False
-    reads_image: bool = False
+    reads_image: bool = False  # whether the input is the network's own, or that padded
 
     def is_square(self, window: int, stride: int, padding: int) -> bool:
         """Return whether a convolution has this window, stride and padding both ways, and nothing unusual."""
@@ -122,56 +99,37 @@ def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
 class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
 
-    Attributes:
-        name: of the operation in a rewritten graph.
-        accepts: whether it takes a layer; None for a kernel of several layers, which a pass of its own finds.
-        reference: what it computes, in plain PyTorch on any device: of x [N, H, W, in] (of a kernel that reads the
-            image: [N, in, H, W]), the packed weight, an epilogue and the outputs.
-        launch: the same by the kernel, with one of `candidates`; the first of them for None. It raises ValueError where
-            a shape, dtype or stride isn't as the kernel takes it.
-        candidates: the tiles worth measuring for the operands of `reference`, the likeliest first: also what is stored
-            takes a program's shared memory.
-        library: the sums with bias and activation by the library, of x [N, in, H, W] as [N, out, H', W']; of volumes
-            that are read as the user gives them x is [N, in, D, H, W].
-        flops: operations, 2 for a multiply-add, for an input of such a shape and `out` channels.
-        tile_types: the classes of `candidates`.
-        pack: a weight in torch's own shape as the kernel reads it; None for a kernel without weights.
-        weight_shape: of in and out channels, torch's own shape of the weight.
-        out_axis: of the packed weight, the axis of the output channels.
-        tap_axis: of the packed weight, the axis of the taps of a window, whose fp8 errors are balanced; None for none.
-        reads: the types in which it reads values.
-        writes: the types in which it stores values.
-        folds: what its epilogue does beyond scale, bias and an activation of one slope, as `Epilogue.parts` names it.
-        reads_image: whether it reads the network's input as the user gives it, fp32 and planar.
-        writes_logits: whether it stores the network's answer, fp32 and planar, and nothing else.
-        takes_second: whether `reference`, `launch` and `candidates` take a `SecondSource` after the outputs.
-        most_channels: how many input and output channels it takes; None for any number.
-        phases: 2 where its statistics are of one phase's pixels each, as `block_statistics` has it.
-        growth: output pixels for each input pixel along a side.
-        growth_deep: of volumes, output slices for each input slice.
-        by_channel: whether each output channel is made of the input's channel of its number alone.
+    Its functions take x [N, H, W, in] (of a kernel that reads the image [N, in, H, W]), the packed weight, an epilogue
+    and the outputs, then a `SecondSource` where it takes one. `launch` takes one of `candidates` after them, and the
+    first of them for None; it raises ValueError where a shape, dtype or stride isn't as the kernel takes it.
     """
 
-    name: str
+    name: str  # of the operation in a rewritten graph
+    # whether it takes a layer; None where a pass of its own finds them
     accepts: Callable[[LayerDescription], bool] | None
-    reference: Callable[..., None]
+    reference: Callable[..., None]  # what it computes, in plain PyTorch on any device
     launch: Callable[..., None]
-    candidates: Callable[..., Iterator[Tile]]
+    candidates: Callable[..., Iterator[Tile]]  # the tiles worth measuring, the likeliest first
+    # the same by the library, of x [N, in, H, W] as [N, out, H', W'], or of the user's volumes [N, in, D, H, W]
     library: Callable[[Tensor, LibraryParameters, Ends], Tensor]
+    # operations, 2 for a multiply-add, for an input of such a shape and `out` channels
     flops: Callable[[tuple[int, ...], int], float]
-    tile_types: tuple[type[Tile], ...]
+    tile_types: tuple[type[Tile], ...]  # the classes of `candidates`
+    # a weight in torch's own shape as the kernel reads it; None for a kernel without weights
     pack: Callable[[Tensor], Tensor] | None = None
+    # of in and out channels, torch's own shape of the weight
     weight_shape: Callable[[int, int], tuple[int, ...]] | None = None
-    out_axis: int = 1
-    tap_axis: int | None = None
-    reads: frozenset[str] = FP16_AND_FP8
-    writes: frozenset[str] = FP16_AND_FP8
+    out_axis: int = 1  # of the packed weight, the output channels'
+    tap_axis: int | None = None  # of the packed weight, that of a window's taps, whose fp8 errors are balanced
+    reads: frozenset[str] = FP16_AND_FP8  # the types in which it reads values
+    writes: frozenset[str] = FP16_AND_FP8  # the types in which it stores values
+    # what its epilogue does beyond scale, bias and an activation of one slope, as `Epilogue.parts` names it
     folds: frozenset[str] = frozenset()
-    reads_image: bool = False
-    writes_logits: bool = False
+    reads_image: bool = False  # whether it reads the network's input as the user gives it, fp32 and planar
+    writes_logits: bool = False  # whether it stores the network's answer, fp32 and planar, and nothing else
     takes_second: bool = False
-    most_channels: tuple[int | None, int | None] = (None, None)
-    phases: int = 1
-    growth: float = 1
-    growth_deep: float = 1
-    by_channel: bool = False
+    most_channels: tuple[int | None, int | None] = (None, None)  # input and output; None for any number
+    phases: int = 1  # 2 where its statistics are of one phase's pixels each
+    growth: float = 1  # output pixels for each input pixel along a side
+    growth_deep: float = 1  # of volumes, output slices for each input slice
+    by_channel: bool = False  # whether each output channel is made of the input's channel of its number alone

@@ -127,11 +127,7 @@ def depth_of(x: Tensor) -> int:
 
 
 def stride_of(size: tuple[int, ...], out_size: tuple[int, ...]) -> int:
-    """Return the stride, 1 or 2, of a convolution, padded by half of its window, from `size` to `out_size`.
-
-    Raises:
-        ValueError: neither makes such an output.
-    """
+    """Return the stride, 1 or 2, of a convolution, padded by half of its window, from `size` to `out_size`."""
     for stride in (1, 2):
         if tuple(-(-side // stride) for side in size) == tuple(out_size):
             return stride

@@ -41,19 +41,12 @@ class Descriptor(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """A launch that was noted, without the memory that it would read and write.
+    """A launch that was noted, without the memory that it would read and write."""
 
-    Attributes:
-        kernel: of Triton or Gluon.
-        given: the runtime arguments, each tensor as a `StandIn`.
-        grid: of programs.
-        options: the kernel's constants, and how it is compiled.
-    """
-
-    kernel: Kernel
-    given: list[object]
-    grid: tuple[int, ...]
-    options: dict[str, object]
+    kernel: Kernel  # of Triton or Gluon
+    given: list[object]  # the runtime arguments, each tensor as a `StandIn`
+    grid: tuple[int, ...]  # of programs
+    options: dict[str, object]  # the kernel's constants, and how it is compiled
 
     def compile(self) -> None:
         """Put it into the kernel's own cache, where a launch of such arguments finds it, and into Triton's on disk."""

@@ -185,24 +185,17 @@ def products(
 
 @dataclass(frozen=True)
 class Tile:
-    """A cut of the work: `rows` × `cols` pixels and `out` channels for each group of warps, `depth` channels a step.
-
-    Attributes:
-        boxes: how many boxes of pixels are on their way or in use.
-        taps: how many weight matrices [out, depth] are; 0 keeps all of them in shared memory.
-        groups: 2 groups of warps take every other tile each; 1 takes every one.
-        warps: of each group: 4 for 64 × 256, 8 for twice that.
-    """
+    """A cut of the work: `rows` × `cols` pixels and `out` channels for each group of warps, `depth` channels a step."""
 
     kernel: ClassVar[str] = "conv3x3_gluon"
     rows: int
     cols: int
     out: int
     depth: int
-    boxes: int
-    taps: int
-    groups: int
-    warps: int
+    boxes: int  # of pixels that are on their way or in use
+    taps: int  # weight matrices [out, depth] that are; 0 keeps all of them in shared memory
+    groups: int  # 2 groups of warps take every other tile each; 1 takes every one
+    warps: int  # of each group: 4 for 64 × 256, 8 for twice that
 
 
 @gluon.jit

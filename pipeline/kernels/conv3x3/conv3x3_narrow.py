@@ -56,22 +56,14 @@ class NormOnLoad(NamedTuple):
     normed two fp16 values an instruction: (x − mean) · factor + shift, and the larger of that and slope times it. The
     mean goes off first: where it is large beside the deviation, a shift of −mean · factor would round to fp16 with an
     error as large as what is left.
-
-    Attributes:
-        mean: of each image and channel, or the channel's group, [N, in] fp32.
-        variance: the biased one of the same, [N, in] fp32.
-        weight: [in] fp32; None for 1.
-        bias: [in] fp32; None for 0.
-        eps: added to the variance.
-        slope: 0 for a ReLU, 1 for none, a leaky ReLU's between them.
     """
 
-    mean: Tensor
-    variance: Tensor
-    weight: Tensor | None
-    bias: Tensor | None
-    eps: float
-    slope: float
+    mean: Tensor  # of each image and channel, or the channel's group, [N, in] fp32
+    variance: Tensor  # the biased one of the same, [N, in] fp32
+    weight: Tensor | None  # [in] fp32; None for 1
+    bias: Tensor | None  # [in] fp32; None for 0
+    eps: float  # added to the variance
+    slope: float  # 0 for a ReLU, 1 for none, a leaky ReLU's between them
 
     @property
     def instructions(self) -> str:
@@ -321,22 +313,14 @@ FEW_OUT, FEW_BYTES = 16, 64  # output channels, or bytes an input pixel, with wh
 
 @dataclass(frozen=True)
 class Tile:
-    """A cut of the work: strips of `rows` × 16 · `warps` pixels and all output channels.
-
-    Attributes:
-        rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.
-        warps: of a program, 4 or 8.
-        programs: on each multiprocessor.
-        ahead: how many chunks of a row's channels are on their way to registers while one is multiplied; without slots.
-        slots: for how many rows there is shared memory; for none they come straight to registers.
-    """
+    """A cut of the work: strips of `rows` × 16 · `warps` pixels and all output channels."""
 
     kernel: ClassVar[str] = "conv3x3_narrow"
-    rows: int
-    warps: int = 4
-    programs: int = 4
-    ahead: int = 1
-    slots: int = 0
+    rows: int  # two less than a multiple of 3, as the three output rows in work take turns
+    warps: int = 4  # of a program, 4 or 8
+    programs: int = 4  # on each multiprocessor
+    ahead: int = 1  # chunks of a row's channels on their way to registers while one is multiplied; without slots
+    slots: int = 0  # rows that there is shared memory for; for none they come straight to registers
 
 
 @gluon.jit
@@ -459,7 +443,7 @@ def queue(
         x: fp16 or fp8, its strides multiples of 16 bytes.
         weight: of x's dtype, contiguous.
         epilogue: scale and bias [out], an activation, a residual [N, H, W, out].
-        out: [N, H, W, out] fp16 or fp8, its strides multiples of 16 bytes; [N, out, H, W] fp32 contiguous if planar.
+        out: as x [N, H, W, out], or `planar` [N, out, H, W] fp32 contiguous.
         tile: how the work is cut.
         planar: whether `out` is NCHW.
         statistics: [N, blocks, 2, out] fp32, where they are wanted.
@@ -510,8 +494,7 @@ def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> No
     """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
 
     Raises:
-        ValueError: more than statistics and a residual is to be folded, a strip isn't made of their blocks, or an image
-            is too large.
+        ValueError: a strip doesn't take such operands, isn't made of the statistics' blocks, or an image is too large.
     """
     x, weight, epilogue, outputs = operands
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
@@ -539,10 +522,7 @@ def pays(inner: int, outer: int, size: int = 2) -> bool:
 def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
     """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first.
 
-    Args:
-        x: what is read.
-        outer: how many channels are made.
-        ends: whether statistics are summed or a residual is added, for which more programs lack registers.
+    With `ends` statistics are summed or a residual is added, for which more programs lack registers.
     """
     pixel = x.shape[3] * x.element_size()
     if not pays(x.shape[3], outer, x.element_size()):

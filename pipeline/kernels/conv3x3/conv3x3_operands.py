@@ -54,12 +54,7 @@ class Operands(NamedTuple):
         return self.x if self.deep == 1 else self.x.unflatten(1, (self.epilogue.slices, self.height))
 
     def tiles(self, rows: int, cols: int, out: int) -> tuple[int, int, int]:
-        """Return how many tiles cover the output's height, width and channels, after checking that one may.
-
-        Raises:
-            ValueError: a head is to be folded, and a tile holds only some of the channels; or statistics are to be
-                stored, and a tile isn't made of their blocks.
-        """
+        """Return how many tiles cover height, width and channels; raise ValueError where one can't do what is asked."""
         outer = self.weight.shape[1]
         if self.epilogue.head is not None and outer > out:
             raise ValueError(f"a head on {outer} channels doesn't fit a tile of {out}")

@@ -72,14 +72,11 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    The padding is k // 2, and the stride is 1 or 2, as the output's size tells.
-
     Args:
         image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` gives them.
         weight: [in, k, span, out] fp16, from `pack`.
         epilogue: scale and bias [out], an activation, and statistics.
-        outputs: out [N, H', W', out] fp16 or fp8, may be a channel slice of a wider tensor, with H' = ⌈H / stride⌉;
-            statistics [N, blocks, 2, out].
+        outputs: out [N, H', W', out] fp16 or fp8, whose size tells the stride, 1 or 2; statistics.
         tile: one of `candidates`.
     """
     operands = Operands(image, weight, epilogue, required(outputs.out), outputs.statistics)
@@ -114,14 +111,9 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
 def conv_first_volumes(
     volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
 ) -> None:
-    """Write the convolution of the volumes through the epilogue into `outputs.out`, as `conv_first` does.
+    """Write the convolution of volumes [N, in, D, H, W] into out [N, D · H, W, out], as `conv_first` does.
 
-    Args:
-        volumes: [N, in, D, H, W] fp32 contiguous, at most 4 channels.
-        weight: [3 · in, 3, span, out] fp16, from `pack_volumes`.
-        epilogue: scale and bias [out], an activation, and statistics.
-        outputs: out [N, D · H, W, out], as of `conv_first`; statistics where H is a multiple of 8.
-        tile: one of `candidates`.
+    They have at most 4 channels, and the weight is from `pack_volumes`. Statistics need an H of a multiple of 8.
     """
     if volumes.ndim != 5:
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")

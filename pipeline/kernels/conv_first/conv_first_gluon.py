@@ -55,19 +55,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class RowsTile:
-    """A cut of the work: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor.
-
-    Attributes:
-        rows: of a strip; two less than a multiple of 3, as the three output rows in work take turns.
-        programs: on each multiprocessor.
-        ahead: how many rows of the image are on their way while one is multiplied.
-    """
+    """A cut of the work: strips of `rows` × 64 output pixels, `programs` of them on each multiprocessor."""
 
     kernel: ClassVar[str] = "conv_first_rows"
     warps: ClassVar[int] = 4
-    rows: int
+    rows: int  # two less than a multiple of 3, as the three output rows in work take turns
     programs: int
-    ahead: int
+    ahead: int  # rows of the image on their way while one is multiplied
 
 
 @gluon.jit
@@ -159,18 +153,9 @@ def _conv_first_gluon(
             store_row(result, line, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
             if statistics is not None:
                 mean, squares = count_row(
-                    result,
-                    mean,
-                    squares,
-                    statistics + counted,
-                    y,
-                    x0,
-                    y < out_height,
-                    out_height,
-                    out_width,
-                    CHANNELS,
-                    GROUP,
-                )
+                    result, mean, squares, statistics + counted, y, x0, y < out_height, out_height, out_width,
+                    CHANNELS, GROUP,
+                )  # fmt: skip
 
 
 @gluon.jit
@@ -282,11 +267,7 @@ def _conv_first_rows(
 
 
 def launch(operands: Operands, tile: Tile | RowsTile) -> None:
-    """Queue the convolution of a checked image.
-
-    Raises:
-        ValueError: the layer isn't one that `suits_rows` tells, or a strip isn't made of the statistics' blocks.
-    """
+    """Queue the convolution of a checked image; raise ValueError where the tile's kernel doesn't take such a layer."""
     image, weight, epilogue, out, statistics = operands
     if isinstance(tile, RowsTile) and not suits_rows(operands):
         taken = f"2 to {MOST_IN_ROWS} channels in and at most {MOST_OUT_ROWS} out"

@@ -44,11 +44,7 @@ NO_SECOND = SecondSource()
 
 
 def polyphase(operands: Operands, tile: Tile | None = None) -> None:
-    """Store the phases, or the strided convolution, of `operands` through their epilogue.
-
-    Raises:
-        ValueError: a shape, dtype or stride is not as `Operands` says, or a tile is of a kernel without such a window.
-    """
+    """Store the phases, or the strided convolution, of checked `operands` through their epilogue."""
     check_operands(operands)
     tile = tile or next(candidates(operands))
     if isinstance(tile, polyphase_gluon.Tile):

@@ -21,29 +21,20 @@ PHASES = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 @dataclass(frozen=True)
 class Composition:
-    """One linear map in float64, as `pack` takes it.
+    """One linear map in float64, as `pack` takes it."""
 
-    Attributes:
-        small: [16, out, in] taps of the small map: entry 8 a + 4 b + 2 i + j of phase (a, b) reads row y + a + i − 1
-            and column x + b + j − 1.
-        full: [9, out, skip] taps of the full-resolution map, row by row; None without one.
-        bias: [out], of pixels off the border.
-        border: [3, 3, out], what is added to the bias in the first, inner and last rows × first, inner and last
-            columns; None for nothing.
-    """
-
+    # [16, out, in]: tap 8 a + 4 b + 2 i + j of phase (a, b) reads row y + a + i − 1 and column x + b + j − 1
     small: Tensor
-    full: Tensor | None
-    bias: Tensor
+    full: Tensor | None  # [9, out, skip] taps of the full-resolution map, row by row; None without one
+    bias: Tensor  # [out], of pixels off the border
+    # [3, 3, out], added to the bias in the first, inner and last rows × columns; None for nothing
     border: Tensor | None = None
 
 
 def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tensor, Tensor | None]) -> Composition:
     """Compose a 2×2 transposed convolution of stride 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
-    Args:
-        up: weight [in, mid, 2, 2] and bias [mid].
-        convolution: weight [out, skip + mid, 3, 3] and bias [out]; without a skip [out, mid, 3, 3].
+    Weights are [in, mid, 2, 2] and [out, skip + mid, 3, 3], biases [mid] and [out].
 
     Raises:
         ValueError: the convolution reads fewer channels than the transposed one makes.
@@ -62,9 +53,7 @@ def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tens
 def compose_nearest(convolution: tuple[Tensor, Tensor | None], channels: int) -> Composition:
     """Compose nearest up-sampling by 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
-    Args:
-        convolution: weight [out, skip + channels, 3, 3] and bias [out].
-        channels: of the up-sampled map.
+    The weight is [out, skip + channels, 3, 3], the bias [out], with the `channels` of the up-sampled map.
 
     Raises:
         ValueError: the convolution reads fewer channels.
@@ -114,21 +103,13 @@ def _bias_of(convolution: tuple[Tensor, Tensor | None]) -> Tensor:
 
 
 class Packed(NamedTuple):
-    """Weights in the kernels' types, and what their epilogue needs: all but the maps, the activation and the outputs.
+    """Weights in the kernels' types, and what their epilogue needs: all but maps, activation and outputs."""
 
-    Attributes:
-        small: [16, out, in], fp16 or fp8.
-        full: [9, out, skip], as `small`; None without a full map.
-        scale: [out] fp32, of the sums; None in fp16 where every scale is 1.
-        bias: [out] fp32.
-        border: [3, 3, out] fp32; None for nothing.
-    """
-
-    small: Tensor
-    full: Tensor | None
-    scale: Tensor | None
-    bias: Tensor
-    border: Tensor | None
+    small: Tensor  # [16, out, in], fp16 or fp8
+    full: Tensor | None  # [9, out, skip], as `small`; None without a full map
+    scale: Tensor | None  # [out] fp32, of the sums; None in fp16 where every scale is 1
+    bias: Tensor  # [out] fp32
+    border: Tensor | None  # [3, 3, out] fp32; None for nothing
 
 
 class Scales(NamedTuple):
@@ -153,18 +134,14 @@ def pack(
     scales: Scales = NO_SCALES,
     rounding: Callable[[Tensor, int], Tensor] = round_each,
 ) -> Packed:
-    """Round a composition's weights to `dtype`, for maps that are stored with these scales.
+    """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
     Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied
     into its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
     smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
 
-    Args:
-        composition: on the device where the weights are to be.
-        dtype: of the maps and the weights: float16 or float8_e4m3fn.
-        scales: of the maps; that of `out` divides scale, bias and border.
-        rounding: to e4m3, of scaled taps [..., taps, out, in] fp32 and the axis of the taps that are summed over a flat
-            part of the image: four of each phase, nine of the full map.
+    Scaled taps [..., taps, out, in] are rounded to e4m3 by `rounding`, of them and the axis of the taps that are
+    summed over a flat part of the image: four of each phase, nine of the full map.
     """
     small = _scaled(composition.small, scales.small)
     full = None if composition.full is None else _scaled(composition.full, scales.full)

@@ -277,8 +277,7 @@ def launch(operands: Operands, tile: Tile) -> None:
     """Queue the phases of checked operands.
 
     Raises:
-        ValueError: statistics are to be stored, and a group's pixels aren't made of their blocks; or weights are to
-            stay of volumes, of a window of 3, or of more phases and blocks of channels than there are multiprocessors.
+        ValueError: weights are to stay of volumes, of a window of 3, or of more parts than there are multiprocessors.
     """
     if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")

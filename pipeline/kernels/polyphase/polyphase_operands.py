@@ -30,35 +30,24 @@ class Operands(NamedTuple):
     a weight of 27 taps that is of volumes, whose slices lie one below the other as in `conv3x3_operands`: `full` is
     [N, D · H, W, skip], out [N, D' · H / 2, W / 2, out] with D' = D / 2, or D where the stride is of each slice alone,
     and the epilogue's slices are D.
-
-    Attributes:
-        epilogue: scale and bias [out], an activation, and statistics: of each phase, without a stride.
-        outputs: out [N, 2 h, 2 w, out], or [N, H / 2, W / 2, out] of the strided convolution, fp16 or fp8, a channel
-            slice of a wider tensor.
-        small: [N, h, w, in], fp16 or fp8; None for the strided convolution.
-        small_weight: [16, out, in] of its dtype, from `pack`.
-        full: [N, H, W, skip] of the same dtype, with H = 2 h and W = 2 w; None for an up-sampling without a skip.
-        full_weight: [9, out, skip] of its dtype, from `pack` or `conv3x3.pack`; [27, out, skip] from `conv3x3x3.pack`;
-            [16, out, skip] of a window of 4.
-        border: [3, 3, out] fp32, what is added to the bias in the first, inner and last rows × first, inner and last
-            columns of the output; its middle, [1, 1], must be 0; None for nothing.
-        window_of_3: whether `small_weight` is that of a transposed convolution with a window of 3: its taps (a, i) =
-            (0, 0) and (b, j) = (0, 0) are 0, and a kernel may leave them out.
-        grouped: whether `full_weight` is [9, out, window] of groups, as `conv3x3_grouped.pack` makes it; of a stride.
-        window: of the convolution of `full`: 3, or 4 of one with a stride, which `polyphase_triton` alone runs.
-        step: of volumes, how many slices of `full` one of the answer is further: 2, or 1 of a stride of 1×2×2.
     """
 
-    epilogue: Epilogue
+    epilogue: Epilogue  # scale and bias [out], an activation, and statistics: of each phase, without a stride
+    # out [N, 2 h, 2 w, out], or [N, H / 2, W / 2, out] of the strided convolution, may be a channel slice
     outputs: Outputs
-    small: Tensor | None = None
-    small_weight: Tensor | None = None
-    full: Tensor | None = None
+    small: Tensor | None = None  # [N, h, w, in], fp16 or fp8; None for the strided convolution
+    small_weight: Tensor | None = None  # [16, out, in] of its dtype
+    full: Tensor | None = None  # [N, 2 h, 2 w, skip] of the same dtype; None for an up-sampling without a skip
+    # [9, out, skip] of its dtype; [27, out, skip] of volumes; [16, out, skip] of a window of 4
     full_weight: Tensor | None = None
+    # [3, 3, out] fp32, added to the bias in the output's first, inner and last rows × columns; [1, 1] is 0
     border: Tensor | None = None
+    # whether small_weight is of a transposed window of 3: its taps (a, i) = (0, 0) and (b, j) = (0, 0) are 0
     window_of_3: bool = False
-    step: int = 2
+    step: int = 2  # of volumes, how many slices of `full` one of the answer is further: 2, or 1 of a stride of 1×2×2
+    # whether `full_weight` is [9, out, window] of groups, as `conv3x3_grouped.pack` makes it; of a stride
     grouped: bool = False
+    # of the convolution of `full`: 3, or 4 of one with a stride, which `polyphase_triton` alone runs
     window: int = WINDOW
 
     @property
