@@ -186,7 +186,7 @@ def _launch(
 
 
 def _in_lines(name: str, tensor: Tensor, lines: int) -> Tensor:
-    """Return the tensor [N, H, W, C] as [lines, N · H · W / lines, C], without a copy; raise ValueError if none can be."""
+    """Return the tensor [N, H, W, C] as [lines, pixels of each, C], without a copy; raise ValueError if none can be."""
     check_pixels(name, tensor.shape[:3].numel() // lines)
     try:
         return tensor.view(lines, -1, tensor.shape[3])

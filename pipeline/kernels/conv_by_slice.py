@@ -1,8 +1,7 @@
 """Convolutions of volumes whose window has one slice, 1×3×3 and 1×2×2, by the kernels of images.
 
-The idea: no slice sees another, so that a volume of D slices is D images. Its slices lie one below the other,
-[N, D · H, W, channels], which is the memory of [N · D, H, W, channels], also where the channels are a part of a wider
-buffer. So the kernels of images, and the library's convolution of images, are given views.
+No slice sees another, so that a volume of D slices is D images: [N, D · H, W, channels] is the memory of
+[N · D, H, W, channels], also in a part of a wider buffer. Kernels and the library's convolution are given views.
 """
 
 from collections.abc import Callable

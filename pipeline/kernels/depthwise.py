@@ -76,8 +76,7 @@ def _depthwise(
 ):  # fmt: skip
     """Read x [N, H, W, channels] and weight [SIDE², channels]; write out [N, H', W', channels] and statistics.
 
-    Rows and pixels of x and out step by multiples of 8 values, which `x_row`, `x_unit` and their like count. A strip's
-    rows are `apart` from each other, as the window's taps are; with a STRIDE that is 1.
+    Steps are counted in 8 values. A strip's rows are `apart` from each other, as the taps are; with a STRIDE that is 1.
     """
     OPEN: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # output rows that an input row belongs to
     parts = (channels + EACH - 1) // EACH

@@ -1,9 +1,8 @@
 """Squeeze-and-excitation: from the sums of a map's blocks to a factor for each image and channel, in one kernel.
 
-The idea: the layer that writes the map sums it where it has the values (`block_statistics`), and the layer that reads
-it multiplies by the factors where it loads them. What is left between are two products of a few hundred kilobytes: a
-program has an image, and keeps the narrow layer in registers. By torch's operations each step is a kernel of its own,
-of work shorter than its launch, and the map is read and written once more.
+The layer that writes the map sums it, and the layer that reads it multiplies by the factors where it loads them. Left
+between are two products of a few hundred kilobytes: a program has an image, and keeps the narrow layer in registers. By
+torch's operations each step is a kernel of its own, shorter than its launch, and the map is read and written once more.
 Source: Hu, Shen and Sun, Squeeze-and-Excitation Networks, 2018: gate(W2 · activation(W1 · mean + b1) + b2).
 """
 

@@ -1,18 +1,14 @@
 """An instance or group norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
 
-The idea: Inductor's pass computes where each value lies, loads factor and shift for it, and clamps it before it is
-rounded to fp8, some fifteen instructions a value: with half of the bytes it takes as long as in fp16. Here a program
-has the same few channels from its first pixel to its last, so that factor and shift stay in registers, and fp8's scale
-is in them. On a small map it merges its channels' statistics itself: a kernel that does nothing else would take longer
-to come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits
-instead: a program has all channels of a pixel.
+Inductor's pass has some fifteen instructions a value, so that with half of the bytes it takes as long as in fp16. Here
+a program has the same few channels from its first pixel to its last: factor and shift stay in registers, and fp8's
+scale is in them. On a small map it merges its channels' statistics itself: a kernel for that alone would take longer to
+come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits instead.
 
 On other maps one kernel merges the statistics of blocks before (`merge_statistics`). A program has eight channels of an
 image, 32 neighbouring bytes of each entry, and keeps a running mean and squared deviations for as many blocks as it has
-rows, which it merges once at the end. Inductor makes three kernels of the same sums, each with few programs, that wait
-for one another. Of a volume there are so many blocks that as few programs would take longer than the norm: bands of its
-rows are merged first, and then what these come to. Of a group norm a program has whole groups: of wide ones there are
-few programs too, so that bands begin at fewer blocks.
+rows, which it merges at the end. Of a volume there are so many blocks that bands of its rows are merged first. Of a
+group norm a program has whole groups: of wide ones there are few programs too, so that bands begin at fewer blocks.
 """
 
 from collections.abc import Iterator
@@ -185,8 +181,7 @@ def _norm_pass(
     """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit) · gain.
 
     With CLASSES out is [N, CLASSES, pixels]: sums of that over channels by head [CLASSES, CHANNELS], and head_bias.
-    Factor and shift [N, CHANNELS] are `first` and `second`, or where the program MERGES they are made of statistics
-    [N, entries, 2, CHANNELS] of phases of height × width, over each channel's GROUP of neighbours. Gain may be None.
+    Factor and shift are `first` and `second` [N, CHANNELS], or the program MERGES them from the statistics.
     """
     if DEPENDENT:
         gdc_launch_dependents()

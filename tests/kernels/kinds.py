@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.ops import KERNELS
-from pipeline.kernels import conv3x3_few, conv_head, transposed3x3_few
+from pipeline.kernels import conv_head, few_channels
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.conv1x1 import GATED_OP
@@ -84,8 +84,8 @@ def heads_of(op: KernelOp) -> list[set[str]]:
 
 def kinds_of(op: KernelOp) -> list[Kind]:
     """Those of one kernel; what has or makes fewer than 16 channels is never in fp8, as they are no row for TMA."""
-    few = op in (conv3x3_few.OP, transposed3x3_few.OP, conv_head.OP)
-    reads = ["fp16"] if op in (conv3x3_few.OP, conv_head.OP) else sorted(op.reads)
+    few = op in (few_channels.OP, few_channels.TRANSPOSED_OP, conv_head.OP)
+    reads = ["fp16"] if op in (few_channels.OP, conv_head.OP) else sorted(op.reads)
     stores = ["fp16"] if few else sorted(op.writes & {"fp16", "fp8"})
     kept = [] if op.writes_logits else [*product(reads, stores, ends_of(op))]
     heads = product(reads, ["fp32"], heads_of(op))

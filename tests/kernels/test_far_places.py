@@ -10,7 +10,7 @@ from torch import Tensor
 from pipeline.compiler import custom_ops
 from pipeline.compiler.custom_ops import NAMES, kernel_call, operation
 from pipeline.compiler.ops import BY_NAME
-from pipeline.kernels import conv1x1, conv3x3_few, norm_pass
+from pipeline.kernels import conv1x1, few_channels, norm_pass
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.nhwc import MOST_PROGRAMS, check
@@ -85,7 +85,7 @@ def test_more_rows_or_images_than_a_grid_has_are_refused_by_those_that_take_each
     ends, weight = Epilogue(bias=torch.zeros(2)), torch.zeros(9, 2, 2).half()
     high, many = torch.zeros(1, MOST_PROGRAMS + 1, 1, 2).half(), torch.zeros(MOST_PROGRAMS + 1, 1, 1, 16).half()
     with pytest.raises(ValueError, match=r"^x's height must be at most 65535"):
-        conv3x3_few.conv3x3_few(high, weight, ends, Outputs(high))
+        few_channels.conv3x3_few(high, weight, ends, Outputs(high))
     head = BY_NAME["conv_head"]
     with pytest.raises(ValueError, match=r"^x's batch must be at most 65535"):
         head.launch(many, torch.zeros(1, 2, 16).half(), ends, Outputs(logits=torch.zeros(len(many), 2, 1, 1)))

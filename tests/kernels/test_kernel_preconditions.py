@@ -12,9 +12,8 @@ from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.kernels import (
     conv1x1,
     conv3x3,
-    conv3x3_few,
+    few_channels,
     norm_pass,
-    transposed3x3_few,
     upconv2x2,
     upsample2x,
 )
@@ -109,8 +108,8 @@ def test_what_a_kernel_does_not_fold_is_refused() -> None:
 
 
 FEW: dict[str, tuple[Any, Tensor, Tensor, int]] = {
-    "conv3x3_few": (conv3x3_few.conv3x3_few, torch.zeros(1, 8, 8, 2), torch.zeros(9, 3, 2), 8),
-    "transposed3x3_few": (transposed3x3_few.transposed3x3_few, torch.zeros(1, 8, 8, 16), torch.zeros(16, 3, 16), 16),
+    "conv3x3_few": (few_channels.conv3x3_few, torch.zeros(1, 8, 8, 2), torch.zeros(9, 3, 2), 8),
+    "transposed3x3_few": (few_channels.transposed3x3_few, torch.zeros(1, 8, 8, 16), torch.zeros(16, 3, 16), 16),
 }
 
 

@@ -78,30 +78,6 @@ def _mish(y, slope):
     return y * (product / (product + 2.0)) * slope
 
 
-def _no_arguments() -> float:
-    return 0.0
-
-
-def _leaky_relu_form(negative_slope: float = 0.01) -> float:
-    return negative_slope
-
-
-def _gelu_form(*, approximate: str = "none") -> float | None:
-    return 0.0 if approximate == "none" else None
-
-
-def _gelu_tanh_form(*, approximate: str = "none") -> float | None:
-    return 0.0 if approximate == "tanh" else None
-
-
-def _elu_form(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> float | None:
-    return alpha if scale == input_scale == 1 else None
-
-
-def _prelu_form(weight: object, /) -> float:
-    return 0.0  # the epilogue holds the slopes
-
-
 @dataclass(frozen=True)
 class ActivationKind:
     """An entry of the table."""
@@ -111,7 +87,7 @@ class ActivationKind:
     reference: Callable[[Tensor, float], Tensor]
     expression: object  # the same as a function of Triton
     # of the operation's further arguments: the slope, or None if they mean another activation
-    form: Callable[..., float | None] = _no_arguments
+    form: Callable[..., float | None] = lambda: 0.0
     sloped: bool = False  # whether it has a slope, one for all channels
     by_channel: bool = False  # whether its slope is a vector, the epilogue's `slopes`
     homogeneous: bool = False  # whether f(s · y) = s · f(y) for every s > 0
@@ -127,31 +103,33 @@ def _prelu(y: Tensor, slope: float | Tensor) -> Tensor:
     return y.where(y > 0, y * slope)
 
 
+def _gelu_form(*, approximate: str = "none", wanted: str) -> float | None:
+    return 0.0 if approximate == wanted else None
+
+
+def _elu_form(alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> float | None:
+    return alpha if scale == input_scale == 1 else None
+
+
+GELU, GELU_TANH = "aten.gelu.default", partial(functional.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, ActivationKind] = {
     "none": ActivationKind("", lambda y, _: y, _unchanged, homogeneous=True),
     "relu": ActivationKind("aten.relu.default", lambda y, _: y.relu(), _relu, homogeneous=True),
     "leaky_relu": ActivationKind(
-        "aten.leaky_relu.default",
-        functional.leaky_relu,
-        _leaky_relu,
-        _leaky_relu_form,
-        sloped=True,
-        homogeneous=True,
+        "aten.leaky_relu.default", functional.leaky_relu, _leaky_relu,
+        lambda negative_slope=0.01: negative_slope, sloped=True, homogeneous=True,
     ),
     "silu": ActivationKind("aten.silu.default", _gained(functional.silu), _silu, gains=True),
-    "gelu": ActivationKind("aten.gelu.default", _gained(functional.gelu), _gelu, _gelu_form, gains=True),
-    "gelu_tanh": ActivationKind(
-        "aten.gelu.default",
-        _gained(partial(functional.gelu, approximate="tanh")),
-        _gelu_tanh,
-        _gelu_tanh_form,
-        gains=True,
-    ),
+    "gelu": ActivationKind(GELU, _gained(functional.gelu), _gelu, partial(_gelu_form, wanted="none"), gains=True),
+    "gelu_tanh": ActivationKind(GELU, _gained(GELU_TANH), _gelu_tanh, partial(_gelu_form, wanted="tanh"), gains=True),
     "elu": ActivationKind("aten.elu.default", functional.elu, _elu, _elu_form, sloped=True),
     "hardswish": ActivationKind("aten.hardswish.default", _gained(functional.hardswish), _hardswish, gains=True),
     "mish": ActivationKind("aten.mish.default", _gained(functional.mish), _mish, gains=True),
-    "prelu": ActivationKind("aten.prelu.default", _prelu, _leaky_relu, _prelu_form, by_channel=True, homogeneous=True),
-}
+    # Of PReLU the epilogue holds the slopes.
+    "prelu": ActivationKind(
+        "aten.prelu.default", _prelu, _leaky_relu, lambda _, /: 0.0, by_channel=True, homogeneous=True
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

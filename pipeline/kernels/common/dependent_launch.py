@@ -1,16 +1,14 @@
 """Kernels that begin while the one before them ends (programmatic dependent launch, compute capability 9.0).
 
-A kernel's start costs some 3 µs in which no product is made: the launch, its barriers and descriptors, the first boxes'
-way from memory. On small batches that is a fifth of the net. So a kernel says when its programs have asked for all that
-they read, and the next one's programs come to the multiprocessors as they get free. They read and write nothing before
-all those before them are done and their memory is seen.
+A kernel's start costs some 3 µs in which no product is made. On small batches that is a fifth of the net. So a kernel
+says when its programs have asked for all that they read, and the next one's come as multiprocessors get free. They read
+and write nothing before all those before them are done and their memory is seen.
 
 Hence both rules: who is launched with `DEPENDENT` calls `wait_for_those_before` before it touches memory, in each of
 its groups of warps; and waits even where it needs nothing of the kernel right before it, as the one after relies on it.
 Two things may be read sooner. Constants, such as a lowered graph's weights; and what was written before a kernel that
-itself waits before it lets the next one begin, as the merging of statistics does (`merged_statistics`): who comes right
-after that asks for the map's first pixels while it merges, past the L1, which may hold what lay there before; where
-what it copies can't go past the L1, it waits.
+itself waits before it lets the next one begin, as the merging of statistics does: who comes right after it asks for the
+map's first pixels, past the L1, which may hold what lay there before; else it waits.
 """
 
 from triton.experimental import gluon

@@ -11,10 +11,8 @@ from torch.nn import functional
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
 from pipeline.kernels.common.nhwc import (
-    STORED,
     by_pixels,
     check,
-    check_few_programs,
     check_matrix,
     check_vector,
     store,
@@ -180,7 +178,7 @@ def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...],
     `Epilogue.parts` names them.
     """
     batch, height, width, outer = shape
-    _check_parts(epilogue, outputs, outer, folds)
+    check_parts(epilogue, outputs, outer, folds)
     if outputs.out is not None or not {"pool", "head"} & set(folds):
         check("out", required(outputs.out), shape)
     if outputs.pooled is not None:
@@ -202,45 +200,13 @@ def check_convolution(x: Tensor, weight: Tensor, shape: tuple[int, ...]) -> None
         raise ValueError(f"weight must have x's dtype, {x.dtype}, got {weight.dtype}")
 
 
-def check_few(
-    x: Tensor,
-    weight: tuple[Tensor, tuple[int, ...]],
-    epilogue: Epilogue,
-    outputs: Outputs,
-    made: tuple[tuple[int, ...], Collection[str]],
-) -> Tensor:
-    """Check x [N, H, W, in] of a kernel that TMA doesn't feed, so that pixels may have any step; return `out`.
-
-    Args:
-        x: what is read.
-        weight: with the shape that it must have.
-        epilogue: its vectors have one value for each output channel.
-        outputs: out alone.
-        made: the shape [N, H', W', out] of the output, and what the kernel folds.
-    """
-    shape, folds = made
-    out = required(outputs.out)
-    if weight[0].dtype != x.dtype or tuple(weight[0].shape) != weight[1] or not weight[0].is_contiguous():
-        found = f"{list(weight[0].shape)} {weight[0].dtype}"
-        raise ValueError(f"weight must be {list(weight[1])} {x.dtype}, contiguous, got {found}")
-    for name, part, wanted in (("x", x, tuple(x.shape)), ("out", out, shape)):
-        if tuple(part.shape) != wanted:
-            raise ValueError(f"{name} must be {list(wanted)}, got {list(part.shape)}")
-        if part.dtype not in STORED or part.stride(3) != 1:
-            raise ValueError(f"{name} must be float16 or float8_e4m3fn, its channels side by side, got {part.dtype}")
-    for name, count in (("x's batch", len(x)), ("x's height", x.shape[1])):
-        check_few_programs(name, count)
-    _check_parts(epilogue, outputs, shape[3], folds)
-    return out
-
-
 def check_blocks(epilogue: Epilogue, rows: int, cols: int) -> None:
     """Raise ValueError where a tile of `rows` × `cols` pixels isn't of the blocks whose statistics are asked for."""
     if epilogue.statistics and (rows % ROWS or cols % COLS):
         raise ValueError(f"statistics are of blocks of {ROWS} × {COLS} pixels, and the tile has {rows} × {cols}")
 
 
-def _check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collection[str]) -> None:
+def check_parts(epilogue: Epilogue, outputs: Outputs, outer: int, folds: Collection[str]) -> None:
     """Raise ValueError for vectors not of [outer], a part the kernel lacks, half of a pair, or overlapping taps."""
     if epilogue.bias is None:
         raise ValueError("bias must be given")

@@ -18,9 +18,8 @@ def _channels_of(
 ):  # fmt: skip
     """Return the channel in each row [OUT] of an accumulator.
 
-    A thread's rows lie 8 apart. Where `PAIRED`, the loading warp put channel 2 i + j of each 16 into row i + 8 j, so
-    that a thread has neighbouring channels: two bytes of fp8 are then one conversion and one store. With 2 `SLICES`
-    each 16 rows hold 8 channels of the one and the same 8 of the other.
+    A thread's rows lie 8 apart. Where `PAIRED`, channel 2 i + j of each 16 is in row i + 8 j: a thread has neighbouring
+    channels, and two bytes of fp8 are one conversion and one store. With 2 `SLICES` each 16 rows hold 8 of either.
     """
     row = gl.arange(0, OUT, layout=gl.SliceLayout(1, layout))
     if SLICES == 2:
@@ -37,8 +36,8 @@ def load_channels(
 ):  # fmt: skip
     """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
 
-    Loaded before the products and used after them: the way to memory and back is several hundred cycles.
-    With `REPEATS` the rows hold a tile's channels REPEATS times, one block after the other; `SLICES` as above.
+    Loaded before the products and used after them: the way to memory and back is several hundred cycles. With `REPEATS`
+    the rows hold a tile's channels REPEATS times, one block after the other; `SLICES` as above.
     """
     scale, bias, channels = ends
     channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS, SLICES)
@@ -100,10 +99,7 @@ def two_slices(y):
 
 @gluon.jit
 def halves_of(y):
-    """Return the upper and the lower half of the pixels of y [out, pixels], each [out, pixels / 2].
-
-    Staging all at once would cost the memory of a box.
-    """
+    """Return the upper and the lower half of y's pixels, [out, pixels / 2]: staging all at once would cost a box."""
     OUT: gl.constexpr = y.shape[0]
     PIXELS: gl.constexpr = y.shape[1]
     return y.reshape([OUT, 2, PIXELS // 2]).permute((0, 2, 1)).split()
@@ -242,10 +238,9 @@ def write_statistics(
 ):  # fmt: skip
     """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], in the accumulator's order.
 
-    A channel's pixels lie in four threads of one warp, so that only these exchange sums. The sums are those of
-    `block_statistics.statistics_of`, into statistics [maps, blocks, 2, channels]: a map is an image of `height` ×
-    `width` pixels, or one phase of it. With `REPEATS` the rows hold a tile's channels in so many maps, one after the
-    other.
+    A channel's pixels lie in four threads of one warp, so that only these exchange sums. They go to statistics [maps,
+    blocks, 2, channels]: a map is an image of `height` × `width` pixels, or one phase of it. With `REPEATS` the rows
+    hold a tile's channels in so many maps, one after the other.
     """
     OUT: gl.constexpr = y.shape[0]
     down, across = (height + 7) // 8, (width + COLS - 1) // COLS

@@ -1,7 +1,4 @@
-"""The kernels' operations by the library: PyTorch's own, and cuDNN's where it has the fused one.
-
-Each takes x [N, in, H, W], or a volume's slices one below the other, in any type, which it casts to the weight's.
-"""
+"""The kernels' operations by the library, of x [N, in, H, W], or a volume's slices, cast to the weight's type."""
 
 import torch
 from torch import Tensor

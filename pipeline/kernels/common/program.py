@@ -1,7 +1,6 @@
 """Kernels on their way to the GPU: each is launched by `on_grid`, so that its program can also be compiled beforehand.
 
-A program is a kernel compiled for operands of some types and alignments. Two tiles are two programs; two layers that
-differ in their sizes most often share one.
+Two tiles are two programs; two layers that differ in their sizes most often share one.
 """
 
 from collections.abc import Callable, Iterator, Sequence

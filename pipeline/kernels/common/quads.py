@@ -52,8 +52,8 @@ def channel_written(column, GROUP: gl.constexpr):
 def as_operand(words, sums: gl.constexpr, dtype: gl.constexpr):
     """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
 
-    Nothing moves between threads. Words, because values of 16 bits that go round a loop
-    are taken apart and put together at its end, which waits for loads that are meant to be on their way.
+    Words, because values of 16 bits that go round a loop are taken apart and put together at its end, which waits for
+    loads that are meant to be on their way.
     """
     ROWS: gl.constexpr = words.shape[0]
     WORDS: gl.constexpr = words.shape[1]
@@ -178,8 +178,7 @@ def count_row(
     By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962), of the sum of
     a thread's two pixels: `mean` is that of such sums, and `squares` are twice the pair's squared deviations. A pixel
     beyond the image counts as the other does, and is left out at the end. After the eighth row, or the image's last,
-    those of each block of 16 columns go to statistics [blocks, 2, CHANNELS] of the image, as
-    `block_statistics.statistics_of` has them. A warp has a block's columns, so that nothing passes between warps.
+    those of each block of 16 columns go to statistics [blocks, 2, CHANNELS] of the image. A warp has a block's columns.
     """
     if inside:
         near, far = _pairs_of(y)

@@ -13,8 +13,8 @@ def finish(
 ):  # fmt: skip
     """ACTIVATION(acc · scale[o] + bias[o] + residual) in fp32, for acc [out, pixels] or [pixels, out].
 
-    `channel` [out] holds the channel numbers; those beyond `channels` get 0 for all vectors. Scale, slopes and residual
-    may be None; the residual has acc's shape.
+    `channel` [out] are the channels' numbers; those beyond `channels` get 0 for all vectors, of which all but bias may
+    be None.
     """
     shift = tl.load(bias + channel, mask=channel < channels, other=0.0)
     if scale is not None:
@@ -36,8 +36,7 @@ def store_statistics(
 ):  # fmt: skip
     """Mean and squared deviations of each block of 8 × 16 pixels of y, a tile of ROWS × COLS pixels, in fp32.
 
-    Y is [out, pixels] or [pixels, out]; only pixels inside the image count. Their sums are those of
-    `block_statistics.statistics_of`, into statistics [N, blocks, 2, channels].
+    Y is [out, pixels] or [pixels, out]; only pixels inside the image count. Statistics are [N, blocks, 2, channels].
     """
     OUT: tl.constexpr = y.shape[0] if CHANNELS_FIRST else y.shape[1]
     rows = y.T if CHANNELS_FIRST else y
@@ -95,9 +94,6 @@ def rounded(value, dtype: tl.constexpr):
 
 @triton.jit
 def pooled_pairs(acc, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr):
-    """2×2 maxima of a tile [out, pixels] of ROWS × COLS pixels, as [out, pixels / 4].
-
-    A pair of columns lies in one thread's registers, and so do the two rows, hence no exchange.
-    """
+    """2×2 maxima of a tile [out, ROWS × COLS], as [out, pixels / 4]: pairs both ways lie in one thread's registers."""
     pairs = acc.reshape(OUT, ROWS // 2, 2, COLS // 2, 2)
     return tl.reduce(tl.reduce(pairs, 4, larger), 2, larger).reshape(OUT, ROWS * COLS // 4)

@@ -26,19 +26,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
-from pipeline.kernels.common.gluon_epilogue import (
-    activated,
-    in_order,
-    load_channels,
-    load_residual,
-    load_slopes,
-    two_slices,
-    write,
-    write_logits,
-    write_pooled,
-    write_statistics,
-)
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import by_slice, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, view, weight_boxes_of
@@ -229,29 +218,31 @@ def _multiply(
     count = GROUP * 1
     for tile in range(gl.program_id(0) + GROUP * gl.num_programs(0), tiles, GROUPS * gl.num_programs(0)):
         image, y0, x0, o0 = place(tile, tiles_y, tiles_x, tiles_out, ROWS, COLS, OUT)
-        factor, shift = load_channels(ends, o0, SCALED, PAIRED, OUT, layout, 1, TOGETHER)
-        steep = load_slopes(slopes, channels, o0, PAIRED, OUT, layout, TOGETHER) if SLOPED else None
+        factor, shift = gluon_epilogue.load_channels(ends, o0, SCALED, PAIRED, OUT, layout, 1, TOGETHER)
+        steep = gluon_epilogue.load_slopes(slopes, channels, o0, PAIRED, OUT, layout, TOGETHER) if SLOPED else None
         acc = gl.zeros([OUT, ROWS * COLS], gl.float32, layout)
         acc = products(acc, pixels, weights, bars, count, chunks, GROUP, DEEP, ROWS, COLS, DEPTH, BOXES, TAPS, GROUPS)
         extra = None
         if RESIDUAL is not None:
             mbarrier.wait(added_full.index(GROUP), count // GROUPS & 1)
-            extra = load_residual(acc, staging, residual_scale, 4 * GROUP, RESIDUAL, PAIRED)
-        active = activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep, extra)
-        each = two_slices(active) if TOGETHER == 2 else (active,)
+            extra = gluon_epilogue.load_residual(acc, staging, residual_scale, 4 * GROUP, RESIDUAL, PAIRED)
+        active = gluon_epilogue.activated(acc, factor, shift, SCALED, ACTIVATION, SLOPE, steep, extra)
+        each = gluon_epilogue.two_slices(active) if TOGETHER == 2 else (active,)
         for part in gl.static_range(TOGETHER):
             number = TOGETHER * image + part
             if COUNTS:
-                write_statistics(
+                gluon_epilogue.write_statistics(
                     each[part], statistics, number, y0, x0, o0, height, width, channels, ROWS, COLS, PAIRED
                 )  # fmt: skip
-            y = in_order(each[part], PAIRED)
+            y = gluon_epilogue.in_order(each[part], PAIRED)
             if WRITES:
-                write(y, out_boxes, staging, number, y0, x0, o0, BUFFERS * GROUP, BUFFERS, ROWS, COLS, STORED)
+                gluon_epilogue.write(
+                    y, out_boxes, staging, number, y0, x0, o0, BUFFERS * GROUP, BUFFERS, ROWS, COLS, STORED
+                )
         if POOLS:
-            write_pooled(y, pooled_boxes, staging, image, y0, x0, o0, BUFFERS * GROUP, ROWS, COLS, OUT)
+            gluon_epilogue.write_pooled(y, pooled_boxes, staging, image, y0, x0, o0, BUFFERS * GROUP, ROWS, COLS, OUT)
         if CLASSES > 0:
-            write_logits(y, head, head_staging, image, y0, x0, COLS, CLASSES)
+            gluon_epilogue.write_logits(y, head, head_staging, image, y0, x0, COLS, CLASSES)
         if RESIDUAL is not None:
             tma.store_wait(0)
             mbarrier.arrive(added_empty.index(GROUP), count=1)
@@ -276,8 +267,8 @@ def _conv3x3_gluon(
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
     With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. With
-    DEEP = 4 a tile makes two slices, one in the first 8 of each 16 rows of the product and the other in the last 8, and
-    the weight is [36, 64, IN]; x is [N, 2 · slices, H, W, IN].
+    DEEP = 4 a tile makes two slices, in the first and the last 8 of each 16 rows of the product: the weight is
+    [36, 64, IN] and x [N, 2 · slices, H, W, IN].
     """
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)

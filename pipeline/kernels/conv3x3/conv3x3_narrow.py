@@ -19,26 +19,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common import quads
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
-from pipeline.kernels.common.quads import (
-    as_operand,
-    channel_read,
-    channel_written,
-    count_row,
-    finish_rows,
-    load_added,
-    load_ends,
-    nothing_counted,
-    registers,
-    row_layout,
-    store_row,
-    sums_layout,
-    wait_for_all_warps,
-)
 from pipeline.kernels.common.tma import view
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands
 
@@ -105,7 +91,7 @@ def load_norm(
     """Load what `normalised` takes for a chunk of channels of image `number`, two a word; nothing without NORM."""
     ends = ()
     if NORM is not None:
-        layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+        layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
         channel = 2 * (CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0))
         low = _ends(norm, eps, number, channel, 2 * IN_WORDS)
         high = _ends(norm, eps, number, channel + 1, 2 * IN_WORDS)
@@ -135,8 +121,8 @@ def hold_weights(
     spread: gl.constexpr = gl.BlockedLayout([1, 8], [8, 4], [gl.num_warps(), 1], [1, 0])
     column = gl.arange(0, OUT, layout=gl.SliceLayout(1, spread))
     entry = gl.arange(0, DEPTH, layout=gl.SliceLayout(0, spread))
-    outer = channel_written(column, GROUP).expand_dims(1)
-    inner = channel_read(entry, DEPTH, WIDTH).expand_dims(0)
+    outer = quads.channel_written(column, GROUP).expand_dims(1)
+    inner = quads.channel_read(entry, DEPTH, WIDTH).expand_dims(0)
     for chunk in gl.static_range(CHUNKS):
         here, taps = inner + chunk * DEPTH, ()
         for tap in gl.static_range(9):  # all are on their way before the first is stored
@@ -145,7 +131,7 @@ def hold_weights(
         for tap in gl.static_range(9):
             held.index(tap * CHUNKS + chunk).store(taps[tap])
     fence_async_shared()
-    wait_for_all_warps()
+    quads.wait_for_all_warps()
 
 
 @gluon.jit
@@ -190,7 +176,7 @@ def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl
 
     What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
     """
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
     word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
     image, x0, strides, height, width = place
@@ -252,7 +238,7 @@ def _ask_for_row(
 def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
     """Read the row that `_load_row` gives from its slot in shared memory."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     first = (slot * CHUNKS + CHUNK) * (PIXELS + BESIDE)
     parts = ()
     for shift in gl.static_range(3):
@@ -265,9 +251,9 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
 def _within_image(parts, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
     """Return the loaded row with 0 outside the image and beyond its channels.
 
-    A pixel to the right of the image gives sums that are not stored, so each shift has one border that matters.
+    A pixel right of the image gives sums that aren't stored, so each shift has one border that matters.
     """
-    layout: gl.constexpr = row_layout(WORDS // 4, WORDS, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
     word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
     inside = (row >= 0) & (row < height) & (word < IN_WORDS)
@@ -298,7 +284,11 @@ def operands_of(
             | (WORDS > IN_WORDS - CHUNK * WORDS)
         ):
             left, middle, right = _within_image((left, middle, right), row, x0, height, width, CHUNK, IN_WORDS, WORDS)
-    return as_operand(left, sums, dtype), as_operand(middle, sums, dtype), as_operand(right, sums, dtype)
+    return (
+        quads.as_operand(left, sums, dtype),
+        quads.as_operand(middle, sums, dtype),
+        quads.as_operand(right, sums, dtype),
+    )
 
 
 @gluon.jit
@@ -364,7 +354,7 @@ def conv3x3_rows(
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
     IN_WORDS: gl.constexpr = IN * dtype.primitive_bitwidth // 32
-    sums: gl.constexpr = sums_layout(OUT, dtype, num_warps)
+    sums: gl.constexpr = quads.sums_layout(OUT, dtype, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     strides, norm = (x_row_stride, x_unit), (norm_mean, norm_variance, norm_weight, norm_bias)
     added_steps = (added_row_stride, added_unit)
@@ -375,7 +365,7 @@ def conv3x3_rows(
     if not EARLY:
         wait_for_those_before()
     hold_weights(weight, held, CHANNELS, IN, DEPTH, CHUNKS, OUT, GROUP)
-    ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     if not MERGED:
         wait_for_those_before()
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -395,12 +385,12 @@ def conv3x3_rows(
             normed = normed + (load_norm(norm, eps, number, chunk, IN_WORDS, WORDS, NORM),)  # type: ignore[assignment]
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
-        mean, squares = nothing_counted(COLS, OUT, sums)
+        mean, squares = quads.nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((height + 7) // 8) * ((width + 15) // 16) * (2 * CHANNELS)
         for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
-                residual = load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
+                residual = quads.load_added(beside, row - 1, x0, added_steps, height, width, CHANNELS, OUT, GROUP)
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 for chunk in gl.static_range(CHUNKS):
                     parts, queue = next_chunk(
@@ -411,14 +401,16 @@ def conv3x3_rows(
                     )
                     above, here, below = _products(seen, held, above, here, below, chunk, CHUNKS)
                 slot = (slot + 1) % SLOTS if SLOTS > 0 else 0
-                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
+                y = quads.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE, residual, added_scale, GROUP)
                 inside = (row > y0) & (row <= height)
                 if PLANAR:
                     _store_planar(y, target, row - 1, x0, inside, height, width, CHANNELS)
                 else:
-                    store_row(y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP)
+                    quads.store_row(
+                        y, target + (row - 1) * out_row_stride, x0, out_unit, inside, width, CHANNELS, GROUP
+                    )
                 if statistics is not None:
-                    mean, squares = count_row(
+                    mean, squares = quads.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
                 above, here = here, below
@@ -469,7 +461,7 @@ def queue(
         PLANAR=planar, NORM=None if norm is None else norm.instructions,
         MERGED=norm is not None and tile.slots > 0 and past_the_l1(words),
         SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants,
-        num_warps=tile.warps, maxnreg=registers(tile.warps, tile.programs), **DEPENDENT,
+        num_warps=tile.warps, maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
 
 

@@ -44,9 +44,8 @@ def _conv3x3_triton(
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. The
-    taps of an image's window are `dilation` pixels apart. GROUPED, x is [N, H, W, channels], and a tile reads IN of
-    them, with its own in the middle.
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels].
+    GROUPED, x is [N, H, W, channels], and a tile reads IN of them, with its own in the middle.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH

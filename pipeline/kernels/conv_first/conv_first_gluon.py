@@ -20,22 +20,11 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from pipeline.kernels.common import quads
 from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_begin, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
-from pipeline.kernels.common.quads import (
-    channel_written,
-    count_row,
-    finish_rows,
-    load_ends,
-    nothing_counted,
-    registers,
-    row_layout,
-    store_row,
-    sums_layout,
-    wait_for_all_warps,
-)
 from pipeline.kernels.conv_first.conv_first_triton import Operands
 
 MOST_OUT = 128  # channels whose sums fit in the registers beside a row's windows
@@ -71,7 +60,7 @@ def _hold_weights(
 ):  # fmt: skip
     """Weight [ENTRIES, channels] into shared memory [STEPS, OUT, 16], its channels as `common/quads.py` has them."""
     spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
-    outer = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
+    outer = quads.channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
     entry = gl.arange(0, 16, layout=gl.SliceLayout(0, spread)).expand_dims(0)
     for step in range(STEPS):
         at = step * 16 + entry
@@ -90,7 +79,7 @@ def _load_windows(
 
     Of volumes, IN planes are those of the slice before a slice z, of z, and of the one after it.
     """
-    layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
     left: gl.constexpr = WINDOW // 2 + WINDOW // 2 % 2
     parts = ()
@@ -123,21 +112,21 @@ def _conv_first_gluon(
 
     With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
     """
-    sums: gl.constexpr = sums_layout(OUT, gl.float16, num_warps)
+    sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
     held = gl.allocate_shared_memory(gl.float16, [STEPS, OUT, 16], shared)
     let_the_next_begin()
     wait_for_those_before()
     _hold_weights(weight, held, CHANNELS, IN * WINDOW * SPAN, STEPS, OUT, GROUP)
-    ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     operand: gl.constexpr = gl.DotOperandLayout(0, sums, 2)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
         source = image + (number // slices).to(gl.int64) * (IN // DEEP) * slices * height * width
         target = out + number.to(gl.int64) * out_image_stride
-        mean, squares = nothing_counted(COLS, OUT, sums)
+        mean, squares = quads.nothing_counted(COLS, OUT, sums)
         counted = number.to(gl.int64) * ((out_height + 7) // 8) * ((out_width + 15) // 16) * (2 * CHANNELS)
         for y in range(y0, gl.minimum(y0 + rows, out_height)):
             parts = _load_windows(
@@ -148,11 +137,11 @@ def _conv_first_gluon(
                 window = gl.convert_layout(parts[step], operand, assert_trivial=True)
                 acc = warpgroup_mma(window, held.index(step).permute((1, 0)), acc, use_acc=step > 0, is_async=True)
             acc = warpgroup_mma_wait(0, deps=(acc,))
-            result = finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
+            result = quads.finish_rows(acc, ends, SCALED, ACTIVATION, SLOPE)
             line = target + y.to(gl.int64) * out_row_stride  # type: ignore[attr-defined]
-            store_row(result, line, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
+            quads.store_row(result, line, x0, out_unit, y < out_height, out_width, CHANNELS, GROUP)
             if statistics is not None:
-                mean, squares = count_row(
+                mean, squares = quads.count_row(
                     result, mean, squares, statistics + counted, y, x0, y < out_height, out_height, out_width,
                     CHANNELS, GROUP,
                 )  # fmt: skip
@@ -164,20 +153,20 @@ def _hold_rows(
 ):  # fmt: skip
     """Weight [IN, 3, SPAN, CHANNELS] into shared memory [3, OUT, 16], its channels as `common/quads.py` has them."""
     spread: gl.constexpr = gl.BlockedLayout([1, 8], [16, 2], [gl.num_warps(), 1], [1, 0])
-    outer = channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
+    outer = quads.channel_written(gl.arange(0, OUT, layout=gl.SliceLayout(1, spread)), GROUP).expand_dims(1)
     entry = gl.arange(0, 16, layout=gl.SliceLayout(0, spread)).expand_dims(0)
     for down in gl.static_range(3):
         at = (entry // SPAN * 3 + down) * SPAN + entry % SPAN
         values = gl.load(weight + at * CHANNELS + outer, mask=(entry < IN * SPAN) & (outer < CHANNELS), other=0.0)
         held.index(down).store(values)
     fence_async_shared()
-    wait_for_all_warps()
+    quads.wait_for_all_warps()
 
 
 @gluon.jit
 def _columns(x0):
     """Of each pixel's entries, in `row_layout`: the columns [16 · warps, 16] of the image and the planes [1, 16]."""
-    layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout)).expand_dims(1)
     entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
     return x0 - SPAN // 2 + pixel + entry % SPAN, entry // SPAN
@@ -201,7 +190,7 @@ def _operand_of(values, place, row, DEEP: gl.constexpr, IN: gl.constexpr, sums: 
     """Return the loaded row as the first operand of a product, with 0 outside the image and the window."""
     _, x0, z, slices, height, width = place
     col, plane = _columns(x0)
-    layout: gl.constexpr = row_layout(2, 16, gl.num_warps())
+    layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
     entry = gl.arange(0, 16, layout=gl.SliceLayout(0, layout)).expand_dims(0)
     seen = (row >= 0) & (row < height) & (plane < IN) & (entry % SPAN > 0) & (col >= 0) & (col < width)
     if DEEP == 3:
@@ -223,14 +212,14 @@ def _conv_first_rows(
 
     With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
     """
-    sums: gl.constexpr = sums_layout(OUT, gl.float16, num_warps)
+    sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
     held = gl.allocate_shared_memory(gl.float16, [3, OUT, 16], shared)
     let_the_next_begin()
     wait_for_those_before()
     _hold_rows(weight, held, IN, CHANNELS, OUT, GROUP)
-    ends = load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
+    ends = quads.load_ends(scale, bias, CHANNELS, SCALED, GROUP, OUT, sums)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         number = tile // tiles_x // tiles_y
         y0, x0 = tile // tiles_x % tiles_y * rows, tile % tiles_x * COLS
@@ -243,7 +232,7 @@ def _conv_first_rows(
             queue = queue + (_load_row(place, y0 - 1 + step, DEEP, IN),)  # type: ignore[assignment]
         above = gl.zeros([COLS, OUT], gl.float32, sums)
         here = gl.zeros([COLS, OUT], gl.float32, sums)
-        mean, squares = nothing_counted(COLS, OUT, sums)
+        mean, squares = quads.nothing_counted(COLS, OUT, sums)
         for turn in range(0, gl.minimum(rows, height - y0) + 2, 3):
             for step in gl.static_range(3):
                 row = y0 - 1 + turn + step
@@ -255,12 +244,12 @@ def _conv_first_rows(
                 below = gl.zeros([COLS, OUT], gl.float32, sums)
                 below = warpgroup_mma(seen, held.index(0).permute((1, 0)), below, use_acc=False, is_async=True)
                 above, here, below = warpgroup_mma_wait(0, deps=(above, here, below))
-                y = finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
+                y = quads.finish_rows(above, ends, SCALED, ACTIVATION, SLOPE)
                 inside = (row > y0) & (row <= height)
                 line = target + (row - 1).to(gl.int64) * out_row_stride
-                store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP)
+                quads.store_row(y, line, x0, out_unit, inside, width, CHANNELS, GROUP)
                 if statistics is not None:
-                    mean, squares = count_row(
+                    mean, squares = quads.count_row(
                         y, mean, squares, statistics + counted, row - 1, x0, inside, height, width, CHANNELS, GROUP
                     )
                 above, here = here, below
@@ -286,7 +275,7 @@ def launch(operands: Operands, tile: Tile | RowsTile) -> None:
     constants = {
         "DEEP": operands.deep, "IN": inner, "CHANNELS": outer, "OUT": columns, "SCALED": epilogue.scale is not None,
         "GROUP": min(columns, 64 // out.element_size()), **epilogue.constants, **DEPENDENT,
-        "num_warps": tile.warps, "maxnreg": registers(tile.warps, tile.programs),
+        "num_warps": tile.warps, "maxnreg": quads.registers(tile.warps, tile.programs),
     }  # fmt: skip
     programs = min(tiles, multiprocessors(image.device) * tile.programs)
     if isinstance(tile, RowsTile):

@@ -238,8 +238,7 @@ def load(
 ):  # fmt: skip
     """Run the loading warp: for each tile load all boxes of the small map, then those of the full map's two planes.
 
-    Where `EARLY` the first step's weights, or all that are held, are on their way before the kernel before this one is
-    done.
+    Where `EARLY` the first weights are on their way before the kernel before this one is done.
     """
     box_full, box_empty, _, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
@@ -316,8 +315,7 @@ def plane_products(
 ):  # fmt: skip
     """Multiply the matrices from a block on with a box of the even or the odd rows, as above.
 
-    Of the rows of its own parity a row phase reads one tap, of the others two; with a stride both groups read the odd
-    rows twice.
+    Of its own parity's rows a row phase reads one tap, of the others two; with a stride both groups read the odd twice.
     """
     ALONE: gl.constexpr = plane == (0 if STRIDED else GROUP)
     TOP: gl.constexpr = GROUP * (ROWS // 2) if SPLIT else 0
