@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from pipeline.errors import CheckpointError
-from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, kind_of, parts_of
+from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, is_torchscript, kind_of, parts_of
 
 NESTS = [
     "",
@@ -330,8 +330,9 @@ def check_archive(path: Path) -> None:
         raise CheckpointError(
             f"{path}: {packed:,} bytes that would inflate to {whole:,}; torch.save packs nothing: save it again"
         )
-    if any(name.endswith("/constants.pkl") for name in archive.namelist()):
-        raise CheckpointError(f"{path}: a TorchScript archive, which holds code; save model.state_dict()")
+    if is_torchscript(path):
+        remedy = f"model=file model.file={path} runs it, or save model.state_dict()"
+        raise CheckpointError(f"{path}: a TorchScript archive, which holds code; {remedy}")
 
 
 def difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:

@@ -16,7 +16,7 @@ from pipeline.inputs import weights_file
 from pipeline.inputs.targets import hidden, refusal
 from pipeline.records.request import DataSpec, ModelSpec
 
-EXPORTED = ".pt2"  # a network as torch.export writes it
+EXPORTED, ONNX = ".pt2", ".onnx"  # a network as torch.export and ONNX write it; TorchScript has any other suffix
 OWN_NETS, CHANNELS = "models.", "in_channels"
 CUSTOM, SMP, DIFFUSERS, MONAI, NNUNET = "custom", "smp", "diffusers", "monai", "nnunet"
 CONFIG = "config.json"  # of save_pretrained
@@ -94,7 +94,7 @@ def document(path: Path) -> dict[str, Any]:
 
 
 def model_of_file(value: Mapping[str, object]) -> ModelSpec:
-    """Return a network as torch.export wrote it, which is complete.
+    """Return a network in a file, which is complete. Naming a file consents to running what it holds.
 
     Raises:
         RequestError: there is no such file, or something else is typed beside it.
@@ -104,9 +104,9 @@ def model_of_file(value: Mapping[str, object]) -> ModelSpec:
         if value.get(key):
             raise RequestError(f"model.{key}: model.file={model.file} is a network with its weights; leave one out")
     check_there("model.file", str(model.file), "file")
-    if Path(str(model.file)).suffix != EXPORTED:
+    if Path(str(model.file)).suffix not in (EXPORTED, ONNX) and not weights_file.is_torchscript(Path(str(model.file))):
         raise RequestError(
-            f"model.file={model.file}: not a {EXPORTED} file; "
+            f"model.file={model.file}: not a {EXPORTED} file, TorchScript or ONNX; "
             "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
         )
     return model

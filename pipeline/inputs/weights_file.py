@@ -84,6 +84,15 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
     return entries, rest
 
 
+def is_torchscript(path: Path) -> bool:
+    """Return whether a file is an archive as torch.jit.save writes it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def kind_of(path: Path) -> str:
     """Return what a file is by its first bytes if its suffix says otherwise, in a clause; else an empty text."""
     try:

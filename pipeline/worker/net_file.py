@@ -1,34 +1,40 @@
-"""Nets as torch.export writes them (.pt2): a graph with its weights, which needs none of the network's code."""
+"""Networks in a file, which need none of their code: of torch.export (.pt2), TorchScript and ONNX."""
 
+import importlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, fx, nn
+from torch._export.converter import TS2EPConverter
 
 from pipeline.compiler.artifact import ArchiveError, checked_archive
 from pipeline.compiler.graph.exported_net import without_checks
 from pipeline.compiler.graph.fx_graph import is_call
+from pipeline.config.model_request import EXPORTED, ONNX
 from pipeline.errors import ModelError, typed_line
 
 GIB = 2**30
 HOW = "torch.export.save(torch.export.export(net.eval(), (batch,)).run_decompositions({}), FILE) writes one"
 
 
-def net_of_file(path: str, memory: int) -> nn.Module:
+def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
     """Return the network of a file, in fp32, without its graph's checks of the input.
 
-    A file is code: torch runs what its graph says. It is read without its pickles (`artifact.checked_archive`). Its
-    graph holds for one shape, or for any batch where nothing in it says otherwise.
+    A file is code: torch runs what its graph says. A .pt2 is read without its pickles (`artifact.checked_archive`).
+    The graph holds for one shape, or for any batch where nothing in it says otherwise.
 
     Args:
         path: of the file.
         memory: bytes that this machine has.
+        example: returns a batch of each input, by which TorchScript and ONNX are turned into a graph.
 
     Raises:
         ModelError: it isn't such a file, holds what is refused, needs more memory, or isn't in fp32.
     """
-    module = loaded(path, memory)
+    check_size(path, memory)
+    module = loaded(path) if Path(path).suffix == EXPORTED or example is None else converted(path, example())
     if not isinstance(module, fx.GraphModule):
         raise ModelError(f"model.file={path}: torch gives a {type(module).__name__}, no graph; {HOW}")
     without_checks(module)
@@ -64,17 +70,47 @@ def follow_the_weights(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def loaded(path: str, memory: int) -> nn.Module:
-    """Return the module that torch loads from a checked file."""
+def check_size(path: str, memory: int) -> None:
+    """Raise ModelError if the file can't be read, or exceeds `memory` bytes."""
     try:
         size = Path(path).stat().st_size
-        if size > memory:
-            raise ModelError(
-                f"model.file={path}: it takes {size / GIB:.4g} GiB, and this machine has {memory / GIB:.4g}"
-            )
-        archive = checked_archive(Path(path).read_bytes())
     except OSError as error:
         raise ModelError(f"model.file={path}: it can't be read ({error.strerror})") from None
+    if size > memory:
+        raise ModelError(f"model.file={path}: it takes {size / GIB:.4g} GiB, and this machine has {memory / GIB:.4g}")
+
+
+def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
+    """Return the graph of a TorchScript or ONNX file, for the shapes of an example.
+
+    Raises:
+        ModelError: a converter is missing, or can't convert the file.
+    """
+    kind = "ONNX" if Path(path).suffix == ONNX else "TorchScript"
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of counters that a graph doesn't use
+            if kind == "ONNX":
+                net = importlib.import_module("onnx2torch").convert(path).eval()
+            else:
+                scripted = torch.jit.load(path, map_location="cpu").eval()
+                net = TS2EPConverter(scripted, example, {}).convert().module()
+            return torch.export.export(net, example).run_decompositions({}).module()
+    except ImportError as error:
+        raise ModelError(
+            f"model.file={path}: {error}, which reads ONNX; install it: python -m pip install onnx2torch"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - of a graph that can't be converted, each converter raises its own
+        shapes = ", ".join(str(list(part.shape)) for part in example)
+        raise ModelError(
+            f"model.file={path}: this {kind} file can't be turned into a graph for inputs {shapes} "
+            f"({typed_line(error)}); export the network that it was made of: {HOW}"
+        ) from None
+
+
+def loaded(path: str) -> nn.Module:
+    """Return the module that torch loads from a checked .pt2 file."""
+    try:
+        archive = checked_archive(Path(path).read_bytes())
     except ArchiveError as error:
         raise ModelError(f"model.file={path}: {error}; {HOW}") from None
     with warnings.catch_warnings():

@@ -286,11 +286,26 @@ def protected(dataset: Dataset) -> Dataset:
 
 def net_of(job: Job) -> nn.Module:
     """Return the job's network, on the CPU."""
-    return net_of_spec(job.model, job.seed)
+    return net_of_spec(job.model, job.seed, partial(example_of, job.data))
 
 
-def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
+def example_of(data: DataSpec) -> tuple[Tensor, ...]:
+    """Return a batch of each input, as the run has them."""
+    if data.name == TENSORS:
+        path = file_at(data.path)
+        names = list(data.inputs) or [name for name in headers(path) if name != data.labels]
+        tensors = read_tensors(path, names, slice(0, data.batch_size)).values()
+        return tuple(repeated({"": part}, data.batch_size)[""] for part in tensors)
+    return (in_batches(images_of(data, data.batch_size).images[: data.batch_size], data, torch.device("cpu"))[0],)
+
+
+def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
     """Return the network of a request, on the CPU.
+
+    Args:
+        asked: the request.
+        seed: of random weights.
+        example: as `net_of_file` takes it.
 
     Raises:
         ModelError: building the network changed the process, such as torch's default dtype.
@@ -298,7 +313,7 @@ def net_of_spec(asked: ModelSpec, seed: int) -> nn.Module:
     if asked.file:
         from pipeline.worker.net_file import net_of_file  # imports Inductor
 
-        return with_output(net_of_file(asked.file, memory_bytes()), asked.output, asked.upsample_logits)
+        return with_output(net_of_file(asked.file, memory_bytes(), example), asked.output, asked.upsample_logits)
     before, key, upsample = process_state(), asked.checkpoint_key, asked.upsample_logits
     model = build_model(asked.target, asked.options, asked.checkpoint, seed, asked.output, key=key, upsample=upsample)
     for name, (was, now) in changes(before, process_state()).items():

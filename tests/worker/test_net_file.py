@@ -1,8 +1,11 @@
 """A net as torch.export wrote it: loaded without its code, checked before torch reads it, and run by the stages."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -71,7 +74,7 @@ def test_a_job_names_it(file: Path, tmp_path: Path) -> None:
         ({"target": "my.Net"}, "is a network with its weights; leave one out"),
         ({"checkpoint": "w.pt"}, "is a network with its weights; leave one out"),
         ({"file": "missing.pt2"}, "model.file=missing.pt2: no such file"),
-        ({"file": __file__}, "not a .pt2 file"),
+        ({"file": __file__}, "not a .pt2 file, TorchScript or ONNX"),
     ],
 )
 def test_a_wrong_request_is_one_line(typed: dict[str, str], said: str, file: Path) -> None:
@@ -102,3 +105,36 @@ def test_a_net_of_dynamic_shapes_is_told_how_to_export_it(tmp_path: Path) -> Non
     torch.export.save(program.run_decompositions({}), tmp_path / "net.pt2")
     with pytest.raises(ModelError, match="its shapes are dynamic: export it without dynamic_shapes"):
         net_of_file(str(tmp_path / "net.pt2"), MEMORY)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("made", [torch.jit.script, lambda net: torch.jit.trace(net, torch.ones(2, 3, 16, 16))])
+@pytest.mark.parametrize("suffix", ["ts", "pt"])
+def test_torchscript_is_a_network_too(
+    made: Callable[[nn.Module], torch.jit.ScriptModule], suffix: str, tmp_path: Path
+) -> None:
+    """It becomes a graph for the run's shape, which all stages take."""
+    net, batch = (
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)),
+        torch.rand(2, 3, 16, 16),
+    )
+    made(net.eval()).save(path := str(tmp_path / f"net.{suffix}"))
+    spec = read_model({"name": "file", "file": path, "target": None, "options": {}, "checkpoint": None})
+    found = net_of_file(str(spec.file), MEMORY, lambda: (batch,))
+    assert torch.allclose(found(batch), net(batch), atol=1e-6)
+    assert {*map(len, found.parameters())} == {*map(len, net.parameters())}
+    with pytest.raises(
+        ModelError, match=r"this TorchScript file can't be turned into a graph for inputs \[2, 5, 16, 16\]"
+    ):
+        net_of_file(path, MEMORY, lambda: (torch.rand(2, 5, 16, 16),))
+
+
+def test_onnx_is_read_by_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is missing, the line says how to install it."""
+    net, batch = nn.Conv2d(3, 2, 1).eval(), torch.rand(2, 3, 16, 16)
+    (tmp_path / "net.onnx").touch()
+    monkeypatch.setitem(sys.modules, "onnx2torch", None)
+    with pytest.raises(ModelError, match="reads ONNX; install it: python -m pip install onnx2torch"):
+        net_of_file(str(tmp_path / "net.onnx"), MEMORY, lambda: (batch,))
+    monkeypatch.setitem(sys.modules, "onnx2torch", SimpleNamespace(convert=lambda _: net))
+    assert torch.equal(net_of_file(str(tmp_path / "net.onnx"), MEMORY, lambda: (batch,))(batch), net(batch))
