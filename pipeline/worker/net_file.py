@@ -90,11 +90,16 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
     try:
         with warnings.catch_warnings(action="ignore"):  # of counters that a graph doesn't use
             if kind == "ONNX":
-                net = importlib.import_module("onnx2torch").convert(path).eval()
+                source = net = importlib.import_module("onnx2torch").convert(path).eval()
             else:
-                scripted = torch.jit.load(path, map_location="cpu").eval()
-                net = TS2EPConverter(scripted, example, {}).convert().module()
-            return torch.export.export(net, example).run_decompositions({}).module()
+                source = torch.jit.load(path, map_location="cpu").eval()
+                net = TS2EPConverter(source, example, {}).convert().module()
+            module = torch.export.export(net, example).run_decompositions({}).module()
+        for name, _ in source.named_parameters():  # which the converter makes buffers
+            owner, _, own = name.rpartition(".")
+            if (part := module.get_submodule(owner))._buffers.get(own) is not None:
+                part.register_parameter(own, nn.Parameter(part._buffers.pop(own), requires_grad=False))
+        return module
     except ImportError as error:
         raise ModelError(
             f"model.file={path}: {error}, which reads ONNX; install it: python -m pip install onnx2torch"
