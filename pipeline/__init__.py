@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pipeline.notebook.measured_net import measure
     from pipeline.notebook.taken_home import Masks, export, predict
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.31 reports to its maker unless told before
+
 __all__ = ["Masks", "RequestError", "Run", "export", "load_run", "measure", "predict"]
 
 # Where each lies; nothing is imported before it is asked for, so that the parent of a run stays free of torch.

@@ -3,19 +3,22 @@
 import argparse
 import os
 import select
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from pipeline.errors import typed_line
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 LOG = "traceback.txt"
 VALUE = "VALUE"  # if the user gave none
 ALIKE = 0.8  # of difflib's ratio: one letter of six differs or is missing
@@ -30,7 +33,8 @@ def guarded(program: Callable[[], int | None]) -> int:
     """
     prepare_streams()
     try:
-        code = program() or 0
+        with leaving_by_signals():
+            code = program() or 0
     except KeyboardInterrupt:
         leave_unread()
         tell("error: interrupted")
@@ -43,6 +47,25 @@ def guarded(program: Callable[[], int | None]) -> int:
     finally:
         settle_streams()
     return code
+
+
+@contextmanager
+def leaving_by_signals() -> Iterator[None]:
+    """Leave the block by SystemExit at TERM and HUP, so that what it made for a while is removed."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    with suppress(ValueError):  # not the main thread
+        for number in numbers:
+            signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            for number in numbers:
+                signal.signal(number, signal.SIG_DFL)
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import TypedDict
 
+from pipeline.errors import shortened
 from pipeline.export.contract import LOADER, ContractError
 from pipeline.records.content_digest import file_digest
 from pipeline.records.disk import write_text
+from pipeline.report.formatting import visible
 
 LIMIT_SECONDS = 600
 ERROR = "error: "  # begins the line of a loader that is run by hand
@@ -86,7 +88,6 @@ CODE = {".py", ".pyc", ".so"}  # which a loader could import instead of a packag
 def write_sums(folder: Path) -> None:
     """Write the SHA-256 of every other file, in the format of sha256sum."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMS)
-    files = [path for path in files if "__pycache__" not in path.parts]
     write_text("".join(f"{file_digest(path)}  {path.relative_to(folder)}\n" for path in files), folder / SUMS)
 
 
@@ -114,7 +115,7 @@ def bundle_digest(folder: Path) -> str:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Return the files that have changed since the export, are gone, or are added code.
+    """Return the files that have changed since the export, are gone, or are added code, such as bytecode.
 
     Raises:
         ContractError: the list of digests can't be read.
@@ -122,6 +123,5 @@ def changed_files(folder: Path) -> list[str]:
     named = [line.partition("  ")[::2] for line in read_sums(folder).splitlines()]
     changed = [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
     there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
-    known = {name for _, name in named}
-    added = sorted(str(path) for path in there if str(path) not in known and "__pycache__" not in path.parts)
-    return [*changed, *added]
+    added = sorted({str(path) for path in there} - {name for _, name in named})
+    return [shortened(visible(name)) for name in (*changed, *added)]

@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePath
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line
@@ -25,6 +27,7 @@ PACKAGES: dict[ExportKind, tuple[str, ...]] = {  # distributions, of which those
 }
 FILE, LOADER = "contract.json", "load.py"
 FORMAT = 1
+Side = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 IMAGE_AXES = 4  # batch, channels, height, width
 Dynamic = Literal["batch", "size"]
 
@@ -45,8 +48,8 @@ class TensorRule:
     """
 
     name: str
-    shape: list[int]
-    dtype: str
+    shape: Annotated[list[Side], Meta(min_length=1, max_length=8)]
+    dtype: Literal["float32", "float16", "bfloat16", "uint8", "int32", "int64", "bool"]
     dynamic: list[Dynamic] = field(default_factory=list)
 
 
@@ -55,11 +58,11 @@ class Measured:
     """The speed that the run measured, and the machine."""
 
     ms_per_call: float | None  # of the golden batch's size; None without samples of the stage
-    device: str  # "cuda" or "cpu"
+    device: Literal["cuda", "cpu"]
     device_name: str
     driver: str | None
     cuda: str | None
-    threads: int | None  # torch's, on a CPU
+    threads: Annotated[int, Meta(ge=1, le=1024)] | None  # torch's, on a CPU
     packages: dict[str, str] = field(default_factory=dict)  # name to version
 
 
@@ -138,6 +141,25 @@ class Contract:
     labels: LabelRules | None = None
     judged: Judged | None = None
     golden: GoldenLimits | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the parts contradict each other."""
+        place, batch = PurePath(self.artefact), self.batch_shape
+        if place.is_absolute() or ".." in place.parts:
+            raise ValueError(f"artefact {self.artefact} lies outside of the bundle")
+        if self.takes_images and (len(batch) not in (IMAGE_AXES, IMAGE_AXES + 1) or batch[1] != self.channels):
+            raise ValueError(f"an input of shape {self.input.shape} for images of {self.channels} channels")
+        if self.images_in and self.input.dtype != "uint8":
+            raise ValueError(f"images_in with an input of {self.input.dtype}")
+        if self.makes_masks and self.output.shape[0] != batch[0]:
+            raise ValueError(f"an output of shape {self.output.shape} for a batch of {batch[0]}")
+        if self.input.dynamic and self.kind != "onnx":
+            raise ValueError(f"dynamic axes of a network in the form {self.kind}")
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of its images."""
+        return self.normalisation.channels
 
     @property
     def golden_limits(self) -> GoldenLimits:

@@ -1,8 +1,12 @@
 """The export of a stage: a folder that runs without this project, checked before it takes its name."""
 
+import fcntl
+import glob
+import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +25,12 @@ from pipeline.export.contract import Contract, Dynamic, TensorRule, measured_of
 from pipeline.export.judged_answers import golden_limits, judged
 from pipeline.export.recorded_stage import RecordedStage, check_weights, classes, opened
 from pipeline.export.request import Asked, ExportError
+from pipeline.records.disk import open_lock
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.stages.api import Skip, StageError, silent
 from pipeline.stages.common.onnx_models import OUTPUT
 
+LOCK = ".export.lock"
 ANSWER = "answer.bin"  # removed before the bundle is done
 
 
@@ -42,28 +48,58 @@ def export(asked: Asked, run: RunRecord, stage: StageRecord, step: Say = silent)
         BundleFails: the stage can't be built again here, or the bundle's answers are wrong.
     """
     weights = check_weights(run)
+    with scratch_beside(asked.to) as scratch:
+        try:
+            folder = scratch / "bundle"
+            folder.mkdir()
+            step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
+            recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
+            check_ends(recorded)
+            contract = written(recorded, asked, weights, folder, step)
+            folder.rename(asked.to)
+        except (Skip, StageError) as error:
+            raise BundleFails(str(error)) from error
+        except OSError as error:
+            if error.filename not in (None, str(folder)):
+                raise
+            raise ExportError(f"--to {asked.to}: can't be written ({error.strerror or error})") from error
+    return contract
+
+
+@contextmanager
+def scratch_beside(to: Path) -> Iterator[Path]:
+    """Yield a hidden folder beside `to`, and remove it afterwards; also those that killed exports to `to` have left.
+
+    Raises:
+        ExportError: there can't be one.
+    """
     try:
-        asked.to.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{asked.to.name}.", dir=asked.to.parent))
+        to.parent.mkdir(parents=True, exist_ok=True)
+        for left in to.parent.glob(f".{glob.escape(to.name)}.*/{LOCK}"):
+            with locked(left) as free:
+                if free:
+                    shutil.rmtree(left.parent, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
     except OSError as error:
-        raise ExportError(f"--to {asked.to}: no folder can be made there: {error.strerror}") from None
+        raise ExportError(f"--to {to}: no folder can be made there: {error.strerror}") from None
     try:
-        folder = scratch / "bundle"
-        folder.mkdir()
-        step(f"opening {stage.name} of {asked.run}: its network and its {run.words.samples}")
-        recorded = replace(opened(asked.run, run, stage, scratch), ends=asked.ends)
-        check_ends(recorded)
-        contract = written(recorded, asked, weights, folder, step)
-        folder.rename(asked.to)
-    except (Skip, StageError) as error:
-        raise BundleFails(str(error)) from error
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        raise ExportError(f"--to {asked.to}: can't be written ({error.strerror or error})") from error
+        with locked(scratch / LOCK):
+            yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return contract
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a file's lock within the block, and yield True; False if another process holds it."""
+    descriptor = open_lock(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
 
 
 def check_ends(recorded: RecordedStage) -> None:

@@ -1,7 +1,9 @@
 """The request of an export, and the stage of a run that it names, without torch."""
 
+import os
+import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipeline.analysis.summary import winner_of
@@ -11,6 +13,8 @@ from pipeline.config.request_error import RequestError, nearest
 from pipeline.export.contract import Dynamic
 from pipeline.records import codec
 from pipeline.records.run_record import RunRecord, StageRecord
+
+ESCAPED = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that is no UTF-8, in Python's surrogates
 
 
 class ExportError(Exception):
@@ -66,10 +70,27 @@ def recorded(asked: Asked) -> tuple[RunRecord, StageRecord]:
     Raises:
         ExportError, RecordError, RequestError: the record or the stage can't be used, or the bundle exists.
     """
-    run = codec.load(asked.run)
-    if asked.to.exists():
+    run = loaded(asked.run)
+    if os.path.lexists(asked.to):
         raise ExportError(f"--to {asked.to}: exists; name a new folder")
     return run, chosen(run, asked.stage)
+
+
+def loaded(folder: Path) -> RunRecord:
+    """Load a run's record; a byte of a folder's name that is no text, of which it holds the escape, is one again.
+
+    Raises:
+        RecordError: it can't be read.
+    """
+    run = codec.load(folder)
+    data = run.config.data
+    places = {"path": data.path and as_typed(data.path), "labels": data.labels and as_typed(data.labels)}
+    return replace(run, config=replace(run.config, data=replace(data, **places)))
+
+
+def as_typed(place: str) -> str:
+    """Return a path with the bytes that `json_text` has written as escapes, unless it is there as it stands."""
+    return place if Path(place).exists() else ESCAPED.sub(lambda found: chr(int(found[1], 16)), place)
 
 
 def chosen(run: RunRecord, name: str | None) -> StageRecord:

@@ -10,6 +10,7 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.contract import Contract, ContractError, is_bundle, predicted_contract
 from pipeline.export.request import ExportError, check_task
+from pipeline.export.request import loaded as load_run
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import cases_in
 from pipeline.predict.report import Outcome
@@ -91,7 +92,7 @@ def loaded(folder: Path) -> RunRecord | Contract:
     """
     if is_bundle(folder):
         return predicted_contract(folder)
-    record = codec.load(folder)
+    record = load_run(folder)
     check_task(record)
     return record
 

@@ -221,7 +221,10 @@ def check_files(folder: Path) -> None:
         RequestError: they have; the line names them.
     """
     if changed := changed_files(folder):
-        raise RequestError(f"{folder}: {', '.join(changed)}: not as exported, and nothing is loaded; export it again")
+        named = ", ".join(changed)
+        raise RequestError(
+            f"{folder}: {named}: not as exported, and nothing is loaded; remove what was added, or export it again"
+        )
 
 
 def loaded(folder: Path, kind: ExportKind) -> Callable[[Tensor], Tensor]:

@@ -1,9 +1,13 @@
 """The images that a bundle's network takes: shape, type and range, whichever library holds them."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+for written in Path(__file__).parent.glob("__pycache__/load.*"):  # by `import load`; bytecode that stays was added
+    with suppress(OSError):
+        written.unlink()
 CONTRACT = json.loads(Path(__file__).with_name("contract.json").read_text(encoding="utf-8"))
 
 

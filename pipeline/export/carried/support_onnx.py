@@ -1,12 +1,15 @@
 """The parts of load.py: the session, its CUDA graph, normalisation and choice of classes."""
 
 import json
+import os
 import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # ONNX Runtime 1.31 reports to its maker unless told before
 import onnxruntime as ort
 
 HERE = Path(__file__).resolve().parent
@@ -35,9 +38,11 @@ def opened(model: Path) -> Callable[..., np.ndarray]:
     session = ort.InferenceSession(str(model), options, providers=[(PROVIDER, LOADER)])
     if session.get_providers()[0] != PROVIDER:
         raise ValueError(f"asked for {PROVIDER}, the session landed on {session.get_providers()[0]}")
+    taken = {given.name for given in session.get_inputs()}
+    if not taken <= set(NAMES):
+        raise ValueError(f"contract.json names {', '.join(NAMES)}, and the model takes {', '.join(sorted(taken))}")
     if LOADER.get("enable_cuda_graph") == "1":
         return replayed(session)
-    taken = {given.name for given in session.get_inputs()}
 
     def run(*batch: np.ndarray) -> np.ndarray:
         named = {name: part for name, part in zip(NAMES, batch, strict=True) if name in taken}

@@ -1,6 +1,7 @@
 """The parts of load.py: forms of a network, torch's switches, normalisation and choice of classes."""
 
 import json
+import os
 import runpy
 import sys
 import warnings
@@ -54,6 +55,7 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
     """Load a graph that calls the kernels in the folder unet_kernels beside it."""
     sys.path.insert(0, str(HERE))
+    sys.pycache_prefix = os.devnull  # no bytecode is read from here, whoever wrote it
     graph: Callable[[Tensor], Tensor] = import_module("unet_kernels.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 
