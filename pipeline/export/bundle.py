@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,7 +122,11 @@ def changed_files(folder: Path) -> list[str]:
         ContractError: the list of digests can't be read.
     """
     named = [line.partition("  ")[::2] for line in read_sums(folder).splitlines()]
-    changed = [name for wanted, name in named if not (folder / name).is_file() or file_digest(folder / name) != wanted]
+    changed = [
+        name
+        for wanted, name in named
+        if not os.path.isfile(folder / name) or file_digest(folder / name) != wanted  # noqa: PTH113 - of any length
+    ]
     there = [path.relative_to(folder) for path in folder.rglob("*") if path.suffix in CODE]
     added = sorted({str(path) for path in there} - {name for _, name in named})
     return [shortened(visible(name)) for name in (*changed, *added)]

@@ -1,0 +1,133 @@
+"""Faults of single files, of the folder of masks, and of the process: each costs itself alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from pipeline.predict import cases
+from pipeline.predict.command import main
+from tests.predict.made_up_runs import SIZE, write_image, write_run
+
+LONG = "a" * 251
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name in ("a", "z"):
+        write_image(folder / f"{name}.png", SIZE, SIZE)
+    return folder
+
+
+def asked(run: Path, images: Path, *words: str) -> list[str]:
+    return [str(run), str(images), "--out", str(images.parent / "masks"), "--stage", "eager", *words]
+
+
+def too_many_channels(folder: Path) -> None:
+    tifffile.imwrite(folder / "m.tif", np.zeros((4, 4, 3), np.uint16), photometric="rgb")
+    content = bytearray((folder / "m.tif").read_bytes())
+    with tifffile.TiffFile(folder / "m.tif") as file:
+        tags = [(file.pages.first.tags[name].offset, value) for name, value in (("SamplesPerPixel", 65535),)]
+    for at, value in tags:
+        content[at + 8 : at + 10] = value.to_bytes(2, "little")
+    (folder / "m.tif").write_bytes(content)
+
+
+def huge_array(folder: Path) -> None:
+    """Sparse, of 3.6 GB."""
+    np.lib.format.open_memmap(folder / "m.npy", "w+", np.uint8, (60000, 60000, 1)).flush()
+
+
+def without_a_codec(folder: Path) -> None:
+    tifffile.imwrite(folder / "m.tif", np.zeros((SIZE, SIZE, 3), np.uint16), photometric="rgb")
+    content = (folder / "m.tif").read_bytes()
+    known, other = (b"\x03\x01\x03\0\x01\0\0\0" + code.to_bytes(2, "little") for code in (1, 50000))
+    (folder / "m.tif").write_bytes(content.replace(known, other))
+
+
+def gone(folder: Path) -> None:
+    (folder / "m.png").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (too_many_channels, "no mask of m: "),
+        (huge_array, "m.npy: reading it takes 26.82 GiB, and 1 GiB of memory are free"),
+        (without_a_codec, "m.tif: reading it needs imagecodecs; python -m pip install imagecodecs"),
+        (gone, "m.png: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_costs_its_own_mask(
+    spoil: object, said: str, run: Path, images: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert callable(spoil)
+    spoil(images)
+    monkeypatch.setattr(cases, "free_memory_bytes", lambda: 2**30)
+    assert main(asked(run, images)) == 1
+    assert said in capsys.readouterr().err
+    assert sorted(path.name for path in (images.parent / "masks").glob("*.png")) == ["a.png", "z.png"]
+
+
+def test_a_name_of_255_bytes_has_its_mask_and_keeps_it(
+    run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images / "a.png").rename(images / f"{LONG}.png")
+    assert main(asked(run, images)) == 0
+    assert (images.parent / "masks" / f"{LONG}.png").is_file()
+    capsys.readouterr()
+    assert main(asked(run, images)) == 0
+    assert capsys.readouterr().out.startswith("0 masks made, 2 were there")
+
+
+@pytest.mark.parametrize("name", ["predict.json", "a.png"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    name: str, kind: str, run: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (images.parent / "masks").mkdir()
+    place = images.parent / "masks" / name
+    os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
+    assert main(asked(run, images)) == 2
+    assert f"{place}: " in capsys.readouterr().err
+
+
+def test_a_mask_beyond_the_limit_of_pillow_is_known_again(
+    run: Path, images: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(asked(run, images)) == 0
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 4)
+    capsys.readouterr()
+    assert main(asked(run, images)) == 0
+    assert capsys.readouterr().out.startswith("0 masks made, 2 were there")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+    code = (
+        "import tempfile, time\nfrom pipeline.command_line import guarded\ndef program():\n"
+        "    with tempfile.TemporaryDirectory():\n        print('made', flush=True)\n        time.sleep(60)\n"
+        "guarded(program)"
+    )
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        time.sleep(0.1)
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 128 + number
+    assert not list(tmp_path.iterdir())
