@@ -234,11 +234,11 @@ class StageRecord:
     warnings: list[RunWarning] = field(default_factory=list)
     log: str | None = None  # path within the run's folder
     log_tail: str = ""
+    name: str = ""  # of `spec`; beside the status for programs that read results.json
 
-    @property
-    def name(self) -> str:
-        """The name of the stage."""
-        return self.spec.name
+    def __post_init__(self) -> None:
+        """Take the name from the request."""
+        object.__setattr__(self, "name", self.spec.name)
 
     @property
     def usable(self) -> bool:

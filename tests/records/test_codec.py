@@ -271,3 +271,10 @@ def test_the_committed_json_schema_is_current() -> None:
     """Made by `python -m pipeline.records.json_schema`."""
     committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
     assert committed.read_text(encoding="utf-8") == text()
+
+
+def test_a_stage_s_name_stands_beside_its_status(tmp_path: Path) -> None:
+    """For programs that read results.json."""
+    codec.save(RUN, tmp_path)
+    stages = json.loads((tmp_path / "results.json").read_text())["stages"]
+    assert [stage["name"] for stage in stages] == [stage.spec.name for stage in RUN.stages]
