@@ -46,6 +46,42 @@ EXPLAINED = "Explanation:"  # of torch.compile: what tells its errors apart (tor
 INTERPRETED = "The following operation failed in the TorchScript interpreter."  # the error comes last (torch 2.12)
 RAISED = re.compile(r"\w*(Error|Exception): ")
 MOST_CHARACTERS = 300  # of the line
+# Errors of torch 2.12 that speak of its inside, and what they mean for a network; groups of the pattern fill the text.
+INNER_WORDS = [
+    (re.compile(pattern, re.DOTALL), meaning)
+    for pattern, meaning in (
+        (
+            r"data-dependent expression|DataDependent|[Uu]nbacked ?[Ss]ym",
+            "the network decides by values that it computes, as by an if or a size; a compiler can't follow it",
+        ),
+        (
+            r"Could not export Python function call '?(?P<what>\w+)|unordered_map::at",
+            "TorchScript holds no Python function {what}, such as a torch.autograd.Function or torch.utils.checkpoint",
+        ),
+        (r"Cannot insert a Tensor that requires grad as a constant", "the network calls weights that aren't its own"),
+        (
+            r'"(?P<what>\w+)" not implemented for \'(?P<type>\w+)\'',
+            "torch has no kernel {what} for {type} on this device",
+        ),
+        (
+            r"(?P<what>\w+)\(\) input tensor must be either float or double",
+            "torch has {what} in fp32 and fp64 alone",
+        ),
+        (
+            r"value cannot be converted to type (c10::)?(?P<type>\w+) without overflow",
+            "a constant of the network is beyond the range of {type}",
+        ),
+        (
+            r"Error when translating node %?(?P<what>[\w.]+)|No ONNX function found for .*?(?P<op>aten[\w:.]+)",
+            "ONNX has no form of {what}{op}",
+        ),
+        (
+            r"Detected that you are using FX to (?P<what>[\w.]+) a dynamo-optimized function",
+            "a part of the network is compiled already",
+        ),
+        (r"INTERNAL ASSERT FAILED", "torch fails by an assertion of its own, which is no fault of the network"),
+    )
+]
 
 
 def first_line(error: BaseException) -> str:
@@ -54,14 +90,26 @@ def first_line(error: BaseException) -> str:
     A line that only introduces others is replaced by the error's cause or its last line, or continued by its
     explanation.
     """
+    if meaning := plain_meaning(error):
+        return meaning
     first, *others = _lines(error)
     if first == INTERPRETED and others:
         return shortened(next((line for line in reversed(others) if RAISED.match(line)), others[-1]))
     cause = error.__cause__
     if first.endswith(":") and cause is not None:
-        return shortened(f"{type_of(cause)}: {_lines(cause)[0]}")
+        return plain_meaning(cause) or shortened(f"{type_of(cause)}: {_lines(cause)[0]}")
     why = next((line.removeprefix(EXPLAINED) for line in others if line.startswith(EXPLAINED)), "")
     return shortened(f"{first}:{why}") if why else shortened(first)
+
+
+def plain_meaning(error: BaseException) -> str:
+    """Return what an error that speaks of torch's inside means for the network; empty for any other."""
+    text = f"{type_of(error)}: {text_of(error)}"
+    for pattern, meaning in INNER_WORDS:
+        if found := pattern.search(text):
+            named = {"what": "", "type": "", "op": ""} | {name: part or "" for name, part in found.groupdict().items()}
+            return " ".join(meaning.format(**named).split()).replace(" ,", ",")
+    return ""
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -71,6 +119,8 @@ def _lines(error: BaseException) -> list[str]:
 def typed_line(error: BaseException) -> str:
     """Return an error's type and the first line of its text; the type once."""
     kind, line = type_of(error), first_line(error)
+    if plain_meaning(error):
+        return line
     return line if line == kind or line.startswith(f"{kind}: ") else shortened(f"{kind}: {line}")
 
 

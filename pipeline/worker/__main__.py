@@ -25,7 +25,7 @@ from pipeline.worker.run_stage import prepare, run_stage
 # Compilers import torch modules for seconds: that is no part of a build, and all sampled processes have them.
 COMPILERS, SAMPLED = "pipeline.worker.net_file", ("stage", "companion")
 WARM_UP = 3  # calls before the one that ncu counts
-BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may raise Skip
+BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may have no form for a network or a machine
 
 
 def main(descriptor: int) -> None:
@@ -47,10 +47,11 @@ def main(descriptor: int) -> None:
     except ENDINGS:  # exit codes and signals are for the parent
         raise
     except BaseException as error:  # noqa: BLE001 - any failure ends as a record
-        skipped = isinstance(error, Skip) and reporter.phase in BUILT  # after these phases it has failed
-        if not skipped:
-            traceback.print_exc()
         kind, reason, memory = failures.told(error, job)
+        no_form = kind == "unsupported" and not reason.startswith("stage.")  # which is an option that the user chose
+        skipped = reporter.phase in BUILT and (isinstance(error, Skip) or no_form)  # after these phases it has failed
+        if not isinstance(error, Skip):
+            traceback.print_exc()
         reporter.report(status="skipped" if skipped else "failed", failure=kind, reason=reason, memory_shortage=memory)
     reporter.done()
 

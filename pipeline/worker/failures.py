@@ -12,7 +12,7 @@ from typing import get_args
 import torch
 from torch import nn
 
-from pipeline.errors import MOST_CHARACTERS, first_line, shortened, text_of, type_of, typed_line
+from pipeline.errors import MOST_CHARACTERS, first_line, plain_meaning, shortened, text_of, type_of, typed_line
 from pipeline.measure.usage import host_peak_bytes
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind
@@ -92,7 +92,7 @@ def _kind(error: BaseException) -> FailureKind | None:
         return "out of memory"
     if isinstance(error, ImportError):
         return "missing library"
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError) or plain_meaning(error):
         return "unsupported"
     if isinstance(error, OSError):
         return "out of memory" if error.errno == errno.ENOMEM else None
