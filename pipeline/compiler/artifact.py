@@ -123,7 +123,10 @@ def load(folder: Path) -> nn.Module:
         raise ArtefactError(f"{folder}: format {about.get('format')}, this version reads {FORMAT}")
     if about.get("net_sha256") != hashlib.sha256(content).hexdigest():
         raise ArtefactError(f"{folder}: {NET} isn't the one that {ABOUT} was written with")
-    archive = _checked(content, folder)
+    try:
+        archive = checked_archive(content)
+    except ArchiveError as error:
+        raise ArtefactError(f"{folder}: {NET} is refused: {error}") from None
     with warnings.catch_warnings(), _quiet():
         # torch's own, of the bytes that it reads: nothing writes to the weights
         warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
@@ -160,13 +163,6 @@ def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple
             raise ValueError(f"input {number} is {text}, and this network was saved for {shape} {dtype}")
     if torch.is_grad_enabled() and any(part.requires_grad for part in given):
         raise ValueError("this network's kernels give no gradients: call it in torch.no_grad(), or detach its inputs")
-
-
-def _checked(content: bytes, folder: Path) -> io.BytesIO:
-    try:
-        return checked_archive(content)
-    except ArchiveError as error:
-        raise ArtefactError(f"{folder}: {NET} is refused: {error}") from None
 
 
 def checked_archive(content: bytes) -> io.BytesIO:

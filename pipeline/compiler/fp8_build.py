@@ -7,13 +7,11 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import nn
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.candidate import Candidate, quoted
 from pipeline.compiler.driver import (
     Built,
-    Makers,
     Request,
     Rewritten,
     best_form,
@@ -71,33 +69,31 @@ def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple
     """
     chosen_by: list[Sensitivity] = []
     best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
-    built = best_form(request, partial(_barred, request.inputs.device), best)
+
+    def barred() -> None:
+        if reason := barred_on(request.inputs.device, torch.float8_e4m3fn):
+            raise UnsupportedDeviceError(reason)
+
+    built = best_form(request, barred, best)
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
     in_fp8 = "stored_fp8" in built.details
     return built, chosen_by[0] if in_fp8 else None
 
 
-def _barred(device: torch.device) -> None:
-    if reason := barred_on(device, torch.float8_e4m3fn):
-        raise UnsupportedDeviceError(reason)
-
-
-def _outside(keep_fp16: KeepFp16, net: nn.Module, kept: Sequence[str]) -> KeepFp16:
-    """Return the layers that are asked to stay in fp16, but for those within modules that stay in fp32."""
-    within = layers_within(net, kept)
-    return [name for name in keep_fp16 if name not in within] if isinstance(keep_fp16, list) else keep_fp16
-
-
 def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None) -> Built:
     """Return the fastest candidate of those in fp16 and in fp8."""
     request = rewritten.request
-    fp8 = replace(fp8, keep_fp16=_outside(fp8.keep_fp16, request.network, request.kept))
+    if isinstance(fp8.keep_fp16, list):  # but for those within modules that stay in fp32
+        within = layers_within(request.network, request.kept)
+        fp8 = replace(fp8, keep_fp16=[name for name in fp8.keep_fp16 if name not in within])
     named_layers(rewritten.net, fp8.keep_fp16)
     makers, kept = without_fp8(rewritten), "nothing"
     stored: list[dict[str, float]] = [{}]
     if found := sensitivity_or_why(rewritten, fp8, known):
         chosen_by.append(found)
-        makers, kept = makers | with_fp8(rewritten, found), f"kept in fp16: {found.kept}"
+        makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
+        makers |= {"fp8, own norms": partial(of_sensitivity, rewritten, found, own_norms=True)}
+        kept = f"kept in fp16: {found.kept}"
         stored.append(scales(rewritten.net, found.kept, found.seen))
     return fastest_or_known(rewritten, makers, kept, stored)
 
@@ -138,11 +134,11 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
     if found is None:
         batches = fp8.calibration()
         found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
-    reading = None if found is None else _or_refused(rewritten, partial(_reading, rewritten, found))
-    if found is None or reading is None:
+    if found is None:
         return None
-    if reading:
-        return found
+    stored = _or_refused(rewritten, lambda: scales(rewritten.net, found.kept, found.seen))
+    if stored is None or layers_in_fp8(rewritten.net, stored):
+        return None if stored is None else found
     if not scales(rewritten.net, [], found.seen):
         rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
     elif found.chose:
@@ -152,11 +148,6 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
     return None
 
 
-def _reading(rewritten: Rewritten, chosen_by: Sensitivity) -> list[str]:
-    """Return the layers that read fp8."""
-    return list(layers_in_fp8(rewritten.net, scales(rewritten.net, chosen_by.kept, chosen_by.seen)))
-
-
 def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None:
     try:
         return look()
@@ -164,14 +155,6 @@ def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None
         traceback.print_exc()
         rewritten.refused["fp8"] = quoted(error)
         return None
-
-
-def with_fp8(rewritten: Rewritten, chosen_by: Sensitivity) -> Makers:
-    """Return what builds the candidates in fp8."""
-    return {
-        "fp8": lambda: of_sensitivity(rewritten, chosen_by),
-        "fp8, own norms": lambda: of_sensitivity(rewritten, chosen_by, own_norms=True),
-    }
 
 
 def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:

@@ -36,7 +36,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import Argument
 
 import pipeline.kernels
@@ -51,8 +51,8 @@ from pipeline.compiler.graph.post_grad_choice import (
     can_read,
     choice_of,
     ends_of,
-    why_not_on,
 )
+from pipeline.kernels.common.capability import barred_on
 from pipeline.kernels.common.kernel_op import KernelOp
 
 CONVOLUTION = "aten.convolution.default"
@@ -100,18 +100,14 @@ class Convolutions(CustomGraphPass):
         taken: Counter[str] = Counter()
         left: Counter[str] = Counter()
         for conv in calls(graph, CONVOLUTION):
-            choice = self._choice(conv)
+            barred = None if self.anywhere else barred_on(conv.meta["val"].device, torch.float16)
+            choice = barred or choice_of(conv, self.leave)
             if isinstance(choice, Choice):
                 replace_convolution(conv, choice, ends_of(conv, choice.op, partial(can_read, choice.op)))
                 taken[choice.op.name] += 1
             else:
                 left[choice] += 1
         tell(taken, left)
-
-    def _choice(self, conv: fx.Node) -> Choice | str:
-        """Return the kernel for a convolution; where there is none, why."""
-        barred = None if self.anywhere else why_not_on(conv.meta["val"].device)
-        return barred or choice_of(conv, self.leave)
 
     def uuid(self) -> bytes:
         """Return the name of this pass for Inductor's cache: its sources, and which kernels it puts where."""
@@ -240,15 +236,7 @@ def call(
 ) -> fx.Node:
     """Return a call with what it gives as a fake tensor, of any shape, in `meta["val"]`."""
     node = graph.call_function(target, args, named or {})
-    fakes = [part.meta["val"] for part in node.all_input_nodes]
-    modes = [part.fake_mode for part in fakes if isinstance(part, FakeTensor)]
-    mode = modes[0] if modes else _mode_of(graph)
-    with mode:
+    fakes = (part.meta.get("val") for part in (*node.all_input_nodes, *graph.nodes))
+    with next(fake.fake_mode for fake in fakes if isinstance(fake, FakeTensor)):
         node.meta["val"] = target(*fx.node.map_arg(args, lambda part: part.meta["val"]), **(named or {}))
     return node
-
-
-def _mode_of(graph: fx.Graph) -> FakeTensorMode:
-    """Return the fake mode that the graph was traced in."""
-    values = (node.meta.get("val") for node in graph.nodes)
-    return next(value.fake_mode for value in values if isinstance(value, FakeTensor))

@@ -69,7 +69,9 @@ def activation_of(value: fx.Node) -> Recognised | None:
     for answer in _after(value):
         for pattern in _patterns():
             bound = _fitted(pattern, pattern.root, answer, value, Bound())
-            if bound is not None and _is_closed(bound.inside | {value}, answer):
+            inside = frozenset() if bound is None else bound.inside | {value}
+            # Nothing else reads what the activation is computed from and in between.
+            if bound is not None and all(readers(node) <= inside | {answer} for node in inside - {answer}):
                 return Recognised(Activation(pattern.name, bound.slope), answer, bound.slopes)
     return None
 
@@ -87,11 +89,6 @@ def _after(value: fx.Node) -> Iterator[fx.Node]:
             known.add(node)
             waiting += readers(node)
             yield node
-
-
-def _is_closed(inside: frozenset[fx.Node], answer: fx.Node) -> bool:
-    """Return whether nothing else reads what an activation is computed from and in between."""
-    return all(readers(node) <= inside | {answer} for node in inside - {answer})
 
 
 @cache

@@ -148,14 +148,10 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
         amount = max(largest[value.name] for value in group)
         scale = max(amount, LEAST) / FP8_MAX
-        scale = power_of_two(scale) if any(_gains(net, value) for value in group) else scale
+        if any(_gains(net, value) for value in group):  # the next power of two: fp8 rounds alike by it
+            scale = 2.0 ** max(math.ceil(math.log2(scale)), -126)
         by_name.update({value.name: scale for value in group})
     return by_name
-
-
-def power_of_two(scale: float) -> float:
-    """Return the next power of two, from 2^-126 on: fp8 rounds alike by it, but for the smallest values."""
-    return 2.0 ** max(math.ceil(math.log2(scale)), -126)
 
 
 def _gains(net: ExportedNet, value: fx.Node) -> bool:
@@ -167,8 +163,6 @@ def _gains(net: ExportedNet, value: fx.Node) -> bool:
 def _without_scale(net: ExportedNet, largest: Mapping[str, float]) -> list[str]:
     """Return the layers that read a value of which, or of what shares its scale, something is infinite or no number."""
     endless = {name for name, amount in largest.items() if not math.isfinite(amount)}
-    if not endless:
-        return []
-    together = [group for group in groups(net) if any(value.name in endless for value in group)]
+    together = [group for group in groups(net) if endless and any(value.name in endless for value in group)]
     readers = [layer_of(net.module, user) for group in together for value in group for user in value.users]
     return [layer.name for layer in readers if layer is not None]

@@ -207,7 +207,9 @@ class _Lowering:
             elif layer is not None:
                 self._call_kernel(node, layer)
             elif node in self.places.joined:
-                self.stored[node] = self._join(node)
+                for copy in self.places.copies[node]:  # of parts that are at home elsewhere
+                    self._put(self._part(copy.source, copy.channels), copy.target, copy.channels)
+                self.stored[node] = self._part(self.places.joined[node], shape_of(node)[1])
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
@@ -242,7 +244,8 @@ class _Lowering:
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
         images = [part for part in parts if part_of_answer(part) in (OUT, POOLED)]  # of one scale
-        out_scale = self._scale(images[0], layer) if images else 1.0
+        in_type = [part for part in images[:1] if self._kernel_stores(part, layer)]
+        out_scale = self.plan.scales.get(in_type[0].name, 1.0) if in_type else 1.0
         activation, before = layer.activation.divided_by(out_scale)
         packed = layer.packed(self.net.dtype, in_scales, before, shape_of(values[0])[1])
         head = layer.head or (None, None)
@@ -273,7 +276,8 @@ class _Lowering:
         for part in parts:
             made = outputs[PLACES[part_of_answer(part)]]
             if part_of_answer(part) == STATISTICS and out_scale != 1.0:
-                made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", _units(out_scale)))
+                units = torch.tensor([[out_scale], [out_scale**2]])  # of a mean, and of squared deviations
+                made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", units))
             self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
@@ -296,12 +300,6 @@ class _Lowering:
         home = None if as_stored else self.places.homes.get(value)
         self.stored[value] = made if home is None else self._put(made, home, shape_of(value)[1])
 
-    def _join(self, cat: fx.Node) -> fx.Node:
-        """Return a concatenation where its parts are, once those are there that are at home elsewhere."""
-        for source, target, channels in self.places.copies[cat]:
-            self._put(self._part(source, channels), target, channels)
-        return self._part(self.places.joined[cat], shape_of(cat)[1])
-
     def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
         """Write something into `length` channels of a wide buffer.
 
@@ -319,10 +317,6 @@ class _Lowering:
         if length == shape_of(place.widest)[1]:
             return wide
         return self._noted(aten.slice.Tensor, wide, 1, place.first, place.first + length)
-
-    def _scale(self, part: fx.Node, layer: KernelLayer) -> float:
-        """Return the factor by which what the kernel stores is to be multiplied."""
-        return self.plan.scales.get(part.name, 1.0) if self._kernel_stores(part, layer) else 1.0
 
     def _memory(self, part: fx.Node, layer: KernelLayer) -> fx.Node:
         """Return the memory that a kernel writes a part of its answer to."""
@@ -377,8 +371,3 @@ class _Lowering:
         name = f"packed_{as_word(name)}_{len(self.graph.nodes)}"
         self.module.register_buffer(name, tensor.to(self.net.device))
         return self.graph.get_attr(name)
-
-
-def _units(scale: float) -> Tensor:
-    """Return what a mean and squared deviations of values stored in fp8 are to be multiplied by, [2, 1]."""
-    return torch.tensor([[scale], [scale**2]])

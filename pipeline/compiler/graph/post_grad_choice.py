@@ -16,13 +16,12 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pipeline.compiler.graph.decomposed_activations import SUMMED, activation_of, readers, uncast
-from pipeline.compiler.graph.fx_graph import ADDITION, CLONE, MULTIPLICATION, arguments, is_call
+from pipeline.compiler.graph.fx_graph import ADDITION, CLONE, MULTIPLICATION, arguments, is_call, only_user
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_folding import gains_by_adding
 from pipeline.compiler.passes.kernel_matching import described, pair
 from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.capability import barred_on
-from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp
 from pipeline.kernels.common.nhwc import MOST_PIXELS, MOST_PROGRAMS
 
 TAKERS = tuple(op for op in KERNELS if op.accepts is not None and op.pack is not None and not op.writes_logits)
@@ -43,23 +42,23 @@ class Choice(NamedTuple):
     dilation: int  # of its window
 
 
-def why_not_on(device: torch.device) -> str | None:
-    """Why the kernels don't run on a device; None where they do."""
-    return barred_on(device, torch.float16)
-
-
 def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
     """Return the kernel for a call of aten.convolution, but those to `leave`; where none takes it, why."""
     given = arguments(conv)
     x, weight, made = (node.meta["val"] for node in (given["input"], given["weight"], conv))
-    refused = _why_no_kernel(x, weight, made)
-    if refused is not None:
+    if (refused := _why_no_kernel(x, weight, made)) is not None:
         return refused
-    layer = _described(conv)
+    kind, window = "conv_transpose2d" if given["transposed"] else "conv2d", pair(weight.shape[2:])
+    # What a cast alone parts from an input of the graph is an image.
+    layer = described(kind, conv, window, reads_image=uncast(given["input"]).op == "placeholder")
     takers = [op for op in TAKERS if op.accepts is not None and op.accepts(layer)]
     wanted = [op for op in takers if op.name not in leave]
+    if takers and not wanted:
+        return f"left out, {takers[0].name}"
+    if not wanted and layer.groups == 1 and (layer.inner % CHANNELS or layer.outer % CHANNELS):
+        return f"channels that are no multiple of {CHANNELS}"
     if not wanted:
-        return f"left out, {takers[0].name}" if takers else _why_none_accepts(layer)
+        return "a window, stride, padding, groups or size that no kernel takes"
     read = [op for op in wanted if can_read(op, x)]
     if not read:
         return "an input that isn't channels_last, or whose rows don't begin at multiples of 16 bytes"
@@ -91,21 +90,6 @@ def _is_countable(value: Tensor) -> bool:
     batch, channels, height, width = value.shape
     few = max(batch, height) <= MOST_PROGRAMS and batch * height * width < MOST_PIXELS
     return value.numel() > 0 and few and channels * height * width < MOST_VALUES
-
-
-def _described(conv: fx.Node) -> LayerDescription:
-    """Return a convolution as a kernel judges it; what a cast alone parts from an input of the graph is an image."""
-    given = arguments(conv)
-    kind = "conv_transpose2d" if given["transposed"] else "conv2d"
-    window = pair(given["weight"].meta["val"].shape[2:])
-    return described(kind, conv, window, reads_image=uncast(given["input"]).op == "placeholder")
-
-
-def _why_none_accepts(layer: LayerDescription) -> str:
-    """Return whether it is the channels that no kernel takes, or the window."""
-    if layer.groups == 1 and (layer.inner % CHANNELS or layer.outer % CHANNELS):
-        return f"channels that are no multiple of {CHANNELS}"
-    return "a window, stride, padding, groups or size that no kernel takes"
 
 
 def can_read(op: KernelOp, value: Tensor) -> bool:
@@ -198,11 +182,10 @@ def ends_of(conv: fx.Node, op: KernelOp, can_read: Callable[[Tensor], bool]) -> 
 
 def _in_half(value: fx.Node) -> fx.Node | None:
     """Return the node where a value is in fp16: itself, or the cast that alone reads it."""
-    if value.meta["val"].dtype == SUMMED[0]:
+    if _is_half(value):
         return value
-    user = next(iter(value.users), None)
-    alone = len(value.users) == 1 and user is not None and uncast(user) is not user
-    return user if alone and user is not None and user.meta["val"].dtype == SUMMED[0] else None
+    user = only_user(value)
+    return user if user is not None and uncast(user) is not user and _is_half(user) else None
 
 
 def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
@@ -261,11 +244,9 @@ def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
     activation = None if ends.activation != NONE else activation_of(ends.value)
     if activation is None:
         return None
-    if activation.slopes is not None and ("slopes" not in op.folds or not _are_slopes(activation.slopes, ends.value)):
-        return None
+    slopes = activation.slopes
+    if slopes is not None:
+        one = slopes.meta["val"].numel() == 1 and _is_readable(slopes, ends.value)  # for all channels
+        if "slopes" not in op.folds or not (one or is_by_channel(slopes, ends.value)):
+            return None
     return replace(ends, value=activation.answer, activation=activation.activation, slopes=activation.slopes)
-
-
-def _are_slopes(vector: fx.Node, value: fx.Node) -> bool:
-    """Return whether a value has one number for each channel, or one for all."""
-    return is_by_channel(vector, value) or (vector.meta["val"].numel() == 1 and _is_readable(vector, value))
