@@ -30,10 +30,10 @@ from pipeline.compiler.artifact import (
     load,
     save,
 )
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import layers, lowered, rewritten, rewritten_from

@@ -11,11 +11,11 @@ import torch
 
 from pipeline.compiler import custom_ops, ops
 from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.tuning import choose
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.compiler.tuning.choose import LIBRARY, Choice, MeasuredLayer
 from pipeline.kernels import conv3x3, upsample2x
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs

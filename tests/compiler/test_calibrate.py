@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from models.build import build_model
 from models.image_batches import to_batch
+from pipeline.compiler.fp8_build import keep_for, largest
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.tuning.budget import Budget
-from pipeline.compiler.tuning.calibrate import keep_for, largest
 from pipeline.inputs.datasets import load_dataset
 from tests.compiler.nets import classic, image
 from tests.compiler.rewriting import rewritten_from

@@ -25,7 +25,6 @@ from pipeline.compiler.fp8_build import (
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import Precision
-from pipeline.compiler.tuning import calibrate
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
@@ -205,7 +204,7 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
 
     def largest(net: ExportedNet, given: list[Batch]) -> dict[str, float]:
         seen["scales"] = given
-        return calibrate.largest(net, given)
+        return fp8_build.largest(net, given)
 
     def keep_for(
         net: ExportedNet, _: dict[str, float], given: list[Batch], __: Budget

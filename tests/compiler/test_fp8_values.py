@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.layers import quantised
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from tests.compiler.nets import classic, ending_in, image
 from tests.compiler.rewriting import (

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 
-from pipeline.compiler import custom_ops
-from pipeline.compiler.graph import post_grad_choice
+from pipeline.compiler import custom_ops, post_grad_pass
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
 from pipeline.compiler.tuning.autotune import Tuner
 from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.gpu
 def switched_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Tiles are measured anew, and weights packed for however few pixels."""
     monkeypatch.setattr(custom_ops, "Tuner", lambda: Tuner(tmp_path))
-    monkeypatch.setattr(post_grad_choice, "SHARE", 1e6)
+    monkeypatch.setattr(post_grad_pass, "SHARE", 1e6)
     config: Any = torch._inductor.config
     with own_switches(), config.patch(post_grad_custom_pre_pass=None):
         torch.backends.cudnn.allow_tf32 = False  # of the net in fp32

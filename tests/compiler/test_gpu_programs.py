@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.cuda_graphs import Captured
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.compiler.tuning.autotune import Tuner
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import supported

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from pipeline.compiler.fp8_build import least_seconds
 from pipeline.compiler.graph.fp8_values import groups, scales
 from pipeline.compiler.tuning.budget import NO_NUMBER, Budget, filled, keep_within, spent
-from pipeline.compiler.tuning.calibrate import least_seconds
 from tests.compiler.rewriting import rewritten
 
 HARM = {"large": 0.5, "small": 0.3, "tiny": 0.1}

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.tuning.calibrate import largest
 from tests.compiler.nets import image
 from tests.compiler.rewriting import own_calls, rewritten_from
 

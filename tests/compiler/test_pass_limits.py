@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
-from pipeline.compiler.passes.kernel_matching import padding
+from pipeline.compiler.passes.kernel_folding import padding
 from tests.compiler.nets import Excited, image, lively
 from tests.compiler.nets_that_passes_leave import CASES, conv
 from tests.compiler.rewriting import copied, layers, lowered, rewritten_from

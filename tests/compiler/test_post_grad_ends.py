@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from pipeline.compiler.graph.post_grad_choice import is_by_channel
+from pipeline.compiler.post_grad_pass import is_by_channel
 from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, rewritten
 from tests.kernels.activation_modules import MODULES
 

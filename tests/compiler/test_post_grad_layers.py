@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch._inductor.utils import run_and_get_code
 
-from pipeline.compiler.graph import post_grad_choice
+from pipeline.compiler import post_grad_pass
 from pipeline.compiler.post_grad_pass import Convolutions
 from tests.compiler.plain_compile import (
     LAYERS,
@@ -33,7 +33,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def any_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are packed for however few pixels, as the test's maps are small."""
-    monkeypatch.setattr(post_grad_choice, "SHARE", 1e6)
+    monkeypatch.setattr(post_grad_pass, "SHARE", 1e6)
 
 
 @pytest.mark.usefixtures("any_copy", "kernels")

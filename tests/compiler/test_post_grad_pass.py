@@ -15,8 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pipeline.compiler import post_grad_pass
 from pipeline.compiler.graph.fx_graph import calls
-from pipeline.compiler.graph.post_grad_choice import Choice, choice_of
-from pipeline.compiler.post_grad_pass import CONVOLUTION, Convolutions, kernels_in_torch_compile
+from pipeline.compiler.post_grad_pass import CONVOLUTION, Choice, Convolutions, choice_of, kernels_in_torch_compile
 from tests.compiler.plain_compile import half_image
 from tests.process_state import own_switches
 

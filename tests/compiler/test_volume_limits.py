@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_operands import Operands, check_operands

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from models.library_nets import smp_net
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import scales
-from pipeline.compiler.tuning.calibrate import largest
 from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared, conv
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import called, distance, lowered, rewritten_from

@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from models.build import build_model
 from pipeline.compiler.artifact import save
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.config.request_error import RequestError
 from pipeline.export import bundle, exporting, files
 from pipeline.export import command as export_command

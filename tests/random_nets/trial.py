@@ -14,10 +14,10 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import Entry, ExportedNet, export
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.compiler.tuning.own_norms import found_passes, put_pass
 from pipeline.errors import typed_line
 from tests.compiler.rewriting import layers, rewrite_all

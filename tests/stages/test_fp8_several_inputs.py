@@ -15,10 +15,9 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.driver import Rewritten
-from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, of_sensitivity, sensitivity
+from pipeline.compiler.fp8_build import JUDGED_BATCHES, Fp8, largest, of_sensitivity, sensitivity
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.tuning.budget import Budget
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.kernels.common.nhwc import FP8_MAX
 from pipeline.records.goals import Task
 from pipeline.records.request import DataSpec, ModelSpec

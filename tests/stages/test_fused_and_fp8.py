@@ -5,12 +5,11 @@ import torch
 
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import CompileError
-from pipeline.compiler.fp8_build import layers_to_keep
+from pipeline.compiler.fp8_build import largest, layers_to_keep
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import quantisable
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.budget import Budget
-from pipeline.compiler.tuning.calibrate import largest
 from pipeline.stages import Skip, fp8, fused
 from pipeline.stages.api import Workload
 from tests.stages.conftest import small_net

@@ -10,10 +10,11 @@ from pipeline.compiler.passes.kernel_folding import (
     fold_head,
     fold_residual,
     head_after_pointwise,
+    pass_for,
     pool_where_it_is_made,
+    take_gated_conv1x1,
     take_head,
 )
-from pipeline.compiler.passes.kernel_matching import pass_for, take_gated_conv1x1
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
 from pipeline.compiler.passes.parallel_convolutions import add_parallel_convolutions
 from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding

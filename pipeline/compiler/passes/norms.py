@@ -31,8 +31,7 @@ from pipeline.compiler.graph.fx_graph import (
     source,
 )
 from pipeline.compiler.graph.layers import KernelLayer, producer, summed
-from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, of_few_channels
-from pipeline.compiler.passes.kernel_matching import describe
+from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE, recognised
 from pipeline.kernels.common.block_statistics import fits_kernels, grouped

@@ -27,7 +27,7 @@ from pipeline.compiler.graph.fx_graph import (
     shape_of,
 )
 from pipeline.compiler.passes.constant_folding import CONVOLUTIONS, NORM, TRANSPOSED, batch_norm, give_weight
-from pipeline.compiler.passes.kernel_matching import each_axis, padding
+from pipeline.compiler.passes.kernel_folding import each_axis, padding
 
 STRAIGHT = tuple(name for name in CONVOLUTIONS if name not in TRANSPOSED)
 

@@ -24,7 +24,7 @@ from pipeline.compiler.graph.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.passes.kernel_matching import describe, pair
+from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
 

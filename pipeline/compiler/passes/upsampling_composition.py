@@ -25,8 +25,7 @@ from pipeline.compiler.graph.fx_graph import (
     source,
 )
 from pipeline.compiler.graph.layers import LibraryPhases, UpsampledLayer, Upsampling, put_layer
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
-from pipeline.compiler.passes.kernel_matching import UPSAMPLING, by_its_sizes, describe
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, UPSAMPLING, by_its_sizes, describe
 from pipeline.kernels.common.kernel_op import CHANNELS
 
 NEAREST = "aten.upsample_nearest2d.vec"

@@ -29,8 +29,7 @@ from pipeline.compiler.graph.fx_graph import (
     shape_of,
 )
 from pipeline.compiler.graph.layers import KernelLayer, put_layer
-from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
-from pipeline.compiler.passes.kernel_matching import each_axis, image_of, uncast
+from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, each_axis, image_of, uncast
 from pipeline.compiler.passes.norms import GROUP, INSTANCE
 from pipeline.kernels import conv3x3, conv_by_slice, conv_first, polyphase, upconv2x2
 from pipeline.kernels.common.block_statistics import ROWS
