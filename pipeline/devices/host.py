@@ -209,11 +209,6 @@ NO_MATTER = re.compile(r"(DIR|DIRECTORY|PATH|HOME|LOGS?|LOG_LEVEL|VERBOSE|DEBUG|
 
 
 def that_matter(beginnings: tuple[str, ...] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables, with their values, that may change which code a stage runs, or its speed.
-
-    Args:
-        beginnings: of the variables that the stages' own runtimes read.
-        environment: of the process.
-    """
+    """Return the variables, with their values, that may change which code a stage runs, or its speed."""
     read = {name for name in environment if READ.match(name) or name.startswith(beginnings)}
     return {name: environment[name] for name in sorted(read) if not NO_MATTER.search(name)}

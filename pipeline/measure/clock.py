@@ -86,10 +86,6 @@ def best_burst_seconds(work: Callable[[int], object], clock: Clock) -> float:
 
     The device's own time counts where it has a clock. Two calls come first; the second one's time sets the number of
     calls in a burst.
-
-    Args:
-        work: the call; it ignores its argument.
-        clock: of the device.
     """
     work(0)
     clock.synchronize()

@@ -80,12 +80,6 @@ def take_host_latencies(call: Callable[[Batch], Tensor], batches: list[Batch], c
     """Seconds of each call from a batch in the host's memory to its logits in the host's memory, pinned on a GPU.
 
     On a CPU this adds to `take_latencies` only a copy into and out of buffers that the caller owns.
-
-    Args:
-        call: the stage: a batch to its answer.
-        batches: the rotation of inputs, on the device.
-        clock: as in `take_latencies`.
-        plan: as in `take_latencies`.
     """
     on_gpu = batches[0].is_cuda
     on_host = [batch.mapped(lambda part: page_locked(part.cpu()) if on_gpu else part.clone()) for batch in batches]

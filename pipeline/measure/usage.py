@@ -102,12 +102,6 @@ def measure(call: Callable[[Batch], object], batch: Batch, model: nn.Module, con
     What torch's allocator keeps of the build goes back to the device first: rejected candidates are
     no part of a service. Memory that a stage takes past torch's allocator (a session of ONNX Runtime) shows in
     `process_bytes` alone.
-
-    Args:
-        call: the stage.
-        batch: the inputs of one call.
-        model: the workload's, in fp32.
-        context: of `context_bytes`.
     """
     allocated = reserved = None
     if batch.is_cuda:

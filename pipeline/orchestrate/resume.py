@@ -41,11 +41,7 @@ def under_way(folder: Path) -> Iterator[None]:
 
 
 def refuse_running(folder: Path) -> None:
-    """Raise if the run to resume is still under way.
-
-    Raises:
-        RequestError: it is still under way.
-    """
+    """Raise if the run to resume is still under way."""
     try:
         descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -84,11 +80,7 @@ class Earlier:
         return kept if finished else None
 
     def refuse_where_it_differs(self, found: dict[ResumeDespite, list[str]]) -> None:
-        """Raise if the runs differ in a kind that `despite` doesn't allow.
-
-        Raises:
-            RequestError: they do; the line names the difference and how to allow it.
-        """
+        """Raise if the runs differ in a kind that `despite` doesn't allow."""
         wrong = {kind: lines for kind, lines in found.items() if lines and kind not in self.despite}
         if wrong:
             said = "; ".join(f"{kind}: {_listed(lines)}" for kind, lines in wrong.items())

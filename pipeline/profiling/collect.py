@@ -136,16 +136,7 @@ def explain(
     runner: Runner, work: Workload, events: list[TraceEvent], calls: int, clock: Clock,
     context_bytes: int | None,
 ) -> Diagnostics:  # fmt: skip
-    """Explain the time and the memory that a stage takes.
-
-    Args:
-        runner: the stage, warm.
-        work: the network, untouched, for the order of its layers; the stage's inputs and its own folder.
-        events: of its profile.
-        calls: that the profile holds.
-        clock: of the device.
-        context_bytes: what the process held of the device before its first tensor.
-    """
+    """Explain the time and the memory that a stage takes."""
     inputs = work.inputs
     runner = runner.of_batches
     stage, batch = Explained(runner, work.model, inputs, work.folder), inputs[0]

@@ -21,15 +21,7 @@ UNSEEN = "its operators don't pass torch's dispatcher"
 
 
 def fusion(runner: Runner, batch: Batch | Tensor, events: list[TraceEvent], calls: int, shown: str) -> Fusion:
-    """Return the kernels and bytes of one call, and what a compiler fused.
-
-    Args:
-        runner: the stage, whose functions take a Batch.
-        batch: the inputs of one call, each [batch, ...].
-        events: of its profile of `calls` calls.
-        calls: how many.
-        shown: the stage's folder, as the record names it.
-    """
+    """Return the kernels and bytes of one call, and what a compiler fused."""
     work = of(events, "kernel") if batch.is_cuda else innermost(of(events, "cpu_op"))
     moved, source, unknown = traffic(runner, batch)
     cache, kept = runner.generated_code, f"{shown}/{KEPT}"
@@ -73,14 +65,7 @@ def innermost(operators: list[TraceEvent]) -> list[TraceEvent]:
 def compiled_layout_changes(
     found: Fusion, events: list[TraceEvent], calls: int, spots: dict[int, str]
 ) -> list[LayoutChange]:
-    """Return the kernels of a compiler that read one layout and write the other, with their times.
-
-    Args:
-        found: what the compiler wrote.
-        events: of the profile of `calls` calls.
-        calls: how many.
-        spots: where in the call an event is, by its id; a kernel without one is named by its operators.
-    """
+    """Return the kernels of a compiler that read one layout and write the other, with their times."""
     work = of(events, "kernel") or of(events, "cpu_op")  # on a GPU the operator of that name is the launch
     changes = []
     for kernel in [kernel for kernel in found.kernels if kernel.turns_layout]:
@@ -152,12 +137,7 @@ class Fragment:
 
 
 def compile_fusion(programs: list[Path], shown: str) -> list[FusedKernel]:
-    """Return the kernels of Inductor's programs, in order.
-
-    Args:
-        programs: the files.
-        shown: the folder that the record names them in.
-    """
+    """Return the kernels of Inductor's programs, in order."""
     return [kernel for path in programs for kernel in kernels_of(path.read_text("utf-8"), f"{shown}/{path.name}")]
 
 

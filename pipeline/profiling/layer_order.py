@@ -49,10 +49,6 @@ class OrderError(Exception):
 def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
     """Return the layers with matrix work as torch.export finds them, and whether each has only one place.
 
-    Args:
-        net: untouched.
-        batch: the inputs of one call, each [batch, ...].
-
     Raises:
         Exception: torch can't export the net.
     """
@@ -93,11 +89,6 @@ def placed(events: list[TraceEvent], calls: int, order: list[ComputeLayer]) -> l
     What a runtime does between two layers with matrix work, such as biases and activations, counts for the first of the
     two, and so does what a compiler fused with them. A pool, a concatenation, a copy or a change of layout that is a
     kernel of its own does not.
-
-    Args:
-        events: of the profile.
-        calls: that it holds.
-        order: of `compute_layers`.
 
     Raises:
         OrderError: the calls aren't alike, their matrix kernels are more or fewer than the layers, or one of them is by

@@ -76,10 +76,6 @@ class Joins:
 def layer_work(net: nn.Module, *image: Tensor) -> list[LayerWork]:
     """Return the layers in the order of their first run, then the skip connections, and last what lies between.
 
-    Args:
-        net: in eval mode.
-        image: the inputs of one sample, of any shape, each [1, channels, …], on the network's device.
-
     The FLOPs add up to what torch.utils.flop_counter counts for the whole net.
     """
     works: dict[str, LayerWork] = {}

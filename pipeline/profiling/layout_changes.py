@@ -30,11 +30,6 @@ def trace_changes(events: list[TraceEvent], calls: int, spots: dict[int, str] | 
 
     A copy counts if its source and its target are images, or volumes, whose channels lie differently; a kernel counts
     if its name says that it moves channels, as those do that cuDNN launches around a convolution.
-
-    Args:
-        events: of `calls` calls.
-        calls: how many.
-        spots: where in the call a kernel is, by its id, for those that no layer launched.
     """
     layers, started = Annotations(events, LAYER), launches(events)
     kernels = of(events, *GPU_WORK)

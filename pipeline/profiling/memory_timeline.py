@@ -70,12 +70,7 @@ class Watch:
         self.allocated.append(amount)
 
     def read(self, name: str = "", output: Tensor | None = None) -> None:
-        """Note the peak since the last reading and what stands now.
-
-        Args:
-            name: the layer that has just run, if one has.
-            output: what it has written, of any shape.
-        """
+        """Note the peak since the last reading and what stands now."""
         peak, now = self.statistics.peak(), self.statistics.allocated()
         if output is not None:
             self.outputs.append((name, size(output), weakref.ref(output)))
@@ -114,13 +109,6 @@ def memory_timeline(
 
     The activations are those of the call that is watched, its own answer among them. Those of an uncaptured call lie in
     the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
-
-    Args:
-        runner: the stage, whose functions take a Batch; where its module is known, they are read at every layer.
-        batch: the inputs of one call, each [batch, ...].
-        statistics: of the allocator.
-        context_bytes: what the process held of the device before its first tensor.
-        history: of the allocator, for a stage without layers to watch.
 
     Raises:
         HistoryError: the call allocates, and the history has nothing of it.

@@ -110,13 +110,7 @@ def tf32_allowed(for_convolutions: bool) -> bool:
 
 
 def observed(run: Callable[[Input], object], module: nn.Module | None, batch: Input) -> Seen:
-    """Observe one call of a stage at torch's dispatcher; compiled code runs uncompiled for it.
-
-    Args:
-        run: launches its kernels itself.
-        module: the network whose layers run within `run`; None if unknown.
-        batch: what `run` takes.
-    """
+    """Observe one call of a stage at torch's dispatcher; compiled code runs uncompiled for it."""
     seen = Seen()
 
     def leave(_: str, __: nn.Module, ___: tuple[object, ...], ____: object) -> None:
@@ -129,13 +123,7 @@ def observed(run: Callable[[Input], object], module: nn.Module | None, batch: In
 
 
 def complete(runner: Runner, work: Workload, events: list[TraceEvent]) -> tuple[Execution, str]:
-    """Return the stage's execution, declared or else observed, and what contradicts its declaration, or empty.
-
-    Args:
-        runner: the stage, warm.
-        work: the untouched network and the stage's inputs.
-        events: of the stage's profile; without any it is unknown whether a graph is replayed.
-    """
+    """Return the stage's execution, declared or else observed, and what contradicts its declaration, or empty."""
     declared = runner.execution or Execution()
     captured = declared.captured if declared.captured is not None else replays_a_graph(events)
     declared = replace(declared, captured=captured)

@@ -86,10 +86,6 @@ def counted(run: Callable[[Input], object], batch: Input) -> int:
 
     A view moves nothing. What a cache keeps near is counted as if it came from memory, so this is what fusion can save,
     not what a counter in the hardware would show.
-
-    Args:
-        run: the stage.
-        batch: what `run` takes.
     """
     total = 0
 

@@ -50,13 +50,7 @@ def alike(one: nn.Module, other: nn.Module) -> bool:
 
 
 def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
-    """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly.
-
-    Args:
-        exact: the network in fp32.
-        half: the same network in half precision, its modules under the same names.
-        precision: of the second.
-    """
+    """Return the first and smallest module at which half precision goes wrong; None if its error grows slowly."""
     path, found, before = "", None, ROUNDING[precision]
     while True:
         with without_tf32():  # which is as coarse as fp16
@@ -80,13 +74,7 @@ def locate(exact: Side, half: Side, precision: Half) -> PrecisionFault | None:
 
 
 def first_wrong(expected: list[Output], got: list[Output], before: float) -> Wrong | None:
-    """Return the first of the outputs that overflows, or whose error jumps.
-
-    Args:
-        expected: in fp32, in the order of the calls.
-        got: in half precision, of the same calls.
-        before: the largest relative L2 error so far, at least the precision's rounding.
-    """
+    """Return the first of the outputs that overflows, or whose error jumps."""
     for exact, half in zip(expected, got, strict=False):
         if exact.name != half.name or exact.values.shape != half.values.shape:
             return None

@@ -217,11 +217,6 @@ def idle_reason(events: list[TraceEvent], calls: int, seconds_per_call: float) -
     """Return why a stage did no work on the GPU; empty if it did, or if no profiler saw the driver.
 
     Copies and fills don't count: a stage that computes on the CPU makes them, too.
-
-    Args:
-        events: of the stage's profile.
-        calls: how many calls it holds.
-        seconds_per_call: as timed, without the profiler.
     """
     if not of(events, *DRIVER):
         return ""

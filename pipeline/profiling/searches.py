@@ -20,12 +20,7 @@ DYNAMO = "torch._dynamo.utils"  # holds Inductor's counters; importing it takes 
 
 
 def searches(runner: Runner, batch: Batch | Tensor) -> list[SearchCount]:
-    """Return who searched, with how many problems, nodes or candidates; uncounted and empty searches are left out.
-
-    Args:
-        runner: the stage, warm; its functions take a Batch.
-        batch: the inputs of one call, each [batch, ...].
-    """
+    """Return who searched, with how many problems, nodes or candidates; uncounted and empty searches are left out."""
     cudnn = batch.is_cuda and torch.backends.cudnn.benchmark
     compiled = sys.modules[DYNAMO].counters["inductor"] if DYNAMO in sys.modules else {}
     facts = runner.compile_facts() if runner.compile_facts else None
@@ -60,10 +55,6 @@ def convolution_problems(run: Callable[[Input], object], batch: Input) -> int:
 
     What torch.compile compiled is run eagerly here: its convolutions have the same shapes there, and it is not
     compiled anew.
-
-    Args:
-        run: the stage.
-        batch: what `run` takes.
     """
     problems: set[tuple[object, ...]] = set()
 

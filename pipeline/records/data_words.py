@@ -67,12 +67,7 @@ MIXED = Words("sample", "point", "a", "picture")  # of runs of both
 
 
 def words_for(spatial_dims: int | None, kind: str = "") -> Words:
-    """Return the words for data with this number of dimensions besides batch and channels.
-
-    Args:
-        spatial_dims: of the network's first input; None if unknown.
-        kind: `data.name`.
-    """
+    """Return the words for data with this number of dimensions besides batch and channels."""
     words = VOLUMES if spatial_dims == 3 else IMAGES
     return replace(words, source="sample", made="repeats", moved="repeats") if kind == REPEATED else words
 

@@ -182,12 +182,7 @@ def _excess(name: str, limit: float, found: Accuracy) -> float:
 
 
 def accuracy_figure(name: str, found: Accuracy) -> float | None:
-    """Return the figure that a limit is on; None if it is not defined, such as without labels.
-
-    Args:
-        name: the key of the limit.
-        found: the comparison of an answer with the fp32 network's.
-    """
+    """Return the figure that a limit is on; None if it is not defined, such as without labels."""
     if name == "min_agreement":
         return None if found.flipped_share is None else 1.0 - found.flipped_share
     if name in OF_VALUES:

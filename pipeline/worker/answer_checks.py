@@ -88,11 +88,7 @@ def called(net: Net) -> object:
 
 
 def check_inputs_left(net: Net, given: Batch, answer: object) -> None:
-    """Raise if a call changed its inputs, or answered in their memory.
-
-    Raises:
-        ModelError: it did.
-    """
+    """Raise if a call changed its inputs, or answered in their memory."""
     if not all(torch.equal(one, other) for one, other in zip(given, net.inputs, strict=True)):
         raise ModelError(
             f"model.target: {net.name} changes its input in place: a second call would see another {net.words.sample}"
@@ -225,11 +221,7 @@ def fitting_outputs(net: Net, answer: object) -> list[str]:
 
 
 def check_plain(net: Net, answer: Tensor) -> None:
-    """Raise if an answer of any shape isn't a plain tensor, as torch's own layers give.
-
-    Raises:
-        ModelError: its class, layout, device or type is unsuited, or it requires gradients.
-    """
+    """Raise if an answer of any shape isn't a plain tensor, as torch's own layers give."""
     kind = type(answer)
     if wrong := (
         f"with a {kind.__module__}.{kind.__qualname__}; it must give a plain torch.Tensor"
@@ -294,22 +286,14 @@ def wanted_shape(net: Net) -> str:
 
 
 def check_targets(work: Workload, answer: Tensor) -> None:
-    """Raise if the targets of a regression network haven't the shape of its answers.
-
-    Raises:
-        TensorError: they haven't.
-    """
+    """Raise if the targets of a regression network haven't the shape of its answers."""
     if work.targets is not None and work.targets.shape[1:] != answer.shape[1:]:
         wanted, targets = list(answer.shape[1:]), list(work.targets.shape[1:])
         raise TensorError(f"data.labels: the targets are {targets} for each sample, and the network answers {wanted}")
 
 
 def check_labels(work: Workload, classes: int) -> None:
-    """Raise if a label isn't a class of the network, or labels haven't the inputs' size.
-
-    Raises:
-        ImageError: the line names the values and the first file.
-    """
+    """Raise if a label isn't a class of the network, or labels haven't the inputs' size."""
     if work.labels is None:
         return
     if work.labels.shape[1:] != work.shape[2:]:
@@ -327,10 +311,6 @@ def check_labels(work: Workload, classes: int) -> None:
 
 def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
     """Return a warning where a second call on the same images answers differently; it names random operators.
-
-    Args:
-        net: the network and its images.
-        logits: of the first call, [batch, classes, height, width].
 
     Raises:
         ModelError: the second answer shares the first one's memory.
@@ -359,15 +339,7 @@ def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
 
 
 def check_apart(net: Net, logits: Tensor) -> None:
-    """Raise if an answer depends on the rest of its batch; a network whose batch is a unit isn't asked.
-
-    Args:
-        net: a network that answers the same at each call, and its images.
-        logits: of all images, [batch, classes, height, width].
-
-    Raises:
-        ModelError: it does, by more than a stage's tolerance.
-    """
+    """Raise if an answer depends on the rest of its batch; a network whose batch is a unit isn't asked."""
     if len(logits) < 2:
         return
     one = replace(net, inputs=net.inputs.samples(0, 1))

@@ -15,12 +15,7 @@ MOST_NAMED = 5  # outputs, or layers, in a line
 
 
 def left_out(net: Net, output: int | str) -> list[RunWarning]:
-    """Return a warning that names the outputs and the layers that `model.output` leaves out; none without any.
-
-    Args:
-        net: a network by `with_output`, and its inputs.
-        output: as in `with_output`.
-    """
+    """Return a warning that names the outputs and the layers that `model.output` leaves out; none without any."""
     others = [name for name in all_outputs(net) if name != str(output)]
     weights = dict(net.model.named_parameters())
     unused = without_effect(net, weights)

@@ -114,22 +114,14 @@ def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
 
 
 def check_left_out(runner: Runner, work: Workload) -> None:
-    """Raise if a stage leaves out batches that it wasn't given to calibrate on.
-
-    Raises:
-        StageError: it does; verified batches are never given to calibrate on.
-    """
+    """Raise if a stage leaves out batches that it wasn't given to calibrate on."""
     calibrates = range(work.verified, math.ceil(work.judged / work.shape[0]))
     if wrong := [number for number in runner.left_out if number not in calibrates or runner.calibration is None]:
         raise broken(f"Runner.left_out names batch {wrong[0]}, which it was not given to calibrate on")
 
 
 def check_inputs(runner: Runner, names: Sequence[str]) -> None:
-    """Raise if a stage can't be called with the network's number of inputs.
-
-    Raises:
-        StageError: it takes fewer.
-    """
+    """Raise if a stage can't be called with the network's number of inputs."""
     try:
         signature = inspect.signature(runner.run)
     except (TypeError, ValueError):  # of a function that isn't Python's
@@ -174,10 +166,6 @@ def answer_fault(answer: object, batch: Iterable[Tensor]) -> str:
 
     A view of one buffer that every call writes over is allowed, as CUDA graphs give: an answer need only last until the
     next call. An answer in its input's memory is not, nor a type that could compute later.
-
-    Args:
-        answer: what a call returned.
-        batch: its inputs, each [batch, ...].
     """
     inputs = [*batch]
     if type(answer) is not Tensor:

@@ -149,14 +149,7 @@ class Path(Generic[Mark]):
 
 
 def layouts(work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, pinned: bool) -> list[Layout]:
-    """Return the plain path, and then one improvement after another that the network allows.
-
-    Args:
-        work: the inputs.
-        call: the stage, from a batch on the device to its answer.
-        has_masks: whether the answer is logits of classes.
-        pinned: whether the host's buffers are to be pinned.
-    """
+    """Return the plain path, and then one improvement after another that the network allows."""
     kept = [batch.mapped(lambda part: held(part.cpu(), pinned)) for batch in work.inputs]
     variants = [Layout("as it is", kept, call)]
     images = work.images
@@ -188,14 +181,6 @@ def measure(
 ) -> list[HostPath]:
     """Measure each variant in interleaved samples.
 
-    Args:
-        work: the inputs, and the device.
-        call: the stage, from a batch on the device to its answer.
-        has_masks: whether the answer is logits of classes.
-        clock: gives seconds.
-        plan: limits the length of a sample.
-        lanes: the device's.
-
     Raises:
         ValueError: a ring's answers differ from those of calls one by one.
     """
@@ -225,11 +210,7 @@ def calls_in(path: Path[Mark], clock: Clock, seconds: float) -> int:
 
 
 def check_ring(plain: Path[Mark], ring: Path[Mark]) -> None:
-    """Raise if overlapped calls answer differently from calls one by one.
-
-    Raises:
-        ValueError: the line gives the share of values that differ.
-    """
+    """Raise if overlapped calls answer differently from calls one by one."""
     for number in range(2 * SLOTS):
         expected = plain.send()
         plain.drain()

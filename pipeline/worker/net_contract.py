@@ -49,16 +49,7 @@ LARGEST = 1024  # pixels of the run's own size; `check` sees larger ones, after 
 
 
 def check(work: Workload, task: Task = SEGMENTATION, output: int | str | None = None) -> list[RunWarning]:
-    """Raise if the network breaks its contract; return warnings about doubts.
-
-    Args:
-        work: the network and its inputs.
-        task: says what its answer is.
-        output: the part of its answer that it was told to give.
-
-    Raises:
-        InputError: it does; the line names the option to change.
-    """
+    """Raise if the network breaks its contract; return warnings about doubts."""
     net = Net(type(work.model).__name__, work.model, work.inputs[0], task, labelled_classes(work))
     check_arguments(net)
     check_weights(net)
@@ -104,11 +95,7 @@ def first_answer(net: Net) -> tuple[Net, object]:
 
 
 def check_sight(net: Net) -> None:
-    """Raise if the network calls a layer that it keeps in a plain list or dict.
-
-    Raises:
-        ModelError: it does, and no checkpoint, cast or device would find that layer.
-    """
+    """Raise if the network calls a layer that it keeps in a plain list or dict."""
     used: list[str] = []
     hooks = [
         layer.register_forward_pre_hook(lambda *_, place=place: used.append(place))
@@ -170,11 +157,7 @@ def of_another_precision(net: Net) -> list[RunWarning]:
 
 
 def check_arguments(net: Net) -> None:
-    """Raise if the network needs more tensors than it is given, or takes none.
-
-    Raises:
-        ModelError: it needs more, or takes none.
-    """
+    """Raise if the network needs more tensors than it is given, or takes none."""
     try:
         parameters = list(inspect.signature(net.model.forward).parameters.values())
     except (TypeError, ValueError):  # a compiled module has no signature
@@ -191,11 +174,7 @@ def check_arguments(net: Net) -> None:
 
 
 def check_weights(net: Net) -> None:
-    """Raise if a weight, or a mean or variance of a norm, isn't finite.
-
-    Raises:
-        ModelError: the line names the first.
-    """
+    """Raise if a weight, or a mean or variance of a norm, isn't finite."""
     norms = [(name, part) for name, part in net.model.named_buffers() if name.endswith(("running_mean", "running_var"))]
     wrong = [name for name, part in (*net.model.named_parameters(), *norms) if not bool(part.isfinite().all())]
     if wrong:
@@ -205,11 +184,7 @@ def check_weights(net: Net) -> None:
 
 
 def check_dimensions(net: Net) -> None:
-    """Raise if all convolutions are for volumes and the inputs are images: torch would take a batch for one volume.
-
-    Raises:
-        ModelError: they are.
-    """
+    """Raise if all convolutions are for volumes and the inputs are images: torch would take a batch for one volume."""
     kinds = {type(part).__name__: part for part in net.model.modules() if isinstance(part, Convolution)}
     if net.images.dim() == 4 and kinds and all(isinstance(part, nn.Conv3d) for part in kinds.values()):
         raise ModelError(
@@ -219,11 +194,7 @@ def check_dimensions(net: Net) -> None:
 
 
 def check_timestep(net: Net) -> None:
-    """Raise if a diffusion network takes no time step.
-
-    Raises:
-        ModelError: it has no input of that name.
-    """
+    """Raise if a diffusion network takes no time step."""
     if net.task.name == "diffusion" and net.task.timestep not in net.inputs.names[1:]:
         close = get_close_matches(net.task.timestep, net.inputs.names[1:], n=1)
         remedy = f"did you mean task.timestep={close[0]}?" if close else "data=tensors takes further ones"
@@ -244,9 +215,6 @@ def check_memory(net: Net, shape: tuple[int, ...], memory: int) -> None:
     """Raise if one operator's inputs and outputs exceed `memory` bytes, a lower bound of the network's peak.
 
     The check takes no memory, as it runs on torch's device "meta"; a network that can't run there isn't checked.
-
-    Raises:
-        ModelError: the line gives the figure.
     """
     largest = 0, ""
 
@@ -292,10 +260,6 @@ def first_look(model: nn.Module, job: Job) -> None:
     named tensors, images that keep their own size, and outputs that labels tell apart, `check` finds what isn't found
     here.
 
-    Args:
-        model: on the job's device.
-        job: names its images.
-
     Raises:
         InputError: same as `check`.
     """
@@ -325,12 +289,7 @@ def first_look(model: nn.Module, job: Job) -> None:
 
 
 def answers(net: Net, *, strictly: bool = False) -> bool:
-    """Return whether the network's answer is as it must be; False where anything fails.
-
-    Args:
-        net: the network and an input.
-        strictly: whether a fault of the network is raised.
-    """
+    """Return whether the network's answer is as it must be; False where anything fails."""
     try:
         check_answer(net, called(net))
     except InputError:

@@ -60,15 +60,7 @@ def _is_in(held: dict[str, torch.Tensor], name: str, values: tuple[torch.Tensor,
 
 
 def check_copy(net: Net, *, repeats: bool) -> None:
-    """Raise unless a copy of the network answers as the network does, with its own weights.
-
-    Args:
-        net: the network, which has answered its inputs.
-        repeats: whether it answers the same at each call.
-
-    Raises:
-        ModelError: the copy fails, answers differently, or reads the first network's weights.
-    """
+    """Raise unless a copy of the network answers as the network does, with its own weights."""
     made = replace(net, model=copied(net.model))
     inputs = fresh(net.inputs) if net.images.dim() > 1 else net.inputs  # which no hook has kept
     try:
@@ -117,10 +109,6 @@ def frames_compiled(*, anew: bool = False) -> int:
 
 def compiled_already(net: Net, compiled_before: int) -> list[RunWarning]:
     """Return a warning that names the parts that the network had compiled; they run eagerly here.
-
-    Args:
-        net: the network, which was called.
-        compiled_before: `frames_compiled` before that call.
 
     Raises:
         ModelError: the network calls a compiled function, so that eager would not be eager.

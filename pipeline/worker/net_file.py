@@ -25,11 +25,6 @@ def net_of_file(path: str, memory: int, example: Callable[[], tuple[Tensor, ...]
     A file is code: torch runs what its graph says. A .pt2 is read without its pickles (`artifact.checked_archive`).
     The graph holds for one shape, or for any batch where nothing in it says otherwise.
 
-    Args:
-        path: of the file.
-        memory: bytes that this machine has.
-        example: returns a batch of each input, by which TorchScript and ONNX are turned into a graph.
-
     Raises:
         ModelError: it isn't such a file, holds what is refused, needs more memory, or isn't in fp32.
     """

@@ -174,12 +174,7 @@ def fresh_answers(work: Workload) -> list[Tensor]:
 
 
 def count_activation_bytes(model: nn.Module, *inputs: Tensor) -> int:
-    """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory.
-
-    Args:
-        model: the network.
-        inputs: of one sample, of any shape.
-    """
+    """Return the bytes that a network's layers read and write in fp32 if each tensor passes device memory."""
     total = 0
 
     def add(_: str, __: nn.Module, inputs: tuple[object, ...], output: object) -> None:

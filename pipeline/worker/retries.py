@@ -61,11 +61,6 @@ def settled(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
     """Verify the stage, retry with modules kept in fp32 where it helps, and return the final finding.
 
     A stage is tried again where its option `keep_fp32` is "auto".
-
-    Args:
-        bench: of a stage that is built.
-        reporter: receives the finding of each attempt.
-        verify: compares the answer with the reference and reports it.
     """
     auto, faults = _option(bench.job) == AUTO, list[PrecisionFault]()
     while (finding := verify(bench)) is not RIGHT and finding.failure in LOCATED:
@@ -169,10 +164,6 @@ def _precision(bench: Bench) -> Half | None:
 def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
     """Build the stage, a second time in NCHW if the network needs it; return what `bench.build` reports.
 
-    Args:
-        bench: the stage's.
-        again: receives a line when it is built a second time.
-
     Raises:
         Skip, StageError, Exception: same as the stage's build or first call.
     """
@@ -189,13 +180,7 @@ def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
 
 
 def verified(bench: Bench, reporter: Reporter, verify: Verify) -> Finding:
-    """Verify a stage, after a second build in NCHW if the network answers differently in channels_last.
-
-    Args:
-        bench: of a stage that is built.
-        reporter: receives the second build's fields.
-        verify: compares the answer with the reference and reports it.
-    """
+    """Verify a stage, after a second build in NCHW if the network answers differently in channels_last."""
     finding = verify(bench)
     if finding.failure not in LOCATED or not _lays_out(bench) or not _answers_otherwise(bench):
         return finding

@@ -161,11 +161,7 @@ def calibration_samples(
 
 
 def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequence[str], path: str) -> None:
-    """Raise if the labels aren't a tensor of the file, or are one of the inputs.
-
-    Raises:
-        TensorError: the line names the tensors of the file.
-    """
+    """Raise if the labels aren't a tensor of the file, or are one of the inputs."""
     if labels and labels not in found:
         raise TensorError(f"data.labels={labels}: {path} holds no such tensor; it holds {', '.join(found)}")
     if labels and labels in inputs:
@@ -173,11 +169,7 @@ def check_labels(labels: str | None, found: Mapping[str, Header], inputs: Sequen
 
 
 def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
-    """Raise if the file's tensors and a rotation of `rotation` bytes exceed this machine's memory.
-
-    Raises:
-        TensorError: the line gives the figure.
-    """
+    """Raise if the file's tensors and a rotation of `rotation` bytes exceed this machine's memory."""
     needed, memory = rotation + sum(header.size_bytes for header in found.values()), memory_bytes()
     if needed > memory:
         raise TensorError(
@@ -240,16 +232,7 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
 def workload_on(
     model: nn.Module, data: DataSpec, has_masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
 ) -> Workload:
-    """Return the workload of a network on the device: all that its stages are timed and judged on.
-
-    Args:
-        model: in fp32.
-        data: names the images, or tensors.
-        has_masks: whether its answers are classes.
-        device: of the batches.
-        folder: for what a stage writes.
-        cache_bytes: same as in `load`; the errors are the same, too.
-    """
+    """Return the workload of a network on the device: all that its stages are timed and judged on."""
     if data.name == TENSORS:
         return workload_of_tensors(model, data, has_masks, device, folder, cache_bytes)
     batch_size = data.batch_size
@@ -302,11 +285,6 @@ def example_of(data: DataSpec) -> tuple[Tensor, ...]:
 def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
     """Return the network of a request, on the CPU.
 
-    Args:
-        asked: the request.
-        seed: of random weights.
-        example: as `net_of_file` takes it.
-
     Raises:
         ModelError: building the network changed the process, such as torch's default dtype.
     """
@@ -330,11 +308,7 @@ def images_of(data: DataSpec, count: int) -> Dataset:
 
 
 def check_folder(data: DataSpec, memory: int) -> None:
-    """Raise if a folder's images exceed `memory` bytes by their headers.
-
-    Raises:
-        ImageError: the line gives the figure.
-    """
+    """Raise if a folder's images exceed `memory` bytes by their headers."""
     volumes = data.name == VOLUME
     each = BYTES_OF_A_VOXEL if volumes else BYTES_OF_A_VALUE
     if data.path and (needed := each * values_in(data.path, volumes)) > memory:
@@ -367,13 +341,7 @@ def further_batches(work: Workload) -> Iterator[tuple[Batch, int]]:
 
 
 def judged_images(work: Workload, sizes: Sequence[int], left_out: Collection[int]) -> list[int]:
-    """Return the numbers of the evaluation images.
-
-    Args:
-        work: of the images.
-        sizes: the number of images that count in each evaluation batch.
-        left_out: batches that don't count.
-    """
+    """Return the numbers of the evaluation images."""
     starts = ((number, number * work.shape[0], size) for number, size in enumerate(sizes) if number not in left_out)
     return [image for _, start, size in starts for image in range(start, start + size)]
 
@@ -383,12 +351,6 @@ def calibration_images(data: DataSpec, device: torch.device, verified: int, want
 
     The stained tissue's held-out quarter is judged, and the other three calibrate. A folder with labels is judged
     whole: up to half of its images beyond the verified batches calibrate, and are then not judged.
-
-    Args:
-        data: names the images.
-        device: of the batches.
-        verified: the number of first batches that the answer is verified on.
-        wanted: the number of images; rounded up to whole batches.
     """
     size = data.batch_size
     if apart := CALIBRATED_ON.get(data.name):
