@@ -89,12 +89,11 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
             else:
                 source = torch.jit.load(path, map_location="cpu").eval()
                 net = TS2EPConverter(source, example, {}).convert().module()
-            module = torch.export.export(net, example).run_decompositions({}).module()
+            module: nn.Module = torch.export.export(net, example).run_decompositions({}).module()
         for name, _ in source.named_parameters():  # which the converter makes buffers
             owner, _, own = name.rpartition(".")
             if (part := module.get_submodule(owner))._buffers.get(own) is not None:
                 part.register_parameter(own, nn.Parameter(part._buffers.pop(own), requires_grad=False))
-        return module
     except ImportError as error:
         raise ModelError(
             f"model.file={path}: {error}, which reads ONNX; install it: python -m pip install onnx2torch"
@@ -105,6 +104,7 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
             f"model.file={path}: this {kind} file can't be turned into a graph for inputs {shapes} "
             f"({typed_line(error)}); export the network that it was made of: {HOW}"
         ) from None
+    return module
 
 
 def loaded(path: str) -> nn.Module:

@@ -1,23 +1,27 @@
 """Networks made of a dotted name, the part of their answer that is taken, and the project's own."""
 
 import copy
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from models.bottleneck_nets import LargeChannels, ManyTinyLayers, WidePointwise
 from models.build import build_model
+from models.checkpoint import LOADED, Loaded
 from models.model_output import tensors_of, with_output
 from models.unet import UNet, Upsampling
 from pipeline.config.model_request import read_model
 from pipeline.config.request_error import RequestError
-from pipeline.errors import ModelError
+from pipeline.errors import CheckpointError, ModelError
 from pipeline.profiling.layers import layer_work
 from pipeline.profiling.operators import counted
 
@@ -52,6 +56,65 @@ def test_a_function_of_the_users_own_makes_the_net(mine: str) -> None:
     for options, said in (({"norm": norm, "widht": 8}, "did you mean 'width'"), ({}, "needs it, and nothing sets it")):
         with pytest.raises(RequestError, match=said):
             read_model({**asked, "options": options})
+
+
+READS = """
+import torch, numpy
+from safetensors import safe_open
+from torch import nn
+
+def drawn(): return nn.Conv2d(3, 2, 1)
+def seeded(): return torch.manual_seed(0) and nn.Conv2d(3, 2, 1)
+def loaded(): return filled(drawn(), torch.load("net.pt"))
+def opened():
+    with safe_open("net.safetensors", "pt") as file:
+        return filled(drawn(), {name: file.get_tensor(name) for name in file.keys()})
+def arrays(): return filled(drawn(), {name: torch.from_numpy(part) for name, part in numpy.load("net.npz").items()})
+def half(): return nn.Sequential(loaded(), drawn())
+def filled(net, state): return net.load_state_dict(state) and net
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [("drawn", False), ("seeded", False), ("loaded", True), ("opened", True), ("arrays", True), ("half", False)],
+)
+def test_a_network_whose_code_reads_all_its_weights_is_trained(
+    name: str, trained: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that reads a part of them, or draws the same each time, is not."""
+    state = nn.Conv2d(3, 2, 1).state_dict()
+    torch.save(state, tmp_path / "net.pt")
+    save_file(state, tmp_path / "net.safetensors")
+    np.savez(tmp_path / "net.npz", **{key: part.numpy() for key, part in state.items()})
+    (tmp_path / "my_reader.py").write_text(READS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_reader", raising=False)
+    model = build_model(f"my_reader.{name}", {}, None, 0)
+    assert LOADED.get(model, Loaded()).itself is trained
+
+
+class FromFolder(nn.Conv2d):
+    """A class of a library that reads the folder which its save_pretrained wrote."""
+
+    def __init__(self, out: int = 2) -> None:
+        super().__init__(3, out, 1)
+
+    @classmethod
+    def from_pretrained(cls, folder: str) -> "FromFolder":
+        return cls(json.loads(Path(folder, "config.json").read_text())["out"])
+
+
+def test_a_library_s_class_makes_the_network_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"out": 4}')
+    wanted = FromFolder(4)
+    save_file(wanted.state_dict(), tmp_path / "model.safetensors")
+    made = build_model("tests.models.test_build.FromFolder", {}, str(tmp_path), 0)
+    assert torch.equal(made.get_parameter("weight"), wanted.weight)
+    save_file({"weight": wanted.weight}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match="1 of 2 missing, first bias"):
+        build_model("tests.models.test_build.FromFolder", {}, str(tmp_path), 0)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Networks of libraries, made as a run makes them, but tiny; skipped where a library is missing."""
 
+import re
 import sys
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -120,6 +121,42 @@ def test_whatever_a_library_raises_is_one_line() -> None:
         assert said in str(caught.value)
     with pytest.raises(ModelError, match=r"^too large$"):
         made(refuses, {"width": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("DynUNet", {}, ""),
+        ("MedNeXtS", {}, ""),
+        ("Restormer", {}, ""),
+        ("SegResNet", {"spatial_dims": 3}, ""),
+        ("Quicknat", {"out_channels": 4, "spatial_dims": None}, ""),
+        ("DAF3D", {"spatial_dims": 4}, "model.options.spatial_dims=4: MONAI's DAF3D doesn't take it; leave it out"),
+        ("UNETR", {}, "model.options.net=UNETR: it also needs '+model.options.img_size=…'"),
+        ("UNETT", {}, "model.options.net=UNETT: no network of monai.networks.nets; did you mean 'UNETR'?"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_networks_of_monai_are_made_of_the_arguments_that_they_take(
+    name: str, options: dict[str, int | None], said: str
+) -> None:
+    needs("monai")
+    if said:
+        with pytest.raises(ModelError, match=re.escape(said)):
+            monai_net(name, **options)
+    else:
+        assert isinstance(monai_net(name, **options), torch.nn.Module)
+
+
+@pytest.mark.parametrize("encoder", ["timm-regnetx_002", "tu-regnetx_002"])
+@pytest.mark.filterwarnings("ignore")
+def test_encoders_of_smp_by_earlier_names_take_earlier_weights(encoder: str, tmp_path: Path) -> None:
+    needs("segmentation_models_pytorch")
+    first, second = smp_net(encoder_name=encoder), smp_net(encoder_name=encoder)
+    old = {name.replace("encoder.model.", "encoder.", 1): part for name, part in first.state_dict().items()}
+    torch.save(old, tmp_path / "net.pt")
+    checkpoint.load_into(second, str(tmp_path / "net.pt"))
+    assert torch.equal(next(first.parameters()), next(second.parameters()))
 
 
 def test_what_is_near_is_offered_and_long_lists_are_cut() -> None:
