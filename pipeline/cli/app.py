@@ -32,7 +32,7 @@ from pipeline.command_line import FAILED, INTERRUPTED, REFUSED, guarded, leave_u
 from pipeline.config import load
 from pipeline.config.data_request import TENSORS
 from pipeline.config.goal_request import points_note
-from pipeline.config.plans_note import check_regions, plans_note
+from pipeline.config.plans_note import check_regions, training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.devices.accelerators import accelerators, choose_device, cuda_gpus
 from pipeline.errors import InputError
@@ -189,7 +189,7 @@ def run(request: RunConfig, invocation: Invocation) -> RunRecord:
     with Progress(len(request.stages)) as progress:
         progress.say(opening(request))
         progress.say(f"the run is kept in {invocation.folder}")
-        for note in filter(None, (plans_note(request), points_note(request.accuracy))):
+        for note in (*map("note: {}".format, training_notes(request)), *filter(None, [points_note(request.accuracy)])):
             progress.say(note)
         record = run_ladder(request, invocation.folder, blank_record(request, invocation), progress)
     if request.strict and any(stage.status in NOT_OK for stage in record.stages):

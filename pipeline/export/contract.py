@@ -205,7 +205,8 @@ def measured_of(run: RunRecord, stage: StageRecord) -> Measured:
         raise ContractError("the run's record doesn't describe its machine: the run never started")
     took = seconds_per_call(stage.pairs).value * 1e3 if stage.pairs else None
     threads = there.cpu_threads if there.device == "cpu" else None
-    return Measured(took, there.device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
+    device: Literal["cuda", "cpu"] = "cpu" if there.device == "cpu" else "cuda"
+    return Measured(took, device, there.device_name, there.driver, there.cuda, threads, dict(there.packages))
 
 
 def save_contract(contract: Contract, folder: Path) -> Path:

@@ -13,6 +13,7 @@ from models.checkpoint import digest
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.half import SHORT
 from pipeline.compiler.network_calls import without_tf32
+from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.errors import InputError
 from pipeline.export.request import Ends, ExportError
@@ -163,7 +164,9 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     except InputError as error:
         raise ExportError(str(error)) from None
     mean = "masks mean" if config.task.has_masks else "answers mean"
-    notes = [] if config.model.is_trained else [f"the network has random weights: its {mean} nothing"]
+    notes = training_notes(config)
+    if not config.model.is_trained:
+        notes.append(f"the network has random weights: its {mean} nothing")
     return RecordedStage(folder, run, stage, bench, notes)
 
 

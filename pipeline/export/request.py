@@ -84,8 +84,8 @@ def loaded(folder: Path) -> RunRecord:
     """
     run = codec.load(folder)
     data = run.config.data
-    places = {"path": data.path and as_typed(data.path), "labels": data.labels and as_typed(data.labels)}
-    return replace(run, config=replace(run.config, data=replace(data, **places)))
+    path, labels = (place and as_typed(place) for place in (data.path, data.labels))
+    return replace(run, config=replace(run.config, data=replace(data, path=path, labels=labels)))
 
 
 def as_typed(place: str) -> str:

@@ -474,6 +474,15 @@ def write_nifti(values: np.ndarray, source: Path) -> bytes:
     return gzip.compress(content, mtime=0) if source.name.lower().endswith(".gz") else content
 
 
+def spacing_of(path: Path) -> tuple[float, ...] | None:
+    """Return the lengths of a NIfTI file's voxel along z, y and x; None where the header can't be read."""
+    try:
+        with reading(path, "a volume"):
+            return tuple(map(float, nifti(path).header.get_zooms()[:AXES][::-1]))
+    except ImageError:
+        return None
+
+
 def nifti_affine(path: Path) -> tuple[tuple[int, ...], np.ndarray | None]:
     """Return the voxels along x, y and z, and the affine [4, 4]; None where the header states no position."""
     image = nifti(path)

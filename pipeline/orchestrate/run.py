@@ -25,7 +25,7 @@ from pipeline.records.request import RunConfig, StageSpec
 from pipeline.records.run_record import Environment, RunRecord, StageRecord
 from pipeline.stats.intervals import drift, samples_of
 from pipeline.stats.ranking import contenders
-from pipeline.stats.warnings import busy_processor
+from pipeline.stats.warnings import busy_processor, useless_reference
 
 STARTS = {"cuda": 8.0, "cpu": 3.0}  # seconds from the start of a worker to its stage, without the build
 ERROR = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")  # how Python begins the line of an error
@@ -46,6 +46,9 @@ def run_ladder(config: RunConfig, folder: Path, record: RunRecord, observer: Obs
         earlier = resume.opened(config, record)
         with under_way(folder), interruption.run(), gpu_held(context):
             measure(context, earlier)
+        doubt = useless_reference(context.record)
+        if doubt and doubt not in context.record.warnings:  # of a resumed run
+            context.keep(warnings=[*context.record.warnings, doubt])
         context.keep(winner=winner_of(context.record))
         context.keep(finished=True)
     finally:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.command_line import tell
+from pipeline.config.plans_note import training_notes
 from pipeline.config.request_error import RequestError
 from pipeline.export.contract import Contract
 from pipeline.predict import mask_files
@@ -50,6 +51,7 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
             from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
 
             planned = of_run(asked.run, source, wanted, Path(scratch))
+            planned.notes.extend(training_notes(source.config, [file for case in cases for file in case.files]))
         mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
         return all_kept(planned, cases, asked) or make_all(planned, cases, asked)
 

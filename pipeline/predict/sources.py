@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pipeline.config.data_request import GIB
+from pipeline.config.plans_note import PLANS
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import memory_bytes
 from pipeline.errors import first_line
@@ -209,6 +210,7 @@ def notes_of(contract: Contract) -> list[str]:
         if contract.masks_judged or not contract.makes_masks
         else ["the network has random weights: its masks mean nothing"]
     )
+    notes += [note for note in contract.notes if PLANS in note]
     if contract.classes_out and contract.takes_volumes:
         notes.append("it gives classes, which can't be blended: of windows that overlap the nearest gives a voxel's")
     return notes

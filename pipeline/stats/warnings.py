@@ -28,6 +28,7 @@ POWER = "power"  # the reason for a lower clock that NVML's counter of power vio
 ILL_SHARE = 0.10  # of an image's time in a smaller batch, or of the kernels' time in FFTs
 DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 rounds to, below what any stage is allowed
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
+LEAST_DICE, DICE_APART = 0.01, 0.02  # of the fp32 network's worst class, and as a share of its best
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at steady state than in interleaved samples
 LOOP_SHARE = 0.02  # by which it may be slower in a loop than in samples at steady state: what its headline promises
 
@@ -232,6 +233,20 @@ def one_class_everywhere(run: RunRecord) -> RunWarning | None:
         "net in doubt",
         f"the network's own masks are class {classes[0]} in every place of all judged {samples}",
         f"look at data.normalize, data.scale and the weights: no changed {run.words.point} can show on such {samples}",
+    )
+
+
+def useless_reference(run: RunRecord) -> RunWarning | None:
+    """Warn if a trained network's own Dice is next to nothing for a class, or far below that of another class."""
+    found = (stage.accuracy.reference_dice for stage in run.stages if stage.accuracy)
+    dice = next((each for each in found if each), [])
+    if not dice or not run.config.model.is_trained or min(dice) > max(LEAST_DICE, DICE_APART * max(dice)):
+        return None
+    return RunWarning(
+        "net in doubt",
+        f"the fp32 network itself has a Dice of {min(dice):.2g} for class {dice.index(min(dice))}, and of "
+        f"{max(dice):.2g} for class {dice.index(max(dice))}",
+        "look at data.normalize, data.scale, data.channel_order=bgr, the order of classes and the weights",
     )
 
 

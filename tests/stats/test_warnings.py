@@ -212,3 +212,23 @@ def test_the_report_warns_of_it_first() -> None:
     assert (first.code, first.text) == ("something else ran", "fp8 is all of it by Inductor, in fp16: 5 axes")
     plain = stage_record("fp8", steady_pair(2.0, b="fp8"), execution=Execution("fp8"))
     assert "something else ran" not in [warning.code for warning in warnings.stage_warnings(plain, 1)]
+
+
+@pytest.mark.parametrize(
+    ("dice", "said"),
+    [
+        ([0.98, 0.94], ""),
+        ([0.83, 0.0], "a Dice of 0 for class 1, and of 0.83 for class 0"),
+        ([0.98, 0.93, 0.015], "a Dice of 0.015 for class 2, and of 0.98 for class 0"),
+        ([0.98, 0.3, 0.2], ""),
+    ],
+)
+def test_a_trained_network_that_finds_a_class_nowhere_is_in_doubt(dice: list[float], said: str) -> None:
+    run = made_up.run()
+    stages = [replace(run.stages[0], accuracy=made_up.accuracy(reference_dice=dice)), *run.stages[1:]]
+    found = warnings.useless_reference(replace(run, stages=stages))
+    assert (found is not None) == bool(said)
+    assert found is None or said in found.text
+    model = replace(run.config.model, checkpoint=None, trained=False)
+    untrained = replace(run, stages=stages, config=replace(run.config, model=model))
+    assert warnings.useless_reference(untrained) is None
