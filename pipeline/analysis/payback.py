@@ -45,7 +45,8 @@ def change_overs(lines: Sequence[Line], ties: frozenset[str], effect: float) -> 
     current = min(lines, key=lambda line: line.setup_seconds + line.image_seconds)
     found, at = [(current.name, 1.0)], 1.0
     while better := [line for line in lines if _beats(line, current, ties, effect)]:
-        current, at = min(((line, max(at, _meet(current, line))) for line in better), key=lambda each: _key(*each))
+        met = [(line, max(at, _meet(current, line))) for line in better]
+        current, at = min(met, key=lambda each: (each[1], each[0].image_seconds))
         kept = found if found[-1][1] < at else found[:-1]
         found = [*kept, (current.name, at)]
     return found
@@ -60,13 +61,3 @@ def _beats(line: Line, current: Line, ties: frozenset[str], effect: float) -> bo
 def _meet(current: Line, line: Line) -> float:
     """Return the number of images at which both lines take as long."""
     return (line.setup_seconds - current.setup_seconds) / (current.image_seconds - line.image_seconds)
-
-
-def _key(line: Line, at: float) -> tuple[float, float]:
-    """Return the sort key of a change: the earliest first, and of those at the same place the fastest stage."""
-    return at, line.image_seconds
-
-
-def best_at(found: Sequence[ChangeOver], images: float) -> str | None:
-    """Return the best stage for that number of images; None where none is known."""
-    return next((name for name, start in reversed(found) if start <= max(images, 1.0)), None)

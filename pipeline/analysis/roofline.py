@@ -116,11 +116,6 @@ class Roofline:
         """Bytes of an activation or a weight."""
         return ELEMENT_BYTES[self.precision]
 
-    @property
-    def ridge(self) -> float:
-        """The FLOP per byte from which arithmetic, not memory, is the lower limit."""
-        return self.flops_per_s / self.bytes_per_s
-
     def rate(self, precision: Precision | None) -> float:
         """Return the FLOP/s of a layer in its own precision; the stage's where that one has no peak."""
         peak = self.reached_peaks.get(precision) if precision else None

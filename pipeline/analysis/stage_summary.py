@@ -1,8 +1,8 @@
 """One stage with every figure that its record gives, computed once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pipeline.analysis.bottleneck import Bottleneck, bottleneck_of
 from pipeline.analysis.payback import Doubt, Line, break_even
@@ -27,8 +27,6 @@ from pipeline.stats.ranking import Ranking, rankable
 from pipeline.stats.warnings import loop_seconds_per_call, stage_warnings
 
 Place = Literal["winner", "tie", ""]
-Given = TypeVar("Given")
-Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,8 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         seconds=interleaved,
         sustained_seconds=sustained,
         images_per_second=run.batch_size / pace if pace else None,
-        latency=known(latency, stage.latencies),
-        host_latency=known(latency, stage.host_latencies),
+        latency=latency(stage.latencies) if stage.latencies else None,
+        host_latency=latency(stage.host_latencies) if stage.host_latencies else None,
         joules_per_image=stage.energy.joules / stage.energy.images if stage.energy and stage.energy.images else None,
         setup_seconds=stage.setup_seconds if stage.build_seconds is not None else None,
         break_even=_break_even(of, stage, comparison) if ranked and doubt is None else None,
@@ -152,11 +150,6 @@ def stage_summary(of: RunFigures, stage: StageRecord) -> StageSummary:
         break_even_doubt=doubt if ranked else None,
         words=run.words,
     )
-
-
-def known(compute: Callable[[Sequence[Given]], Taken], values: Sequence[Given]) -> Taken | None:
-    """Apply `compute` to the values; None where there are none."""
-    return compute(values) if values else None
 
 
 def is_ranked(stage: StageRecord, order: Ranking) -> bool:

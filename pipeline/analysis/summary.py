@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.analysis.objectives import FIGURE_OF, TAILS, Choice, choice_of, figure, needed_calls, order_under
-from pipeline.analysis.payback import ChangeOver, Doubt, Line, best_at, change_overs
+from pipeline.analysis.payback import ChangeOver, Doubt, Line, change_overs
 from pipeline.analysis.roofline import reached_peaks
 from pipeline.analysis.stage_summary import Place, RunFigures, StageSummary, stage_summary
 from pipeline.config.request_error import RequestError
@@ -20,7 +20,6 @@ from pipeline.stats.warnings import run_warnings
 
 SOON, LONG = 60, 200  # seconds of single calls: the least to ask for, and from which their phase needs a longer limit
 THOROUGH = Plan()  # its defaults are conf/measure/thorough.yaml's
-FEW, MANY = 100, 10_000_000  # images, for which the best stage is named
 LEFT_OUT = ("hydra.run.dir", "hydra.sweep.dir", "resume", "resume_despite")  # of a command that is typed anew
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")  # of Hydra's, each with a word behind it or a "="
 TAIL_MARGIN = 1.10  # latencies within this factor of each other count as equal
@@ -88,16 +87,6 @@ class RunSummary:
         made = max((each.calls for each in paces), default=0)
         enough = made >= needed_calls(self.run.config.goal)
         return "" if enough else with_calls(self.run.config, self.run.command, fastest)
-
-    @property
-    def best_for_few(self) -> str | None:
-        """The stage that has finished a hundred images first, set-up included."""
-        return best_at(self.change_overs, FEW)
-
-    @property
-    def best_for_many(self) -> str | None:
-        """The stage that has finished ten million images first."""
-        return best_at(self.change_overs, MANY)
 
     @property
     def winner(self) -> StageSummary | None:
@@ -243,13 +232,14 @@ def retyped(command: str, *overrides: str) -> str:
     ]
     stage = next((override.removeprefix("stage=") for override in overrides if override.startswith("stage=")), "")
     own = f"stage.rungs.{stage}."  # options of that stage in a list of stages
-    kept = [
-        word.replace(own, "stage.") if word.startswith(own) else word
-        for word in typed
-        if word not in of_config
-        and ("=" in word or word.startswith("~"))
-        and (word.startswith(own) or not _replaced(_key(word), keys))
-    ]
+    kept = []
+    for word in typed:
+        if word in of_config or not ("=" in word or word.startswith("~")):
+            continue
+        if stage and word.startswith(own):
+            kept.append(word.replace(own, "stage."))
+        elif not (_key(word) in (*keys, *LEFT_OUT) or ("stage" in keys and _key(word).startswith("stage."))):
+            kept.append(word)
     kept = [word for word in kept if _key(word) not in keys]
     sweep = ["-m"] if any("," in word for word in kept) and {"-m", "--multirun"} & set(typed) else []
     return shlex.join(["python", "-m", "pipeline", *sweep, *of_config, *kept, *overrides])
@@ -258,7 +248,3 @@ def retyped(command: str, *overrides: str) -> str:
 def _key(override: str) -> str:
     """Return what an override sets, adds or removes; of `+stage@stage.rungs.xla=xla` the place, `stage.rungs.xla`."""
     return override.split("=", 1)[0].lstrip("+~").rpartition("@")[2]
-
-
-def _replaced(key: str, keys: list[str]) -> bool:
-    return key in keys or key in LEFT_OUT or ("stage" in keys and key.startswith("stage."))

@@ -13,7 +13,7 @@ from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.report.formatting import clean, listed, remedy, share, size
+from pipeline.report.formatting import clean, listed, share, size
 from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
@@ -112,11 +112,6 @@ def state(run: RunRecord) -> str:
         return ""
     done = plural(len(run.stages), "stage")
     return f"This run did not finish: {done} on record. The report covers only those."
-
-
-def remedy_of(stage: StageSummary) -> str:
-    """Return what would resolve a stage's ratio; empty where it is resolved."""
-    return remedy(stage.compared.unresolved) if stage.compared.unresolved else ""
 
 
 def samples_text(run: RunRecord) -> str:

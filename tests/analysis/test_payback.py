@@ -70,7 +70,11 @@ def test_of_a_run_it_uses_paces_and_set_up() -> None:
     found = summarize(run_record(stages))
     assert [stage.break_even for stage in found.stages] == [0.0, pytest.approx(2_000)]
     assert found.change_overs == [("eager", 1.0), ("compile", pytest.approx(2_000))]
-    assert (found.best_for_few, found.best_for_many, found.doubt) == ("eager", "compile", None)
+    assert (best_at(found.change_overs, 100), best_at(found.change_overs, 1e7), found.doubt) == (
+        "eager",
+        "compile",
+        None,
+    )
 
 
 def test_of_what_is_not_resolved_nothing_is_said() -> None:
@@ -79,7 +83,7 @@ def test_of_what_is_not_resolved_nothing_is_said() -> None:
     (stage,) = found.stages
     assert (stage.break_even, stage.break_even_doubt) == (None, "not resolved")
     assert (found.winner, found.change_overs, found.doubt) == (None, [], "not resolved")
-    assert (found.best_for_few, found.best_for_service) == (None, None)
+    assert (found.change_overs, found.best_for_service) == ([], None)
     assert found.measure_again == "python -m pipeline measure=thorough"
     assert [row[2].text for row in cost_rows(found)] == ["–"]
 

@@ -162,59 +162,39 @@ def meaning(time: HostTime) -> str:
     return f"The GPU idles for only {share(time.share)}: launches are not the limit."
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Two sums that ought to be the same."""
-
-    what: Literal["GPU time", "time inside operators", "FLOPs"]  # that the second one is of
-    first: float
-    second: float
-
-    @property
-    def apart(self) -> float | None:
-        """By what share the first differs from the second; None without a second, 0 within rounding."""
-        if not self.second:
-            return None
-        difference = abs(self.first / self.second - 1)
-        return 0.0 if difference < ROUNDING else difference
-
-    @property
-    def overlap(self) -> bool:
-        """True if kernels ran at once, as those that are launched early do: they add up to more than the GPU's time."""
-        return self.what == "GPU time" and self.first > self.second
-
-    def text(self, shown: Callable[[float], str]) -> str:
-        """Return both, and by how much they differ."""
-        if self.apart is None:
-            return f"{shown(self.first)}, against nothing on record"
-        said = f"{share(self.apart)} apart" if self.apart else "the same"
-        overlap = ", as kernels overlap" if self.apart and self.overlap else ""
-        return f"{shown(self.first)}, {shown(self.second)}: {said}{overlap}"
-
-
-def class_sums(stage: StageRecord) -> Sums | None:
-    """Return the sum of the profile's classes beside the time that they were measured in; None without either."""
+def class_sums(stage: StageRecord) -> tuple[str, float, float] | None:
+    """Return the sum of the profile's classes with the time that they were measured in, and its name; else None."""
     split = split_of(stage)
     if split is None or stage.profile is None or not stage.profile.kernels:
         return None
     classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
     if split.device_seconds is not None:
-        return Sums("GPU time", classes, split.device_seconds)
-    return Sums("time inside operators", classes, split.framework_seconds + split.launch_seconds)
+        return "GPU time", classes, split.device_seconds
+    return "time inside operators", classes, split.framework_seconds + split.launch_seconds
+
+
+def sums_text(first: float, second: float, shown: Callable[[float], str], *, overlap: bool = False) -> str:
+    """Return two sums that ought to be the same, and by how much they differ; kernels that overlap sum to more."""
+    if not second:
+        return f"{shown(first)}, against nothing on record"
+    apart = abs(first / second - 1)
+    said = f"{share(apart)} apart" if apart >= ROUNDING else "the same"
+    why = ", as kernels overlap" if overlap and first > second and apart >= ROUNDING else ""
+    return f"{shown(first)}, {shown(second)}: {said}{why}"
 
 
 def classes_text(stage: StageRecord) -> str:
-    """Return the sum of the profile's classes beside the time that they were measured in; empty without either."""
+    """Return both of `class_sums` in words; empty without them."""
     sums = class_sums(stage)
-    return f"classes and {sums.what}: {sums.text(seconds)}" if sums else ""
+    return f"classes and {sums[0]}: {sums_text(*sums[1:], seconds, overlap=sums[0] == 'GPU time')}" if sums else ""
 
 
 def flops_text(run: RunRecord) -> str:
     """Return the layers' FLOPs beside those counted for the whole network; empty without layers on record."""
     if run.reference is None or not run.reference.layers:
         return ""
-    sums = Sums("FLOPs", sum(layer.flops for layer in run.reference.layers), run.reference.flops_per_image)
-    return sums.text(lambda value: f"{significant(value / 1e9, 6)} GFLOP")
+    layers = float(sum(layer.flops for layer in run.reference.layers))
+    return sums_text(layers, run.reference.flops_per_image, lambda value: f"{significant(value / 1e9, 6)} GFLOP")
 
 
 def path_section(summary: RunSummary) -> Section:

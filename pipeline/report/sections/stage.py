@@ -9,7 +9,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
-from pipeline.report.formatting import clean, interval, seconds, significant, spoken, tail, times, two
+from pipeline.report.formatting import clean, interval, remedy, seconds, significant, spoken, tail, times, two
 from pipeline.report.sections import accuracy, bottleneck, fusion, host, layout, memory, roofline
 from pipeline.report.tables import Table
 from pipeline.report.usage import Usage, usage
@@ -122,7 +122,7 @@ def _speed(summary: RunSummary, stage: StageSummary) -> str:
     said = [f"{times(ratio)} {interval(ratio)} {spoken(summary.baseline)}, {stage.compared.outcome}"]
     if summary.baseline != EAGER and eager:
         said.append(f"{times(eager)} {interval(eager)} {EAGER} fp32")
-    return f"{'; '.join(said)}. {run_text.remedy_of(stage)}".strip()
+    return f"{'; '.join(said)}. {remedy(stage.compared.unresolved) if stage.compared.unresolved else ''}".strip()
 
 
 def _time(summary: RunSummary, stage: StageSummary) -> str:
