@@ -32,33 +32,22 @@ class ClassChange:
 
 @dataclass(frozen=True)
 class Step:
-    """One rung on the way from the baseline to the winner, in seconds per call.
+    """One rung on the way from the baseline to the winner, in seconds per call."""
 
-    Attributes:
-        previous: the rung before it.
-        name: the rung.
-        before: seconds per call of the rung before it.
-        after: its own.
-        finding: whether the change is attributed to classes of work, and if not, why. "unexplained" where the named
-            ones together have the other sign, or leave most of the change over, and no idle time went either.
-        unseen: the rung that the finding is about: the one without a profile, or whose profile sees too little.
-        seen_share: of that rung's time, what its profile sees.
-        classes: those that changed by enough to be named, the largest change first.
-        idle: the share of the profiled time without any kernel, of the rung before it and of its own, each from its
-            profile alone; None where the two are close, or no GPU is there to idle.
-        rest: of the change, what the classes don't explain.
-    """
-
-    previous: str
-    name: str
-    before: float
-    after: float
+    previous: str  # the rung before it
+    name: str  # the rung
+    before: float  # seconds per call of the rung before it
+    after: float  # its own
+    # whether the change is attributed to classes of work, and if not, why. "unexplained" where the named ones
+    # together have the other sign, or leave most of the change over, and no idle time went either
     finding: Finding
-    unseen: str = ""
-    seen_share: float | None = None
-    classes: tuple[ClassChange, ...] = ()
+    unseen: str = ""  # the rung that the finding is about: the one without a profile, or whose profile sees too little
+    seen_share: float | None = None  # of that rung's time, what its profile sees
+    classes: tuple[ClassChange, ...] = ()  # those that changed by enough to be named, the largest change first
+    # the share of the profiled time without any kernel, of the rung before it and of its own, each from its profile
+    # alone; None where the two are close, or no GPU is there to idle
     idle: tuple[float, float] | None = None
-    rest: float = 0.0
+    rest: float = 0.0  # of the change, what the classes don't explain
 
     @property
     def change(self) -> float:

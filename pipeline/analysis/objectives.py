@@ -52,21 +52,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Choice:
-    """The choice of the winner.
+    """The choice of the winner."""
 
-    Attributes:
-        goal: what was asked.
-        checks: every bound, for each ranked stage.
-        values: the figure that the objective is about, of the same; None where it was not measured.
-        held: the ranked stages that keep every bound, and whose figure is known.
-        nearest: the ranked stage whose worst figure is least beyond its bound; None where one keeps all, or no figure
-            of any stage is known.
-    """
-
-    goal: Goal
-    checks: dict[str, list[Check]]
+    goal: Goal  # what was asked
+    checks: dict[str, list[Check]]  # every bound, for each ranked stage
+    # the figure that the objective is about, of the same; None where it was not measured
     values: dict[str, float | None]
-    held: list[str]
+    held: list[str]  # the ranked stages that keep every bound, and whose figure is known
+    # the ranked stage whose worst figure is least beyond its bound; None where one keeps all, or no figure of any
+    # stage is known
     nearest: str | None
 
     @property

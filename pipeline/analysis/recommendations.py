@@ -71,17 +71,11 @@ Figures = dict[str, Figure]
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One thing to try.
+    """One thing to try."""
 
-    Attributes:
-        code: its kind.
-        figures: that speak for it, by name; None for one that isn't known.
-        command: to type, or a line of code; empty where the network itself must change.
-    """
-
-    code: Code
-    figures: Figures = field(default_factory=dict)
-    command: str = ""
+    code: Code  # its kind
+    figures: Figures = field(default_factory=dict)  # that speak for it, by name; None for one that isn't known
+    command: str = ""  # to type, or a line of code; empty where the network itself must change
 
 
 def recommendations(summary: RunSummary) -> list[Recommendation]:

@@ -29,21 +29,14 @@ REGRESSIONS: set[ChangeOutcome] = {"slower", "broken"}
 
 @dataclass(frozen=True)
 class Change:
-    """The change of one stage.
-
-    Attributes:
-        before, after: its ratios to the baseline; None where a run doesn't rank it.
-        change: B's ratio over A's: above 1, it is faster now.
-        outcome: of the comparison.
-        note: B's reason or status, where the outcome needs one.
-    """
+    """The change of one stage."""
 
     stage: str
-    before: Ratio | None
-    after: Ratio | None
-    change: Ratio | None
-    outcome: ChangeOutcome
-    note: str = ""
+    before: Ratio | None  # to the baseline in A; None where A doesn't rank it
+    after: Ratio | None  # the same in B
+    change: Ratio | None  # B's ratio over A's: above 1, it is faster now
+    outcome: ChangeOutcome  # of the comparison
+    note: str = ""  # B's reason or status, where the outcome needs one
 
 
 def compare(first: RunRecord, second: RunRecord) -> list[Change]:

@@ -27,22 +27,14 @@ TAIL_MARGIN = 1.10  # latencies within this factor of each other count as equal
 
 @dataclass(frozen=True)
 class Since:
-    """Changes since an earlier run that asked the same.
+    """Changes since an earlier run that asked the same."""
 
-    Attributes:
-        folder: the earlier run's, by its own name.
-        started_at: of the earlier run, ISO 8601.
-        measured: how many stages both runs measured.
-        regressed, improved: the stages that are slower or broken, and those that are faster or right again.
-        resolved: whether the noise leaves anything to be told of those that both measured.
-    """
-
-    folder: str
-    started_at: str
-    measured: int
-    regressed: list[str]
-    improved: list[str]
-    resolved: bool = True
+    folder: str  # the earlier run's, by its own name
+    started_at: str  # of the earlier run, ISO 8601
+    measured: int  # how many stages both runs measured
+    regressed: list[str]  # the stages that are slower or broken
+    improved: list[str]  # those that are faster or right again
+    resolved: bool = True  # whether the noise leaves anything to be told of those that both measured
 
 
 @dataclass(frozen=True)

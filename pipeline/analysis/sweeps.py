@@ -36,17 +36,11 @@ Setting = tuple[tuple[str, str], ...]  # keys and values
 
 @dataclass(frozen=True)
 class Job:
-    """One job of a sweep.
+    """One job of a sweep."""
 
-    Attributes:
-        folder: its own.
-        summary: of its record.
-        reason: why there is no summary.
-    """
-
-    folder: Path
-    summary: RunSummary | None
-    reason: str
+    folder: Path  # its own
+    summary: RunSummary | None  # of its record
+    reason: str  # why there is no summary
 
     @property
     def name(self) -> str:
@@ -197,19 +191,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class Lead:
-    """The highest rate measured, and whether it is shown to be that.
+    """The highest rate measured, and whether it is shown to be that."""
 
-    Attributes:
-        first: the highest.
-        contenders: those that aren't shown to be lower; where there is one, nothing is resolved.
-        cause: why the first one's own job names no winner, and so nothing is resolved; None where it names one.
-        measure_again: the user's command, to measure longer.
-    """
-
-    first: Rate
-    contenders: list[Rate]
+    first: Rate  # the highest
+    contenders: list[Rate]  # those that aren't shown to be lower; where there is one, nothing is resolved
+    # why the first one's own job names no winner, and so nothing is resolved; None where it names one
     cause: Unresolved | None
-    measure_again: str
+    measure_again: str  # the user's command, to measure longer
 
     @property
     def resolved(self) -> bool:

@@ -57,19 +57,12 @@ class KernelFigures:
 
 @dataclass(frozen=True)
 class Move:
-    """One arrangement of the path from host memory and back.
+    """One arrangement of the path from host memory and back."""
 
-    Attributes:
-        name: the last part that was moved.
-        seconds: of a call, the median of its samples.
-        bought: how many times as fast as the layout before it; None of the first.
-        bytes_moved: to the GPU and back, in a call.
-    """
-
-    name: str
-    seconds: float
-    bought: float | None
-    bytes_moved: int
+    name: str  # the last part that was moved
+    seconds: float  # of a call, the median of its samples
+    bought: float | None  # how many times as fast as the layout before it; None of the first
+    bytes_moved: int  # to the GPU and back, in a call
 
 
 def counted(stage: StageRecord) -> CountedBytes | None:

@@ -29,19 +29,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that people repeat.
+    """Something that people repeat."""
 
-    Attributes:
-        text: the claim.
-        lesson: the name of the lesson that it stands beside.
-        rule: when it is right, wrong, or depends.
-        judge: applies the rule to the rows of all lessons.
-    """
-
-    text: str
-    lesson: str
-    rule: str
-    judge: Callable[[Lessons], Judged]
+    text: str  # the claim
+    lesson: str  # the name of the lesson that it stands beside
+    rule: str  # when it is right, wrong, or depends
+    judge: Callable[[Lessons], Judged]  # applies the rule to the rows of all lessons
 
 
 def nothing(reason: str) -> Judged:

@@ -24,29 +24,19 @@ def nothing_more(_: Rows) -> list[str]:
 
 @dataclass(frozen=True)
 class Lesson:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-        title: as a question.
-        how: what is done, in one sentence.
-        unit: of the chart.
-        run: does it; about five seconds. It may leave out of a CPU's rows only what it names as skipped.
-        lead: what a person would say of the rows, in one sentence with its figures; empty where they don't tell.
-        says: what else the rows say that table and chart don't show.
-        axis: of a chart of lines; empty for bars.
-        gpu_only: why there is nothing to do on a CPU; empty where there is.
-        name: what `--only` takes, by the contents.
-    """
-
-    title: str
-    how: str
-    unit: Unit
+    title: str  # as a question
+    how: str  # what is done, in one sentence
+    unit: Unit  # of the chart
+    # does it; about five seconds. It may leave out of a CPU's rows only what it names as skipped
     run: Callable[[Bench], list[Row]]
+    # what a person would say of the rows, in one sentence with its figures; empty where they don't tell
     lead: Callable[[Rows], str]
-    says: Callable[[Rows], list[str]] = nothing_more
-    axis: str = ""
-    gpu_only: str = ""
-    name: str = ""
+    says: Callable[[Rows], list[str]] = nothing_more  # what else the rows say that table and chart don't show
+    axis: str = ""  # of a chart of lines; empty for bars
+    gpu_only: str = ""  # why there is nothing to do on a CPU; empty where there is
+    name: str = ""  # what `--only` takes, by the contents
 
 
 def run_lessons(lessons: Sequence[Lesson], bench: Bench, folder: Path, say: Say) -> LessonsRecord:

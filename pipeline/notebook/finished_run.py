@@ -17,15 +17,10 @@ from pipeline.report.write import write_report
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its folder and its record.
+    """A run: its folder and its record."""
 
-    Attributes:
-        folder: results.json, the report and what the stages left.
-        record: all samples, the machine and the request; `docs/results.schema.json` says what each field is.
-    """
-
-    folder: Path
-    record: RunRecord
+    folder: Path  # results.json, the report and what the stages left
+    record: RunRecord  # all samples, the machine and the request; `docs/results.schema.json` says what each field is
 
     @cached_property
     def summary(self) -> RunSummary:

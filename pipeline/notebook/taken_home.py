@@ -13,19 +13,12 @@ from pipeline.notebook.finished_run import Run
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks of a folder of images.
+    """The masks of a folder of images."""
 
-    Attributes:
-        folder: of the masks, PNGs of class indices, named as their images; of volumes, files of their kind.
-        made: how many were made now.
-        kept: how many were there, made of the same images by the same stage.
-        failed: why an image has none, by its name without the suffix.
-    """
-
-    folder: Path
-    made: int
-    kept: int
-    failed: dict[str, str]
+    folder: Path  # of the masks, PNGs of class indices, named as their images; of volumes, files of their kind
+    made: int  # how many were made now
+    kept: int  # how many were there, made of the same images by the same stage
+    failed: dict[str, str]  # why an image has none, by its name without the suffix
 
 
 def predict(  # noqa: PLR0913 - as the command has them; all but the first three are named

@@ -34,25 +34,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column(Generic[Item]):
-    """One column of a table of items.
+    """One column of a table of items."""
 
-    Attributes:
-        title: what stands above it, with the unit of the numbers shown.
-        cell: makes the cell of an item.
-        help: its meaning, for a reader who hovers over the title.
-        kind: whether it is read or compared.
-        csv: the name in results.csv, with the SI unit; CSV writes the cell's value, not its text.
-        views: where it is shown; CSV shows it where `csv` names it.
-        short: the title on a terminal, where the title itself is too wide.
-    """
-
-    title: str
-    cell: Callable[[Item], Cell]
-    help: str = ""
-    kind: Kind = "number"
-    csv: str = ""
-    views: frozenset[View] = REPORT
-    short: str | None = None
+    title: str  # what stands above it, with the unit of the numbers shown
+    cell: Callable[[Item], Cell]  # makes the cell of an item
+    help: str = ""  # its meaning, for a reader who hovers over the title
+    kind: Kind = "number"  # whether it is read or compared
+    csv: str = ""  # the name in results.csv, with the SI unit; CSV writes the cell's value, not its text
+    views: frozenset[View] = REPORT  # where it is shown; CSV shows it where `csv` names it
+    short: str | None = None  # the title on a terminal, where the title itself is too wide
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,12 @@ graph.replay()  # copy new {{samples}} into batch first; the answer is in logits
 
 @dataclass(frozen=True)
 class Usage:
-    """Lines of code for the reader to copy.
+    """Lines of code for the reader to copy."""
 
-    Attributes:
-        lead: what the lines begin with: a file of the run, or one's own network.
-        path: of that file within the run's folder; empty where there is none.
-        code: the lines.
-        language: of the lines.
-    """
-
-    lead: str
-    path: str
-    code: str
-    language: Literal["python", "sh"] = "python"
+    lead: str  # what the lines begin with: a file of the run, or one's own network
+    path: str  # of that file within the run's folder; empty where there is none
+    code: str  # the lines
+    language: Literal["python", "sh"] = "python"  # of the lines
 
 
 def usage(summary: RunSummary, stage: StageSummary) -> Usage:

@@ -36,23 +36,17 @@ END_SHARE = 0.25  # of the samples at each end, between which the baseline's dri
 
 @dataclass(frozen=True)
 class Ratio:
-    """The baseline's time over the stage's: above 1, the stage is faster.
+    """The baseline's time over the stage's: above 1, the stage is faster."""
 
-    Attributes:
-        value: the median over the blocks.
-        low, high: ends of the 95 % interval; the extremes of the blocks where fewer than six exist.
-        blocks, trials: number of samples behind it.
-        doubt: why `low` to `high` is not simply the interval of the blocks. "few blocks" and "busy machine" leave no
-            interval; a drift only widens it.
-        amount: of the doubt: the drift as a difference of logs, or the share of processors that other programs took.
-    """
-
-    value: float
-    low: float
-    high: float
-    blocks: int
-    trials: int = 1
+    value: float  # the median over the blocks
+    low: float  # end of the 95 % interval; the extreme of the blocks where fewer than six exist
+    high: float  # the other end
+    blocks: int  # behind it
+    trials: int = 1  # behind it
+    # why `low` to `high` is not simply the interval of the blocks. "few blocks" and "busy machine" leave no
+    # interval; a drift only widens it
     doubt: Doubt | None = None
+    # of the doubt: the drift as a difference of logs, or the share of processors that other programs took
     amount: float = 0.0
 
     @property
@@ -85,22 +79,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Latency:
-    """Percentiles of single calls' latencies, in seconds.
+    """Percentiles of single calls' latencies, in seconds."""
 
-    Attributes:
-        p50, p90: of any number of calls.
-        p99: None of fewer than `P99_CALLS` calls.
-        slowest: of all calls.
-        calls: their number.
-        p90_limit, p99_limit: upper ends of 95 % intervals; None where too few calls have one.
-    """
-
-    p50: float
+    p50: float  # of any number of calls
     p90: float
-    p99: float | None
-    slowest: float
-    calls: int
-    p90_limit: float | None
+    p99: float | None  # None of fewer than `P99_CALLS` calls
+    slowest: float  # of all calls
+    calls: int  # their number
+    p90_limit: float | None  # upper ends of 95 % intervals; None where too few calls have one
     p99_limit: float | None
 
 

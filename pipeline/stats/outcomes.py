@@ -40,17 +40,12 @@ class Unresolved:
 
 @dataclass(frozen=True)
 class Noise:
-    """The differences that a machine shows between equals.
+    """The differences that a machine shows between equals."""
 
-    Attributes:
-        effect: the minimum detectable one, as a share, by the control pairs' medians.
-        itself: the baseline's ratio to itself as a stage of its own; 1 without an interval where it was none.
-        spread: the between-run standard deviation of ln ratio.
-    """
-
-    effect: float = LEAST_EFFECT
+    effect: float = LEAST_EFFECT  # the minimum detectable one, as a share, by the control pairs' medians
+    # the baseline's ratio to itself as a stage of its own; 1 without an interval where it was none
     itself: Ratio = ITSELF
-    spread: float = TYPICAL_BETWEEN_RUN_STD
+    spread: float = TYPICAL_BETWEEN_RUN_STD  # the between-run standard deviation of ln ratio
 
     @property
     def reach(self) -> float:

@@ -11,24 +11,16 @@ from pipeline.stats.warnings import clocks_disagree
 
 @dataclass(frozen=True)
 class Ranking:
-    """The order of the stages that are right and were measured, the baseline included.
+    """The order of the stages that are right and were measured, the baseline included."""
 
-    Attributes:
-        winner: the fastest of those whose ratio is resolved; None where no stage is usable, or none may be named.
-        ties: the stages that tie with the winner: the intervals do not separate them.
-        order: all of them, fastest first, by their ratio to the baseline; the winner leads.
-        ratios: of each, to the baseline.
-        outcomes: of each, against the baseline.
-        noise: of the run; no difference within it is claimed.
-        unresolved: why usable stages have no winner among them; None where there is one, or no usable stage.
-    """
-
+    # the fastest of those whose ratio is resolved; None where no stage is usable, or none may be named
     winner: str | None
-    ties: list[str]
-    order: list[str]
-    ratios: dict[str, Ratio]
-    outcomes: dict[str, Outcome]
-    noise: Noise
+    ties: list[str]  # the stages that tie with the winner: the intervals do not separate them
+    order: list[str]  # all of them, fastest first, by their ratio to the baseline; the winner leads
+    ratios: dict[str, Ratio]  # of each, to the baseline
+    outcomes: dict[str, Outcome]  # of each, against the baseline
+    noise: Noise  # of the run; no difference within it is claimed
+    # why usable stages have no winner among them; None where there is one, or no usable stage
     unresolved: Unresolved | None = None
 
 

@@ -27,23 +27,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """A name, its stretches, and the text beside them.
+    """A name, its stretches, and the text beside them."""
 
-    Attributes:
-        name: at the left.
-        parts: stretches, laid on the axis.
-        text: at the right: the bar's own figure.
-        interval: drawn across the bar's end.
-        note: in place of a bar.
-        strong: the name and the text stand out.
-    """
-
-    name: str
-    parts: Sequence[Part] = ()
-    text: str = ""
-    interval: tuple[float, float] | None = None
-    note: str = ""
-    strong: bool = False
+    name: str  # at the left
+    parts: Sequence[Part] = ()  # stretches, laid on the axis
+    text: str = ""  # at the right: the bar's own figure
+    interval: tuple[float, float] | None = None  # drawn across the bar's end
+    note: str = ""  # in place of a bar
+    strong: bool = False  # the name and the text stand out
 
     @property
     def end(self) -> float:

@@ -23,23 +23,14 @@ LEAST_DECIBELS = 1e-3
 
 @dataclass(frozen=True)
 class TaskFigure:
-    """A figure by which answers are judged that are no masks.
+    """A figure by which answers are judged that are no masks."""
 
-    Attributes:
-        title: above its column.
-        help: its meaning.
-        csv: its name in results.csv, with its unit.
-        read: takes it from a comparison; None where it isn't known.
-        limit: of `accuracy`, that bounds it.
-        least: values nearer to 0 are shown as 0, being rounding.
-    """
-
-    title: str
-    help: str
-    csv: str
-    read: Callable[[Accuracy], float | None]
-    limit: str = ""
-    least: float = 0.0
+    title: str  # above its column
+    help: str  # its meaning
+    csv: str  # its name in results.csv, with its unit
+    read: Callable[[Accuracy], float | None]  # takes it from a comparison; None where it isn't known
+    limit: str = ""  # of `accuracy`, that bounds it
+    least: float = 0.0  # values nearer to 0 are shown as 0, being rounding
 
     def of(self, stage: StageSummary) -> float | None:
         """Return the figure of a stage; None where it wasn't compared."""

@@ -21,17 +21,11 @@ NAMED_LAYERS = 3
 
 @dataclass(frozen=True)
 class Text:
-    """The words of a recommendation.
+    """The words of a recommendation."""
 
-    Attributes:
-        title: the action.
-        evidence: clauses, one after the other; the first one is always there.
-        action: clauses in place of a command.
-    """
-
-    title: str
-    evidence: tuple[str, ...]
-    action: tuple[str, ...] = ()
+    title: str  # the action
+    evidence: tuple[str, ...]  # clauses, one after the other; the first one is always there
+    action: tuple[str, ...] = ()  # clauses in place of a command
 
 
 @dataclass(frozen=True)

@@ -17,36 +17,23 @@ from pipeline.report.usage import Usage, usage
 
 @dataclass(frozen=True)
 class StagePart:
-    """The page of one stage; empty texts and tables are left out.
+    """The page of one stage; empty texts and tables are left out."""
 
-    Attributes:
-        summary: its figures.
-        gist: shown while the part is folded.
-        facts: name and text of what one reads first.
-        host: the same, of its time on the host.
-        more: the same, of its memory and counters, and what is unknown.
-        usage: how to use it; None where it isn't ranked.
-        layers, layers_from: its layers by time above their roofline, and how they were told apart.
-        kernels, generated, changes: its longest kernels, those that the compiler wrote, and changes of layout.
-        fusion, graphs, sources: what was fused, and files of the graphs and of the generated kernels.
-        details: name and lines of what it records besides.
-    """
-
-    summary: StageSummary
-    gist: str
-    facts: list[tuple[str, str]]
-    host: list[tuple[str, str]]
-    more: list[tuple[str, str]]
-    usage: Usage | None
-    layers: Table | None
-    layers_from: str
-    kernels: Table
-    generated: Table
-    changes: Table
-    fusion: str
-    graphs: list[str]
-    sources: list[str]
-    details: list[tuple[str, list[str]]]
+    summary: StageSummary  # its figures
+    gist: str  # shown while the part is folded
+    facts: list[tuple[str, str]]  # name and text of what one reads first
+    host: list[tuple[str, str]]  # the same, of its time on the host
+    more: list[tuple[str, str]]  # the same, of its memory and counters, and what is unknown
+    usage: Usage | None  # how to use it; None where it isn't ranked
+    layers: Table | None  # by time above their roofline
+    layers_from: str  # how they were told apart
+    kernels: Table  # the longest
+    generated: Table  # those that the compiler wrote
+    changes: Table  # of layout
+    fusion: str  # what was fused
+    graphs: list[str]  # files
+    sources: list[str]  # files of the generated kernels
+    details: list[tuple[str, list[str]]]  # name and lines of what it records besides
 
     @property
     def stage(self) -> StageRecord:
