@@ -38,15 +38,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator.
-
-    Attributes:
-        kind: how it is programmed.
-        index: among those of its kind that this process may use.
-        name: the product's, where the driver says it.
-        capabilities: what its instructions are called.
-        telemetry: its clock, energy, memory and processes, through NVML; None where nothing tells them.
-    """
+    """One accelerator."""
 
     kind: Kind
     index: int

@@ -120,9 +120,6 @@ def compare(
     """Return the figures over all batches of answers, such as logits [batch, classes, height, width].
 
     A logit that is NaN or infinite counts as 0 in the distances, so that these stay numbers; `nan_share` names it.
-
-    Raises:
-        WrongShape: shapes or the number of batches differ from the reference's.
     """
     tally = _Tally(task, references[0].shape[1] if references[0].dim() > 1 else 1)
     what = "logits" if task.has_masks else "values"

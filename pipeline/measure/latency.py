@@ -24,9 +24,6 @@ def page_locked(part: Tensor) -> Tensor:
 
     torch's own `pin_memory` asks a backend that was registered with it before it asks CUDA, and torchax registers JAX
     without what is asked for; such a copy is registered with CUDA here, for as long as it lives.
-
-    Raises:
-        torch.cuda.CudaError: CUDA can't lock it.
     """
     try:
         return part.pin_memory()

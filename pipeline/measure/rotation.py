@@ -38,12 +38,7 @@ def is_same(before: tuple[Tensor, ...], values: Tensor) -> bool:
 
 
 class Rotation:
-    """Buffers of one shape, called in turn, and the pictures, or whatever inputs, that lie in them for now.
-
-    Attributes:
-        shift: the number of buffers by which each picture has moved back.
-        spare: a buffer of the same shape outside the rotation.
-    """
+    """Buffers of one shape, called in turn, and the pictures, or whatever inputs, that lie in them for now."""
 
     def __init__(self, buffers: Sequence[Batch] | Sequence[Tensor]) -> None:
         self._buffers = [batched(buffer) for buffer in buffers]

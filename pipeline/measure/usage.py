@@ -54,9 +54,6 @@ def energy(
     """Joules of calls for at least `seconds`, after a pause in which the idle power is read.
 
     The device updates its total some ten times a second, so five seconds give it to about 2 %.
-
-    Returns:
-        None if the device has no energy counter.
     """
     if meter is None or meter.joules() is None:
         return None

@@ -30,10 +30,6 @@ class InterleavedWorker:
     """One of two workers; the other one is stopped while this one is timed.
 
     Threads of a runtime that spin after their work would otherwise take processors from the worker that is timed.
-
-    Attributes:
-        name: of its stage.
-        use: of processors, over all of its samples.
     """
 
     def __init__(self, worker: WorkerProcess, other: WorkerProcess) -> None:
@@ -67,11 +63,7 @@ def interleaved(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[I
 
 
 def counted_samples(worker: WorkerProcess, count: int) -> tuple[list[Sample], processes.Use]:
-    """Take `count` timed samples, and count the processor time used meanwhile.
-
-    Raises:
-        WorkerGone: as `WorkerProcess.sample`.
-    """
+    """Take `count` timed samples, and count the processor time used meanwhile."""
     before = processes.now(worker.process_id)
     taken = [worker.sample() for _ in range(count)]
     return taken, processes.between(before, processes.now(worker.process_id))

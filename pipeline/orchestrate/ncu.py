@@ -63,9 +63,6 @@ def launches(log: str) -> list[Launch]:
 
     Args:
         log: of `ncu --csv --print-units base`: a line for every metric of every kernel, among ncu's own lines.
-
-    Raises:
-        CountersError: it holds none, for the reason that ncu gives, or a line that isn't one of a metric.
     """
     rows = csv.DictReader(line for line in log.splitlines() if not line.startswith("=="))
     by_id: dict[int, Launch] = {}
@@ -216,11 +213,7 @@ def find_ncu(environment: Mapping[str, str]) -> str | None:
 
 
 def run(tool: str, scratch: Path, limit: float) -> str:
-    """Run ncu on the process that makes the call, and return its log; `scratch` holds the job.
-
-    Raises:
-        CountersError: it took longer than `limit` seconds, or it failed.
-    """
+    """Run ncu on the process that makes the call, and return its log; `scratch` holds the job."""
     log = scratch / "ncu.csv"
     called = child("pipeline.worker", str(scratch / "job.json"))
     with (scratch / "log.txt").open("wb") as output:

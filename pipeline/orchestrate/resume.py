@@ -58,13 +58,7 @@ def refuse_running(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier run that this one continues.
-
-    Attributes:
-        folder: of the earlier run.
-        record: of the earlier run.
-        despite: the kinds of difference that are allowed.
-    """
+    """An earlier run that this one continues."""
 
     folder: Path
     record: RunRecord
@@ -142,11 +136,7 @@ def check_machine(earlier: Earlier, record: RunRecord) -> None:
 
 
 def take_over(earlier: Earlier, stage: StageRecord, folder: Path) -> None:
-    """Link the files of a stage that is taken over into the run's folder, or copy them.
-
-    Raises:
-        OSError: the disk is full.
-    """
+    """Link the files of a stage that is taken over into the run's folder, or copy them."""
     source = earlier.folder / stage.name
     if source.is_dir():
         shutil.copytree(

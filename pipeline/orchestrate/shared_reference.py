@@ -20,12 +20,7 @@ FOLDER = "references"  # within a sweep's
 
 @dataclass(frozen=True)
 class Shared:
-    """The findings of a job.
-
-    Attributes:
-        job: its folder within the sweep's.
-        fields: of the RunRecord.
-    """
+    """The findings of a job."""
 
     job: str
     fields: dict[str, Any]

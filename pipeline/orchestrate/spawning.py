@@ -51,11 +51,7 @@ class ForkedProcess:
         return self._ended(0.0)
 
     def wait(self, timeout: float) -> int:
-        """Wait for the exit status.
-
-        Raises:
-            TimeoutExpired: it runs on after `timeout` seconds.
-        """
+        """Wait for the exit status."""
         code = self._ended(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout)
@@ -82,9 +78,6 @@ def forked() -> tuple[ForkedProcess, int]:
     """Start a worker as a copy of one process that has imported torch, in a tenth of the time.
 
     A copy shares with the others where libraries lie in memory, and the seed of Python's hashes.
-
-    Raises:
-        ForkError: the server can't start one.
     """
     pairs = [os.pipe() for _ in range(3)]
     (stdin, to_worker), (from_worker, output), (messages, report) = pairs
@@ -106,11 +99,7 @@ def forked() -> tuple[ForkedProcess, int]:
 
 
 def started() -> tuple[subprocess.Popen[bytes], int]:
-    """Start a worker in an interpreter of its own; return it and the descriptor that its messages come from.
-
-    Raises:
-        OSError: the system starts no further process.
-    """
+    """Start a worker in an interpreter of its own; return it and the descriptor that its messages come from."""
     read_end, write_end = os.pipe()
     try:
         process = subprocess.Popen(

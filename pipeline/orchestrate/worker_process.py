@@ -167,11 +167,7 @@ class WorkerProcess:
             self._give_up(str(error))
 
     def _give_up(self, why: str) -> NoReturn:
-        """Stop the worker because its message can't be used.
-
-        Raises:
-            WorkerGone: always.
-        """
+        """Stop the worker because its message can't be used."""
         self.stop()
         raise WorkerGone("protocol", f"sent a message in {self.phase} that can't be used ({why})")
 

@@ -185,9 +185,6 @@ def image_growth(runner: Runner, batch: Batch, clock: Clock) -> ImageGrowth | No
     two are interleaved, and what other programs add is left out: it would hide what the pixels add.
     None on a GPU, for a stage that is built for one shape, for images that can't be halved, and for what is no batch
     of images [batch, channels, height, width] alone.
-
-    Raises:
-        RuntimeError: the network takes no image of half the height and width.
     """
     if len(batch.shape) != IMAGE_RANK or len(batch.tensors) > 1:
         return None

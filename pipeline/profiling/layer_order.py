@@ -47,11 +47,7 @@ class OrderError(Exception):
 
 
 def compute_layers(net: nn.Module, *batch: Tensor) -> list[ComputeLayer]:
-    """Return the layers with matrix work as torch.export finds them, and whether each has only one place.
-
-    Raises:
-        Exception: torch can't export the net.
-    """
+    """Return the layers with matrix work as torch.export finds them, and whether each has only one place."""
     graph = exported_program(net, batch).graph
     name_by_first_paths(graph, net)
     return ranked(graph)

@@ -109,9 +109,6 @@ def memory_timeline(
 
     The activations are those of the call that is watched, its own answer among them. Those of an uncaptured call lie in
     the pool of the stage's graph as well, so that there they are no more memory than the allocator has in reserve.
-
-    Raises:
-        HistoryError: the call allocates, and the history has nothing of it.
     """
     watch, changes = watched_call(runner, batch, statistics, history)
     held, layered = watch.allocated[0], runner.module
@@ -138,9 +135,6 @@ def watched_call(
     """Return the readings of a call, and its changes if no layer can be watched.
 
     The inputs may be of any shape.
-
-    Raises:
-        HistoryError: the call allocates, and the history has nothing of it.
     """
     call, layered = runner.one_by_one, runner.module
     with torch.inference_mode():

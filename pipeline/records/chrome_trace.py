@@ -35,11 +35,7 @@ class TraceEvent:
 
 
 def complete(events: Iterable[Mapping[str, Any]]) -> list[TraceEvent]:
-    """Return the events of a trace's JSON that have a start and an end ("ph": "X").
-
-    Raises:
-        KeyError, TypeError, ValueError: an event is malformed.
-    """
+    """Return the events of a trace's JSON that have a start and an end ("ph": "X")."""
     return [_event(index, event) for index, event in enumerate(events) if event.get("ph") == "X"]
 
 

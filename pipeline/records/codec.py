@@ -31,11 +31,7 @@ class RecordError(OneLineError):
 
 
 def from_json(kind: type[Kind], value: object) -> Kind:
-    """Convert plain JSON values to the dataclass `kind`; null becomes NaN where a float is required.
-
-    Raises:
-        ValueError: a field is missing or unknown, or its value is not allowed; the text has its path.
-    """
+    """Convert plain JSON values to the dataclass `kind`; null becomes NaN where a float is required."""
     value = _with_nan(kind, value)
     record = msgspec.convert(value, kind)
     if unknown := next(_unknown_fields(value, msgspec.to_builtins(record), "$"), None):
@@ -93,11 +89,7 @@ def _unknown_fields(value: object, known: object, path: str) -> Iterator[str]:
 
 
 def fields_from_json(kind: type[object], fields: Mapping[str, object]) -> dict[str, Any]:
-    """Convert plain JSON values to fields of the dataclass `kind`.
-
-    Raises:
-        ValueError: `kind` has no such field, or a value is not allowed.
-    """
+    """Convert plain JSON values to fields of the dataclass `kind`."""
     hints = get_type_hints(kind, include_extras=True)
     if unknown := sorted(set(fields) - set(hints)):
         raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}")
@@ -110,11 +102,7 @@ def to_json(record: object) -> Any:
 
 
 def save(run: RunRecord, folder: Path) -> Path:
-    """Write results.json without secrets, and return its path; a missing folder is created.
-
-    Raises:
-        OSError: the disk is full or read-only.
-    """
+    """Write results.json without secrets, and return its path; a missing folder is created."""
     path = folder / FILE
     folder.mkdir(parents=True, exist_ok=True)
     text = json_text(_masked_json(run))
@@ -132,11 +120,7 @@ def _masked_json(run: RunRecord) -> object:
 
 
 def load(folder: Path) -> RunRecord:
-    """Read the record in a folder, or in a .json file.
-
-    Raises:
-        RecordError: there is none, it has another schema version, or a value is not allowed.
-    """
+    """Read the record in a folder, or in a .json file."""
     path = folder if folder.suffix == ".json" else folder / FILE
     try:
         check_file(path)
@@ -167,11 +151,7 @@ def load(folder: Path) -> RunRecord:
 
 
 def once_each(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of JSON.
-
-    Raises:
-        ValueError: it has two values of one key, of which a reader would see the last.
-    """
+    """Return an object of JSON."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

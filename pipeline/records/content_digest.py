@@ -13,11 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def digest(files: Iterable[tuple[str, Path]]) -> str:
-    """Return the SHA-256 of the files' names and contents, in the order of the names.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the SHA-256 of the files' names and contents, in the order of the names."""
     whole = hashlib.sha256()
     for name, path in sorted(files):
         whole.update(f"{name}\0{file_digest(path)}\n".encode(errors="surrogateescape"))  # of a name that is no UTF-8
@@ -25,11 +21,7 @@ def digest(files: Iterable[tuple[str, Path]]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's contents.
-
-    Raises:
-        OSError: it cannot be read; `filename` is set.
-    """
+    """Return the SHA-256 of a file's contents."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -56,9 +48,6 @@ def data_digest(places: Iterable[str | None]) -> str | None:
     """Return the SHA-256 of the user's files, or folders of files; None without any.
 
     Beyond 2 GiB only the names and sizes count.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     given = [Path(place) for place in places if place]
     if not given:

@@ -19,11 +19,7 @@ INEXACT = (float, dict, list, tuple)  # types that are or may hold NaN
 
 
 def write_json(value: object, path: Path) -> None:
-    """Write plain JSON values, one value a line.
-
-    Raises:
-        OSError: as `write_bytes`.
-    """
+    """Write plain JSON values, one value a line."""
     write_text(json_text(value, indent=1), path)
 
 
@@ -68,11 +64,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def write_bytes(content: bytes, path: Path) -> None:
-    """Write the file atomically and durably; an interrupted write leaves the old file.
-
-    Raises:
-        OSError: the disk is full or read-only, or the folder is gone.
-    """
+    """Write the file atomically and durably; an interrupted write leaves the old file."""
     scratch = unfinished(path)
     try:
         with scratch.open("wb") as file:
@@ -87,11 +79,7 @@ def write_bytes(content: bytes, path: Path) -> None:
 
 
 def sync_files(files: Sequence[Path]) -> None:
-    """Sync files of one file system to disk, with one call where the C library has `syncfs`.
-
-    Raises:
-        OSError: one can't be opened or synced.
-    """
+    """Sync files of one file system to disk, with one call where the C library has `syncfs`."""
     at_once = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     for file in files[:1] if at_once else files:
         descriptor = os.open(file, os.O_RDONLY)
@@ -123,11 +111,7 @@ def sync_folder(folder: Path) -> None:
 
 @cache
 def elsewhere(folder: Path) -> Path:  # noqa: ARG001 - the key of the cache
-    """Return a temporary folder to use instead of a run's, the same for record and report.
-
-    Raises:
-        OSError: no disk can hold one.
-    """
+    """Return a temporary folder to use instead of a run's, the same for record and report."""
     return Path(tempfile.mkdtemp(prefix="unet-ladder-"))
 
 
@@ -135,11 +119,7 @@ OTHER_WRITERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(path: Path) -> Path:
-    """Create the folder for this user alone, or close an existing one to other writers; return it.
-
-    Raises:
-        OSError: it cannot be created, is a link, or belongs to another user.
-    """
+    """Create the folder for this user alone, or close an existing one to other writers; return it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -153,9 +133,5 @@ def private_folder(path: Path) -> Path:
 
 
 def open_lock(path: Path) -> int:
-    """Open the file of a lock; child processes do not inherit the descriptor.
-
-    Raises:
-        OSError: it cannot be opened, or is a link.
-    """
+    """Open the file of a lock; child processes do not inherit the descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

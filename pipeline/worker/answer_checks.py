@@ -35,15 +35,7 @@ class SeveralFitError(ModelError):
 
 @dataclass(frozen=True)
 class Net:
-    """The network and inputs that are checked.
-
-    Attributes:
-        name: of the network's class.
-        model: the network.
-        inputs: of a call.
-        task: says what the answer is.
-        classes: the least number that the labels have; None without labels.
-    """
+    """The network and inputs that are checked."""
 
     name: str
     model: nn.Module
@@ -63,11 +55,7 @@ class Net:
 
 
 def called(net: Net) -> object:
-    """Call the network on its images and return the answer.
-
-    Raises:
-        ModelError: the call fails, changes the images, or answers in their memory.
-    """
+    """Call the network on its images and return the answer."""
     inputs = net.inputs.clone()
     try:
         with torch.inference_mode():
@@ -166,11 +154,7 @@ def out_of_sight(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def check_answer(net: Net, answer: object) -> Tensor:
-    """Return the answer if it is what the task wants: logits [batch, classes, height, width], or values.
-
-    Raises:
-        ModelError: it isn't; the line names the fault, or the part that `model.output` could take.
-    """
+    """Return the answer if it is what the task wants: logits [batch, classes, height, width], or values."""
     of_classes, fits = net.task.has_masks, FITS[net.task.name]
     if not isinstance(answer, Tensor):
         fitting = fitting_outputs(net, answer)
@@ -310,11 +294,7 @@ def check_labels(work: Workload, classes: int) -> None:
 
 
 def repeated(net: Net, logits: Tensor) -> list[RunWarning]:
-    """Return a warning where a second call on the same images answers differently; it names random operators.
-
-    Raises:
-        ModelError: the second answer shares the first one's memory.
-    """
+    """Return a warning where a second call on the same images answers differently; it names random operators."""
     drawn: dict[str, None] = {}
 
     def see(operator: Operator) -> None:

@@ -47,11 +47,7 @@ def describe(path: Path, run_folder: Path) -> Artefact:
 
 
 def build_function(spec: StageSpec) -> Callable[..., Runner]:
-    """Return the `build` function of a stage's module.
-
-    Raises:
-        StageError: there is no such module, or it has no `build`.
-    """
+    """Return the `build` function of a stage's module."""
     if why := refusal(spec.target):
         raise StageError(f"stage {spec.name}: {spec.target} is not imported: {why}")
     try:
@@ -62,16 +58,7 @@ def build_function(spec: StageSpec) -> Callable[..., Runner]:
 
 
 class Bench:
-    """One stage on the bench: its runner, its inputs, and the instrument.
-
-    Attributes:
-        job: the request for this worker.
-        workload: the network and the images.
-        inputs: the rotation of batches.
-        runner: of the stage, once it is built.
-        full_load: gives the run-in before each sample, once the stage is warm.
-        warnings: that no other field of the stage's record shows.
-    """
+    """One stage on the bench: its runner, its inputs, and the instrument."""
 
     def __init__(self, job: Job, workload: Workload, context_bytes: int | None) -> None:
         self.job = job
@@ -97,13 +84,7 @@ class Bench:
         return of_batches(self.runner.run)
 
     def build(self) -> dict[str, object]:
-        """Build the stage and make its first call.
-
-        Raises:
-            StageError: its module has no `build`, or `build` doesn't take the options; its result or first answer
-                breaks the contract; or it changed the network, the inputs or the process.
-            Skip: it can't run on this machine.
-        """
+        """Build the stage and make its first call."""
         spec, first = self.job.stage, self.rotation.holding(0)
         build, started = build_function(spec), self.clock.now()
         self.runner, lost = contract.checked_runner(build(self.workload, **spec.options), spec.target)
@@ -299,11 +280,7 @@ class Bench:
         return [self._answer(self.rotation.holding(index)) for index in range(self.workload.verified)]
 
     def _answer(self, batch: Batch) -> Tensor:
-        """Return the logits of a batch, on the CPU, in fp32.
-
-        Raises:
-            StageError: the answer isn't a plain tensor of logits.
-        """
+        """Return the logits of a batch, on the CPU, in fp32."""
         with torch.inference_mode():
             return exact(self._owed(batch))
 

@@ -88,11 +88,7 @@ def broken(reason: str) -> StageError:
 
 
 def checked_runner(built: object, target: str) -> tuple[Runner, list[str]]:
-    """Return the Runner with details that a record can hold, and the paths of NaN and infinities in them.
-
-    Raises:
-        StageError: it is no Runner, or has a wrong field; the text names the field.
-    """
+    """Return the Runner with details that a record can hold, and the paths of NaN and infinities in them."""
     if not isinstance(built, Runner):
         raise broken(f"build of {target} returned {_named(built)}; a pipeline.stages.api.Runner is wanted")
     if not callable(built.run):
@@ -136,11 +132,7 @@ def check_inputs(runner: Runner, names: Sequence[str]) -> None:
 
 
 def checked_paths(saved: list[Path], run_folder: Path) -> list[Path]:
-    """Return the files that `Runner.save` gave, which must lie in the run's folder.
-
-    Raises:
-        StageError: one doesn't.
-    """
+    """Return the files that `Runner.save` gave, which must lie in the run's folder."""
     for path in saved:
         if not path.is_relative_to(run_folder) or not path.is_file():
             raise broken(f"Runner.save gave {path}, which is no file in the run's folder")

@@ -69,14 +69,7 @@ class CudaLanes:
 
 @dataclass(frozen=True)
 class Layout:
-    """One variant of the path.
-
-    Attributes:
-        move: the last improvement.
-        inputs: of each call in turn, in the host's memory, pinned where there is a GPU.
-        call: from a batch on the device to what is copied to the host.
-        ring: whether copies overlap.
-    """
+    """One variant of the path."""
 
     move: Literal["as it is", "uint8 in", "classes out", "ring"]
     inputs: list[Batch]
@@ -179,11 +172,7 @@ def held(part: Tensor, pinned: bool) -> Tensor:
 def measure(
     work: Workload, call: Callable[[Batch], Tensor], has_masks: bool, clock: Clock, plan: Plan, lanes: Lanes[Mark]
 ) -> list[HostPath]:
-    """Measure each variant in interleaved samples.
-
-    Raises:
-        ValueError: a ring's answers differ from those of calls one by one.
-    """
+    """Measure each variant in interleaved samples."""
     pinned = work.device.type == "cuda"
     paths = [Path(layout, lanes, work.device, pinned) for layout in layouts(work, call, has_masks, pinned)]
     with undisturbed():

@@ -79,11 +79,7 @@ def labelled_classes(work: Workload) -> int | None:
 
 
 def first_answer(net: Net) -> tuple[Net, object]:
-    """Return the network with two samples and its answer; with the whole batch where it takes that alone.
-
-    Raises:
-        ModelError: same as `called_unchanged`.
-    """
+    """Return the network with two samples and its answer; with the whole batch where it takes that alone."""
     few = replace(net, inputs=net.inputs.samples(0, IMAGES))
     try:
         return few, called_unchanged(few)
@@ -115,11 +111,7 @@ def check_sight(net: Net) -> None:
 
 
 def called_unchanged(net: Net) -> object:
-    """Return the network's answer, and raise if the call changes the network.
-
-    Raises:
-        ModelError: the call fails, or changes a tensor of the network, such as running statistics.
-    """
+    """Return the network's answer, and raise if the call changes the network."""
     before = {name: fingerprint(part) for name, part in held_by(net.model).items()}
     answer = called(net)
     now = held_by(net.model)
@@ -259,9 +251,6 @@ def first_look(model: nn.Module, job: Job) -> None:
     On a copy, as a network may keep state. For a network that can't be copied, or whose copy fails where it doesn't,
     named tensors, images that keep their own size, and outputs that labels tell apart, `check` finds what isn't found
     here.
-
-    Raises:
-        InputError: same as `check`.
     """
     if job.data.name == TENSORS:
         return

@@ -27,11 +27,7 @@ CURE = (
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """Return a copy of a network.
-
-    Raises:
-        ModelError: it can't be copied, or its copy shares its weights or holds other values.
-    """
+    """Return a copy of a network."""
     name = type(model).__name__
     try:
         made = copy.deepcopy(model)
@@ -108,11 +104,7 @@ def frames_compiled(*, anew: bool = False) -> int:
 
 
 def compiled_already(net: Net, compiled_before: int) -> list[RunWarning]:
-    """Return a warning that names the parts that the network had compiled; they run eagerly here.
-
-    Raises:
-        ModelError: the network calls a compiled function, so that eager would not be eager.
-    """
+    """Return a warning that names the parts that the network had compiled; they run eagerly here."""
     if frames_compiled() > compiled_before:
         raise ModelError(
             f"model.target: {net.name} calls a function that torch.compile has compiled already, so that eager would "

@@ -76,11 +76,7 @@ def check_size(path: str, memory: int) -> None:
 
 
 def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
-    """Return the graph of a TorchScript or ONNX file, for the shapes of an example.
-
-    Raises:
-        ModelError: a converter is missing, or can't convert the file.
-    """
+    """Return the graph of a TorchScript or ONNX file, for the shapes of an example."""
     kind = "ONNX" if Path(path).suffix == ONNX else "TorchScript"
     try:
         with warnings.catch_warnings(action="ignore"):  # of counters that a graph doesn't use

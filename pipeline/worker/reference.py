@@ -103,9 +103,6 @@ def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
             no stage sees before its samples are taken; "denoised": of a diffusion network the latents
             after each step of its loop.
         path: of the file.
-
-    Raises:
-        OSError: it can't be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = answers.items()

@@ -162,11 +162,7 @@ def _precision(bench: Bench) -> Half | None:
 
 
 def built(bench: Bench, again: Callable[[str], None]) -> dict[str, object]:
-    """Build the stage, a second time in NCHW if the network needs it; return what `bench.build` reports.
-
-    Raises:
-        Skip, StageError, Exception: same as the stage's build or first call.
-    """
+    """Build the stage, a second time in NCHW if the network needs it; return what `bench.build` reports."""
     try:
         return bench.build()
     except Skip:

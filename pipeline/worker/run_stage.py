@@ -57,10 +57,6 @@ def run_stage(job: Job, reporter: Reporter) -> None:
     """Take one stage from build to record.
 
     The results of each phase are reported at once, so that a later failure loses none of them.
-
-    Raises:
-        InputError: the network, its weights or its images are wrong.
-        Skip, StageError, Exception: same as the stage's build or call.
     """
     reporter.enter(Phase.START)
     bench = prepare(job)
@@ -98,10 +94,6 @@ def prepare(job: Job, layout: Order | None = None) -> Bench:
     Args:
         job: from the request, or from the record of a finished run.
         layout: of the network in a finished run; None lets the stage choose.
-
-    Raises:
-        DeviceError: torch is a build for another vendor's GPUs.
-        StageError: torch doesn't see the device.
     """
     device = open_device(job.device)
     if job.device == "cuda" and not torch.cuda.is_available():

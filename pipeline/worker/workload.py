@@ -97,11 +97,7 @@ def batches_of(data: DataSpec, batch_bytes: int, cache_bytes: int | None) -> tup
 def workload_of_tensors(
     model: nn.Module, data: DataSpec, masks: bool, device: torch.device, folder: Path, cache_bytes: int | None
 ) -> Workload:
-    """Return the workload of the user's tensors and a network on the device; arguments as in `workload_on`.
-
-    Raises:
-        pipeline.errors.InputError: the file, or a tensor in it, isn't what the network takes; one line.
-    """
+    """Return the workload of the user's tensors and a network on the device; arguments as in `workload_on`."""
     path, labels = file_at(data.path), data.labels
     tensors = headers(path)
     check_labels(labels, tensors, data.inputs or arguments_of(model)[1], path)
@@ -179,11 +175,7 @@ def check_memory(path: str, found: dict[str, Header], rotation: int) -> None:
 
 
 def classes_of(right: Tensor | None, name: str | None, count: int) -> np.ndarray | None:
-    """Return labels [samples, ...] as uint8 for `count` samples, 255 where unlabelled; None without labels.
-
-    Raises:
-        TensorError: they aren't class indices.
-    """
+    """Return labels [samples, ...] as uint8 for `count` samples, 255 where unlabelled; None without labels."""
     if right is None:
         return None
     if right.is_floating_point() or int(right.min()) < 0 or int(right.max()) > UNLABELLED:
@@ -216,9 +208,6 @@ def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], Non
         job: names the network and the images.
         cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
         look: receives the network before any image is read.
-
-    Raises:
-        pipeline.errors.InputError: a file, a class or a checkpoint is not what it should be; one line.
     """
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
@@ -283,11 +272,7 @@ def example_of(data: DataSpec) -> tuple[Tensor, ...]:
 
 
 def net_of_spec(asked: ModelSpec, seed: int, example: Callable[[], tuple[Tensor, ...]] | None = None) -> nn.Module:
-    """Return the network of a request, on the CPU.
-
-    Raises:
-        ModelError: building the network changed the process, such as torch's default dtype.
-    """
+    """Return the network of a request, on the CPU."""
     if asked.file:
         from pipeline.worker.net_file import net_of_file  # imports Inductor
 
