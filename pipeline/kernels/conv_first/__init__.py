@@ -79,8 +79,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
         outputs: out [N, H', W', out] fp16 or fp8, whose size tells the stride, 1 or 2; statistics.
         tile: one of `candidates`.
     """
-    operands = Operands(image, weight, epilogue, required(outputs.out), outputs.statistics)
-    inner, size = operands.deep * image.shape[1], image.shape[-2:]
+    inner, size = (3 if image.ndim == 5 else 1) * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
         raise ValueError(f"image must be contiguous float32 of at most {MOST_CHANNELS} channels, got {image.dtype}")
     if image.numel() >= 2**31 * len(image):
@@ -88,6 +87,7 @@ def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
     window, outer = weight.shape[1], weight.shape[-1]
     if weight.dtype != torch.float16 or tuple(weight.shape) != (inner, window, span(window), outer):
         raise ValueError(f"weight must come from pack, for {inner} channels, got {list(weight.shape)} {weight.dtype}")
+    operands = Operands(image, weight, epilogue, required(outputs.out), outputs.statistics)
     sides = (-(-side // operands.stride) for side in size)
     check_epilogue(epilogue, outputs, (len(image) * operands.slices, *sides, outer), FOLDS)
     tile = tile or next(candidates(image, weight, epilogue, outputs))
