@@ -1,6 +1,8 @@
 """For any kernel of the list a layer with random values, where it stores, and what it must store there."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +11,21 @@ import torch
 from torch import Tensor
 
 from pipeline.compiler.ops import KERNELS
+from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import conv1x1, conv3x3_grouped, conv_first
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
+from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, SecondSource
+from pipeline.kernels.common.kernel_op import (
+    NO_WEIGHT,
+    Ends,
+    KernelOp,
+    LayerDescription,
+    LibraryParameters,
+    SecondSource,
+)
+from tests.process_state import own_switches
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # a CPU runs Triton's kernels in its interpreter
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
@@ -234,6 +246,28 @@ def twice(made: Example, tile: Any) -> None:
     made.run(tile)
     for name, part in made.outputs.given.items():
         assert torch.equal(part.float().nan_to_num(), first[name].float().nan_to_num())
+
+
+def check_all(cases: list[tuple[Example, Any]]) -> None:
+    """Compile all side by side, then check one after the other, each run twice."""
+    build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
+    for made, tile in cases:
+        twice(made, tile)
+
+
+@contextmanager
+def gpu_for(*dtypes: torch.dtype) -> Iterator[None]:
+    """Skip a GPU that lacks a type; within it products in fp32 are exact, as the references need them."""
+    for dtype in dtypes:
+        if reason := supported(torch.cuda.get_device_capability(), dtype):
+            pytest.skip(reason)
+    with own_switches():
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        yield
+
+
+def taken(op: KernelOp, layer: LayerDescription) -> bool:
+    return op.accepts is not None and bool(op.accepts(layer))
 
 
 def for_kernel(op: KernelOp, layer: Layer) -> Layer:

@@ -8,15 +8,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import depthwise
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.block_statistics import blocks_of
-from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, LayerDescription
-from tests.kernels.examples import DEVICE, HALF, Example, assert_torch_s, poisoned, twice, values
-from tests.process_state import own_switches
+from tests.kernels.examples import DEVICE, HALF, Example, assert_torch_s, check_all, gpu_for, poisoned, taken, values
 
 SILU = Activation("silu")
 
@@ -69,23 +66,21 @@ def test_it_is_torch_s_convolution(side: int, stride: int, apart: int) -> None:
 def test_it_takes_the_layers_that_it_can() -> None:
     layer = LayerDescription("conv2d", 24, 24, (8, 8), (8, 8), (5, 5), (1, 1), (2, 2), groups=24)
     strided = replace(layer, stride=(2, 2), out_size=(4, 4))
-    assert depthwise.OP.accepts is not None
-    assert depthwise.STRIDED_OP.accepts is not None
-    assert depthwise.OP.accepts(layer)
-    assert depthwise.STRIDED_OP.accepts(strided)
-    assert not depthwise.OP.accepts(strided)
-    assert not depthwise.STRIDED_OP.accepts(layer)
+    assert taken(depthwise.OP, layer)
+    assert taken(depthwise.STRIDED_OP, strided)
+    assert not taken(depthwise.OP, strided)
+    assert not taken(depthwise.STRIDED_OP, layer)
     changes: list[dict[str, Any]] = [
         {"groups": 12}, {"outer": 48}, {"padding": (1, 1)}, {"window": (5, 3)}, {"dilation": (2, 2)},
         {"inner": 12, "outer": 12, "groups": 12}, {"window": (9, 9), "padding": (4, 4)}, {"kind": "conv_transpose2d"},
     ]  # fmt: skip
     for changed in changes:
-        assert not depthwise.OP.accepts(replace(layer, **changed))
-    accepts, apart = depthwise.DILATED_OP.accepts, replace(layer, dilation=(3, 3), padding=(6, 6))
-    assert accepts is not None
-    assert accepts(apart)
+        assert not taken(depthwise.OP, replace(layer, **changed))
+    apart = replace(layer, dilation=(3, 3), padding=(6, 6))
+    assert taken(depthwise.DILATED_OP, apart)
     unlike: list[dict[str, Any]] = [{"dilation": (3, 2)}, {"padding": (2, 2)}, {"stride": (2, 2)}, {"groups": 12}]
-    assert not any(accepts(other) for other in (layer, *(replace(apart, **changed) for changed in unlike)))
+    others = (layer, *(replace(apart, **changed) for changed in unlike))
+    assert not any(taken(depthwise.DILATED_OP, other) for other in others)
 
 
 def test_the_operand_at_fault_is_named() -> None:
@@ -118,11 +113,7 @@ def test_the_operand_at_fault_is_named() -> None:
 
 @pytest.fixture
 def gpu() -> Iterator[None]:
-    """Skip a GPU that runs no kernel of this room; sums in fp32 are exact, as the references need them."""
-    if reason := supported(torch.cuda.get_device_capability(), HALF):
-        pytest.skip(reason)
-    with own_switches():
-        torch.backends.cudnn.allow_tf32 = False
+    with gpu_for(HALF):
         yield
 
 
@@ -136,10 +127,7 @@ def test_every_tile_is_the_reference_s(side: int, stride: int) -> None:
     bare = [
         replace(one, epilogue=replace(one.epilogue, statistics=False), outputs=Outputs(one.outputs.out)) for one in made
     ]
-    cases = [(one, tile) for one in (*made, *bare) for tile in one.candidates()]
-    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
-    for one, tile in cases:
-        twice(one, tile)
+    check_all([(one, tile) for one in (*made, *bare) for tile in one.candidates()])
 
 
 @pytest.mark.gpu
@@ -147,7 +135,5 @@ def test_every_tile_is_the_reference_s(side: int, stride: int) -> None:
 @pytest.mark.parametrize("apart", [2, 12, 40])
 @pytest.mark.parametrize("side", depthwise.WINDOWS)
 def test_every_tile_reads_taps_that_lie_apart(side: int, apart: int) -> None:
-    cases = [(one, tile) for one in (dilated(side, apart, (33, 77), 96),) for tile in one.candidates()]
-    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
-    for one, tile in cases:
-        twice(one, tile)
+    one = dilated(side, apart, (33, 77), 96)
+    check_all([(one, tile) for tile in one.candidates()])

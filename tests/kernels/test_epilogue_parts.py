@@ -65,12 +65,6 @@ def test_the_library_computes_the_same(op: KernelOp) -> None:
         torch.testing.assert_close(getattr(found, name), part, rtol=1e-4, atol=1e-3)
 
 
-def test_the_first_convolution_stores_statistics_too() -> None:
-    made = example(conv_first.STRIDED_OP, HALF, Layer(2, (19, 37), 3, 16, NONE, statistics=True))
-    made.run()
-    made.check()
-
-
 def apart(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have memory of their own each, as torch demands of an operation's answers."""
     return one.untyped_storage().data_ptr() != other.untyped_storage().data_ptr()

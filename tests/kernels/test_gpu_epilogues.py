@@ -7,8 +7,8 @@ import torch
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.kernel_op import KernelOp
-from tests.kernels.examples import FP8, HALF, PLAIN, TYPES, Layer, example, for_kernel
-from tests.kernels.test_gpu_kernels import MANY, ODD, check_all, what_the_gpu_has
+from tests.kernels.examples import FP8, HALF, PLAIN, TYPES, Layer, check_all, example, for_kernel
+from tests.kernels.test_gpu_kernels import MANY, ODD, what_the_gpu_has
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
 pytestmark = pytest.mark.gpu

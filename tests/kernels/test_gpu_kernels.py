@@ -11,12 +11,22 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels.common.activation import NONE, RELU
-from pipeline.kernels.common.capability import reaching_views_barred, supported
+from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
-from tests.kernels.examples import ACTIVE, FP8, HALF, MIXED, PLAIN, Example, Layer, example, for_kernel, twice
-from tests.process_state import own_switches
+from tests.kernels.examples import (
+    ACTIVE,
+    FP8,
+    HALF,
+    MIXED,
+    PLAIN,
+    Example,
+    Layer,
+    check_all,
+    example,
+    for_kernel,
+    gpu_for,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -30,19 +40,8 @@ DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
 def what_the_gpu_has(request: pytest.FixtureRequest) -> Iterator[None]:
     """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    for dtype in (given.get("dtype", HALF), given.get("stored", HALF)):
-        if reason := supported(torch.cuda.get_device_capability(), dtype):
-            pytest.skip(reason)
-    with own_switches():
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    with gpu_for(given.get("dtype", HALF), given.get("stored", HALF)):
         yield
-
-
-def check_all(cases: list[tuple[Example, Any]]) -> None:
-    """Compile all side by side, then check one after the other, each run twice."""
-    build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
-    for made, tile in cases:
-        twice(made, tile)
 
 
 def fits(made: Example, tile: Any) -> bool:
@@ -100,4 +99,4 @@ def test_the_fast_kernels_are_built_here() -> None:
     """Without them the tests above check the plain ones alone."""
     assert reaching_views_barred() is None
     tiles = {tile.kernel for op in PLAIN for tile in example(op, HALF, for_kernel(op, ODD)).candidates()}
-    assert {"conv3x3_gluon", "upconv2x2_gluon"} <= {name.rpartition(".")[2] for name in tiles}
+    assert {"conv3x3_gluon", "upconv2x2_gluon"} <= tiles

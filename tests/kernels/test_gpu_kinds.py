@@ -13,10 +13,10 @@ import torch
 from pipeline.compiler.ops import BY_NAME
 from pipeline.kernels.common.capability import reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp
-from tests.kernels.examples import FP8, PLAIN, Example
+from tests.kernels.examples import FP8, PLAIN, Example, check_all
 from tests.kernels.kind_examples import FEW, WIDE, made_of, of_two_slices
 from tests.kernels.kinds import GROUPS, KINDS, Kind, activations_of
-from tests.kernels.test_gpu_kernels import check_all, what_the_gpu_has
+from tests.kernels.test_gpu_kernels import what_the_gpu_has
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
 pytestmark = pytest.mark.gpu

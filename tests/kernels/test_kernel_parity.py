@@ -21,7 +21,6 @@ from tests.kernels.examples import (
     FP8,
     HALF,
     PLAIN,
-    TYPES,
     Example,
     Layer,
     assert_near,
@@ -82,14 +81,6 @@ def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -
     assert lowest == 0 if activation == RELU else lowest < 0
 
 
-@pytest.mark.parametrize(("dtype", "stored"), TYPES)
-def test_a_convolution_stores_the_maxima_beside_its_output(dtype: torch.dtype, stored: torch.dtype) -> None:
-    """By tiles small enough for the interpreter, which walks over the maxima one by one."""
-    made = example(conv3x3.OP, dtype, Layer(1, (7, 10), 16, 16, pool=True, stored_as=stored))
-    made.run(conv3x3_triton.Tile(4, 8, 16, 16 if dtype == HALF else 32, warps=4))
-    made.check()
-
-
 @pytest.mark.parametrize("activation", ACTIVE, ids=str)
 def test_an_activation_keeps_a_nan(activation: Activation) -> None:
     x, weight, bias = values(1, 8, 16, 32), values(9, 32, 32), torch.zeros(32, device=DEVICE)
@@ -118,14 +109,6 @@ def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference(
     assert outputs.out.isnan().any()
     assert torch.equal(outputs.out.isinf(), wanted.out.isinf())
     assert_near(outputs.out, wanted.out, HALF)
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("channels", [1, 3, 4])
-def test_first_convolution_reads_fp32_nchw(channels: int, dtype: torch.dtype) -> None:
-    made = example(conv_first.OP, dtype, Layer(2, (9, 13), channels))
-    made.run()
-    made.check()
 
 
 def test_fp8_saturates_at_its_largest_value() -> None:

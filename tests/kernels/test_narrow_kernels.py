@@ -8,12 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.compiler.tuning.autotune import build_side_by_side
-from pipeline.kernels import conv3x3, conv_first, conv_head, upsample2x
+from pipeline.kernels import conv3x3, conv_first, conv_head
 from pipeline.kernels.common.activation import NONE, RELU
-from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LayerDescription
+from pipeline.kernels.common.kernel_op import Ends, LayerDescription
 from pipeline.kernels.common.program import STRIPS
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
@@ -24,12 +22,14 @@ from tests.kernels.examples import (
     Layer,
     assert_outputs_near,
     assert_torch_s,
+    check_all,
     example,
+    gpu_for,
     poisoned,
+    taken,
     twice,
     values,
 )
-from tests.process_state import own_switches
 
 WINDOWS = [(7, 2, 3), (3, 2, 3), (5, 1, 4), (3, 1, 1)]  # side, stride, channels
 NARROW = [(8, 16, HALF), (16, 8, HALF), (24, 24, HALF), (32, 32, HALF), (64, 16, HALF), (32, 32, FP8), (48, 16, FP8)]
@@ -38,11 +38,7 @@ ODD = (13, 18) if DEVICE.type == "cuda" else (7, 10)  # several tiles; the inter
 
 @pytest.fixture
 def gpu() -> Iterator[None]:
-    """Skip a GPU that runs no kernel of this room; products in fp32 are exact, as the references need them."""
-    if reason := supported(torch.cuda.get_device_capability(), FP8):
-        pytest.skip(reason)
-    with own_switches():
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    with gpu_for(FP8):
         yield
 
 
@@ -88,11 +84,6 @@ def test_a_first_convolution_takes_the_layers_that_it_can() -> None:
     for changed in ({"stride": (3, 3)}, {"padding": (2, 2)}, {"window": (9, 9), "padding": (4, 4)}, {"inner": 5},
                     {"outer": 20}, {"reads_image": False}, {"window": (7, 3)}):  # fmt: skip
         assert not taken(conv_first.STRIDED_OP, replace(stem, **changed))
-
-
-def taken(op: KernelOp, layer: LayerDescription) -> bool:
-    assert op.accepts is not None
-    return bool(op.accepts(layer))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -177,17 +168,6 @@ def test_what_is_refused_is_named_in_a_line(reason: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("align_corners", [True, False])
-def test_upsampling_mixes_as_torch_does(align_corners: bool, dtype: torch.dtype) -> None:
-    x = values(2, 3, 7, 24, dtype=dtype)
-    found, wanted = (Outputs(poisoned(2, 6, 14, 24, dtype=dtype)) for _ in range(2))
-    op = upsample2x.ALIGNED_OP if align_corners else upsample2x.OP
-    op.launch(x, NO_WEIGHT, Epilogue(), found, upsample2x.Tile(256))
-    op.reference(x, NO_WEIGHT, Epilogue(), wanted)
-    assert_outputs_near(found, wanted, dtype)
-
-
 @pytest.mark.parametrize(
     ("programs", "evenest"), [(2, [64, 136]), (3, [88, 112]), (4, [64, 16])], ids=["two", "three", "four"]
 )
@@ -227,9 +207,7 @@ def test_every_narrow_tile_stores_what_the_reference_stores(inner: int, outer: i
         (one, tile) for one in made for tile in conv3x3_narrow.candidates(one.x, outer, ends=bool(one.epilogue.parts))
     ]
     assert cases
-    build_side_by_side([lambda one=one, tile=tile: one.run(tile) for one, tile in cases])  # type: ignore[misc]
-    for one, tile in cases:
-        twice(one, tile)
+    check_all(cases)
 
 
 @pytest.mark.gpu

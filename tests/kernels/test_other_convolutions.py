@@ -15,6 +15,7 @@ from pipeline.kernels.polyphase import polyphase_triton
 from tests.compiler.nets import image
 from tests.compiler.rewriting import distance, layers, lowered, rewritten, rewritten_from
 from tests.kernels.examples import FP8, HALF, Layer, assert_torch_s, example, values
+from tests.kernels.examples import taken as accepted
 
 TILE = conv3x3_triton.Tile(8, 16, 64, 32, warps=4)
 # Channels and a group's: less than a tile, several, one that isn't full, groups of several tiles, and such as don't
@@ -65,16 +66,13 @@ def test_in_groups_it_is_torch_s_convolution(channels: int, width: int) -> None:
 def test_it_takes_groups_of_several_channels(channels: int, groups: int, taken: bool) -> None:
     geometry = {"window": (3, 3), "padding": (1, 1), "groups": groups}
     layer = LayerDescription("conv2d", channels, channels, (32, 32), (32, 32), **geometry)  # type: ignore[arg-type]
-    accepts = conv3x3_grouped.OP.accepts
-    assert accepts is not None
-    assert accepts(layer) is taken
+    assert accepted(conv3x3_grouped.OP, layer) is taken
     others = ({"stride": (2, 2)}, {"padding": (0, 0)}, {"dilation": (2, 2)}, {"outer": 2 * channels})
-    assert not any(accepts(replace(layer, **other)) for other in others)
-    accepts, halved = conv3x3_grouped.STRIDED_OP.accepts, replace(layer, stride=(2, 2), out_size=(16, 16))
-    assert accepts is not None
-    assert accepts(halved) is taken
-    odd = replace(halved, in_size=(31, 32))
-    assert not any(accepts(other) for other in (layer, odd, replace(halved, outer=2 * channels)))
+    assert not any(accepted(conv3x3_grouped.OP, replace(layer, **other)) for other in others)
+    halved = replace(layer, stride=(2, 2), out_size=(16, 16))
+    assert accepted(conv3x3_grouped.STRIDED_OP, halved) is taken
+    left = (layer, replace(halved, in_size=(31, 32)), replace(halved, outer=2 * channels))
+    assert not any(accepted(conv3x3_grouped.STRIDED_OP, other) for other in left)
 
 
 def test_what_reads_another_window_is_refused() -> None:

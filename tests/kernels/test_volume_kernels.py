@@ -13,12 +13,9 @@ from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, TYPES, Example, Layer, example, for_kernel, values
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, example, values
+from tests.kernels.kind_examples import of_two_slices
 from tests.kernels.polyphase_examples import Phases, check, operands
-
-
-def of_two_slices(made: Example) -> Example:
-    return replace(made, weight=conv3x3.stacked(made.weight))
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])
@@ -30,13 +27,6 @@ def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: b
     layer = Layer(2, (rows, 6), 16, 48, residual=dtype, statistics=counts, slices=slices)
     made = example(conv3x3.VOLUME_OP, dtype, layer)
     made.poison()
-    made.run(made.candidates()[-1])
-    made.check()
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-def test_a_kernel_makes_eight_voxels_of_each(dtype: torch.dtype) -> None:
-    made = example(upconv2x2.VOLUME_OP, dtype, Layer(2, (8, 5), 16, 48, slices=3))
     made.run(made.candidates()[-1])
     made.check()
 
@@ -96,25 +86,7 @@ def test_the_references_are_torch_s_convolutions() -> None:
     torch.testing.assert_close(grown.float(), wanted, rtol=2e-3, atol=2e-3)
 
 
-def check_slices(made: Example, *, every_tile: bool) -> None:
-    """Assert that a kernel of slices stores what its reference stores, by all its tiles or the last."""
-    tiles = made.candidates()
-    for tile in tiles if every_tile else tiles[-1:]:
-        made.poison()
-        made.run(tile)
-        made.check()
-
-
 SLICED = (conv_by_slice.OP, conv_by_slice.FIRST_OP, conv_by_slice.STRIDED_OP, conv_by_slice.TRANSPOSED_OP)
-
-
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
-def test_a_kernel_of_images_takes_each_slice_for_one(op: KernelOp, dtype: torch.dtype) -> None:
-    """In parts of wider buffers, with a residual and the sums of the slices' blocks where the kernel has them."""
-    size = (16, 6) if op.growth < 1 else (8, 6)
-    layer = for_kernel(op, Layer(2, size, 16, 48, residual=dtype, statistics=True, slices=3))
-    check_slices(example(op, dtype, layer), every_tile=False)
 
 
 @pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
