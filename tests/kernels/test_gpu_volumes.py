@@ -12,10 +12,11 @@ from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.polyphase import candidates, polyphase
-from tests.kernels.examples import FP8, HALF, TYPES, Layer, example, for_kernel
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, check_all, example, for_kernel
+from tests.kernels.kind_examples import of_two_slices
 from tests.kernels.polyphase_examples import Phases, check, operands
-from tests.kernels.test_gpu_kernels import DTYPES, check_all, what_the_gpu_has
-from tests.kernels.test_volume_kernels import SLICED, check_slices, of_two_slices
+from tests.kernels.test_gpu_kernels import DTYPES, what_the_gpu_has
+from tests.kernels.test_volume_kernels import SLICED
 
 __all__ = ["what_the_gpu_has"]  # a fixture, which every test here asks for by itself
 pytestmark = pytest.mark.gpu
@@ -95,7 +96,8 @@ def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
 def test_a_window_of_one_slice_on_a_gpu(op: KernelOp, size: tuple[int, int], dtype: torch.dtype) -> None:
     size = (size[0], size[1] + size[1] % 2) if op.growth < 1 else size
     layer = for_kernel(op, Layer(2, size, 48, 80, slices=5, residual=dtype, statistics=True, stored_as=HALF))
-    check_slices(example(op, dtype, layer), every_tile=True)
+    made = example(op, dtype, layer)
+    check_all([(made, tile) for tile in made.candidates()])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
