@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -35,6 +35,7 @@ said: list[str] = []
 class Tile:
     """A tile of no kernel."""
 
+    kernel: ClassVar[str] = "one of two"
     name: str
 
 
@@ -46,7 +47,7 @@ def made() -> Exported:
 @pytest.fixture(autouse=True)
 def a_kernel_of_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose tiles can be named."""
-    monkeypatch.setitem(ops.TILES, __name__.rpartition(".")[2], Tile)
+    monkeypatch.setitem(ops.TILES, Tile.kernel, Tile)
 
 
 def fakes(monkeypatch: pytest.MonkeyPatch, *wrong: str, library: bool = True, tiles: str = "ab") -> None:
