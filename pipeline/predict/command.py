@@ -1,6 +1,8 @@
 """Make the masks of a folder of images or volumes with a run or a bundle; run it again to resume."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from os.path import realpath
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from pipeline.export.request import loaded as load_run
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.predict.cases import cases_in
 from pipeline.predict.report import Outcome
+from pipeline.predict.shards import THIS, WHOLE, on_devices, shard_of
 from pipeline.predict.windows import STEP
 from pipeline.records import codec
 from pipeline.records.data_words import IMAGES, VOLUMES, Words
@@ -31,6 +34,9 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
     asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
+    asked.add_argument("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share for each")
+    asked.add_argument("--shard", help="I/N: of N shares the I-th, from 0 on, for tasks of a cluster on one --out")
+    asked.add_argument("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
     asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
     asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
     asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
@@ -43,12 +49,18 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Make the masks; return 0, 1 if an image has none, or 2 after one line if the request is wrong."""
-    return guarded(lambda: predicted(parser().parse_args(arguments)))
+    words = sys.argv[1:] if arguments is None else arguments
+    return guarded(lambda: predicted(parser().parse_args(words), words))
 
 
-def predicted(asked: argparse.Namespace) -> int:
+def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
     """Return the exit code of `main`."""
     try:
+        check(asked)
+        if asked.devices != THIS:
+            outcome = on_devices(asked.devices, words, asked.out)
+            show(f"{outcome.summary()}: {visible(asked.out)}\n")
+            return FAILED if outcome.failed else 0
         outcome = predict_folder(asked)
     except BrokenPipeError:
         raise
@@ -69,12 +81,13 @@ def predict_folder(asked: argparse.Namespace) -> Outcome:
     Raises:
         REFUSALS: the request is wrong, or the disk is full or read-only; one line.
     """
-    check(asked)
     source = loaded(asked.run)
     volumes = takes_volumes(source)
     words = VOLUMES if volumes else IMAGES
     check_kind(asked, volumes, words)
     cases, others = cases_in(asked.images, asked.nnunet, volumes, rules_among(source))
+    shard = shard_of(asked.shard)
+    cases = [case for case in cases if shard.has(case.name)]
     if others:
         named = ", ".join(map(visible, others[:5])) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
         tell(f"left out, no {words.samples}: {named}")
@@ -119,8 +132,11 @@ def check(asked: argparse.Namespace) -> None:
     """
     if Path(realpath(asked.out)).is_relative_to(realpath(asked.run)):
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
-    if asked.batch is not None and asked.batch < 1:
-        raise RequestError(f"--batch {asked.batch}: expected an integer ≥ 1")
+    for word, value in (("--batch", asked.batch), ("--workers", asked.workers)):
+        if value is not None and value < 1:
+            raise RequestError(f"{word} {value}: expected an integer ≥ 1")
+    if shard_of(asked.shard) != WHOLE and asked.devices != THIS:
+        raise RequestError(f"--shard {asked.shard}: leave it out beside --devices {asked.devices}")
     if asked.overlap is not None and asked.overlap < 0:
         raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
     if asked.step is not None and not 0 < asked.step <= 1:

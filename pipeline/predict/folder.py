@@ -1,11 +1,8 @@
 """The folder of masks: its lock, the masks that are there already, and the start of the loop for missing ones."""
 
 import argparse
-import fcntl
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.command_line import tell
@@ -16,14 +13,13 @@ from pipeline.predict import mask_files
 from pipeline.predict.cases import Case
 from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Look, palette_of
-from pipeline.predict.report import MANIFEST, Outcome
+from pipeline.predict.report import Outcome
+from pipeline.predict.shards import alone_in, shard_of
 from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
-from pipeline.records.disk import open_lock
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
 
-LOCK = ".predict.lock"
 LEAST_VISIBLE = 8  # of 255
 OVERLAP_SHARE = 4  # windows overlap by a quarter of their side by default
 
@@ -39,9 +35,10 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
     Raises:
         RequestError, InputError, OSError: as `command.predict_folder`.
     """
-    if (manifest := asked.out / MANIFEST).exists() and not manifest.is_file():
+    shard = shard_of(asked.shard)
+    if (manifest := asked.out / shard.manifest).exists() and not manifest.is_file():
         raise RequestError(f"{manifest}: no regular file; name another folder by --out")
-    with alone_in(asked.out), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
+    with alone_in(asked.out, shard), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.check_own(asked.out / case.mask)
         wanted = Wanted(asked.stage, asked.device, asked.batch)
@@ -52,7 +49,7 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
 
             planned = of_run(asked.run, source, wanted, Path(scratch))
             planned.notes.extend(training_notes(source.config, [file for case in cases for file in case.files]))
-        mask_files.clear_unfinished(asked.out, [MANIFEST, *(case.mask for case in cases)])
+        mask_files.clear_unfinished(asked.out, [shard.manifest, *(case.mask for case in cases)])
         return all_kept(planned, cases, asked) or make_all(planned, cases, asked)
 
 
@@ -74,7 +71,7 @@ def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
             outcome = Outcome(product, planned.words.sample, kept=[case.name for case in cases])
             tell_notes(planned)
             tell(f"nothing is left to do: every {outcome.sample} has its {product} by {planned.name}, made of the same")
-            outcome.write(asked.out, made_of, made_by, finished=True)
+            outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=True)
             return outcome
     return None
 
@@ -98,10 +95,10 @@ def make_all(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> 
     look, looks = look_of(asked, planned)
     made_of = {**planned.made_of, **said, **looks}
     made_by = identity(made_of)
-    prediction = Prediction(predictor, asked.out, made_by, cut, look)
-    prediction.outcome.write(asked.out, made_of, made_by, finished=False)
+    prediction = Prediction(predictor, asked.out, made_by, cut, look, asked.workers)
+    prediction.outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=False)
     outcome = prediction.make(cases, tell)
-    outcome.write(asked.out, made_of, made_by, finished=True)
+    outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=True)
     if 0 < outcome.largest < LEAST_VISIBLE:
         tell(f"note: the masks hold classes up to {outcome.largest}, which viewers show as black; --colors shows them")
     return outcome
@@ -134,30 +131,3 @@ def cut_of(planned: Planned, sides: tuple[int, ...], asked: argparse.Namespace) 
     if overlap >= smaller:
         raise RequestError(f"--overlap {overlap}: less than the {smaller} pixels of a window's side is wanted")
     return Cut(overlap=overlap), {"window": list(sides), "overlap": overlap}
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, and create the folder; remove it again if nothing was written.
-
-    Raises:
-        RequestError: another process holds the lock, or nothing can be written there.
-    """
-    was_there = folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = open_lock(folder / LOCK)
-    except OSError as error:
-        raise RequestError(f"--out {folder}: no masks can be written there: {error.strerror or error}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise RequestError(f"--out {folder}: another process makes masks there; wait for it") from None
-    try:
-        yield
-    finally:
-        if not was_there and [entry.name for entry in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
-            folder.rmdir()
-        os.close(descriptor)

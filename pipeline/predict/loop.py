@@ -92,15 +92,25 @@ class Prediction:
         made_by: digest of all that the answers depend on, for the sidecars.
         cut: how images and volumes become windows.
         look: of the masks.
+        workers: number of processes that read and write, if the network is on a GPU; None: of cores.
         outcome: so far.
     """
 
-    def __init__(self, predictor: Predictor, folder: Path, made_by: str, cut: Cut, look: Look = PLAIN) -> None:
+    def __init__(
+        self,
+        predictor: Predictor,
+        folder: Path,
+        made_by: str,
+        cut: Cut,
+        look: Look = PLAIN,
+        workers: int | None = None,
+    ) -> None:
         self.predictor = predictor
         self.folder = folder
         self.made_by = made_by
         self.cut = cut
         self.look = look
+        self.workers = workers or len(os.sched_getaffinity(0))
         self.outcome = Outcome(predictor.product, predictor.words.sample)
         self.network = Network(predictor)
         self.waiting: list[Window] = []
@@ -121,10 +131,10 @@ class Prediction:
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
-        threads = len(os.sched_getaffinity(0)) if self.network.on_gpu else 1  # a network on the CPU uses all cores
+        number = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
         writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, os.getpid(), self.look))
         with (
-            Workers(threads, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
+            Workers(number, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
             MaskWriter(writing, workers, self.outcome) as self.writer,
         ):
             for case, opened in self.opened_ahead(workers, cases):

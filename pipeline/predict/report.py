@@ -97,11 +97,11 @@ class Outcome:
         failed = f", {plural(len(self.failed), self.sample)} without" if self.failed else ""
         return f"{plural(len(self.made), self.product)} made{kept}{failed}"
 
-    def write(self, folder: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
+    def write(self, path: Path, made_of: dict[str, object], made_by: str, *, finished: bool) -> None:
         """Write predict.json: what the masks are made of, and which cases have none.
 
         Args:
-            folder: of the masks.
+            path: of the file.
             made_of: all that the answers depend on.
             made_by: its digest, which the sidecars hold.
             finished: every case is settled.
@@ -112,7 +112,7 @@ class Outcome:
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
         counts = {"made": len(self.made), "kept": len(self.kept), "failed": self.failed}
         rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
-        write_json(told | counts | rate, folder / MANIFEST)
+        write_json(told | counts | rate, path)
 
 
 class Progress:

@@ -20,8 +20,8 @@ from pipeline.inputs.input_contract import InputContract
 from pipeline.predict import mask_files, masks
 from pipeline.predict.cases import cases_in
 from pipeline.predict.command import main
-from pipeline.predict.folder import LOCK, alone_in
 from pipeline.predict.loop import Prediction
+from pipeline.predict.shards import LOCK, alone_in
 from pipeline.predict.sources import Predictor
 from pipeline.predict.windows import Cut
 from pipeline.records import codec

@@ -1,0 +1,169 @@
+"""Shares of a folder's images: one for each GPU of this machine, or one for each task of a cluster.
+
+A share is the images whose name's digest is I modulo N. It depends on nothing else, so tasks need no coordinator.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.command_line import FAILED
+from pipeline.config.request_error import RequestError
+from pipeline.devices.nvml import all_gpus, visible_gpus
+from pipeline.errors import plural
+from pipeline.predict.report import MANIFEST, Outcome
+from pipeline.records.disk import open_lock
+
+LOCK = ".predict.lock"
+WRITTEN = re.compile(r"(?P<index>\d{1,9})/(?P<count>[1-9]\d{0,8})")
+ALL, THIS = "all", "this"  # GPUs; the device of the run alone
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` shares, from 0 on."""
+
+    index: int = 0
+    count: int = 1
+
+    def has(self, name: str) -> bool:
+        """Return whether a case of this name is in the share."""
+        digest = hashlib.sha256(os.fsencode(name)).digest()
+        return int.from_bytes(digest[:8]) % self.count == self.index
+
+    @property
+    def manifest(self) -> str:
+        """File name of its predict.json."""
+        return MANIFEST if self.count == 1 else f"predict.{self.index}-of-{self.count}.json"
+
+    @property
+    def lock(self) -> str:
+        """File name of its own lock."""
+        return f".predict.{self.index}-of-{self.count}.lock"
+
+
+WHOLE = Shard()
+
+
+def shard_of(text: str | None) -> Shard:
+    """Return the share that `--shard I/N` names; None names all images.
+
+    Raises:
+        RequestError: it names none.
+    """
+    if text is None:
+        return WHOLE
+    match = WRITTEN.fullmatch(text)
+    if not match or int(match["index"]) >= int(match["count"]):
+        raise RequestError(f"--shard {text}: expected I/N, such as 0/4, with I from 0 to N - 1")
+    return Shard(int(match["index"]), int(match["count"]))
+
+
+@contextmanager
+def alone_in(folder: Path, shard: Shard = WHOLE) -> Iterator[None]:
+    """Hold the locks of a folder of masks, and create it; remove it again if nothing was written.
+
+    Shares of one number work side by side; a whole folder, and shares of another number, are refused meanwhile.
+
+    Raises:
+        RequestError: another process holds a lock, or nothing can be written there.
+    """
+    with ExitStack() as locks:
+        locks.callback(remove_empty, folder, was_there=folder.exists())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            hold(folder / LOCK, fcntl.LOCK_EX if shard == WHOLE else fcntl.LOCK_SH, locks)
+            if shard != WHOLE:
+                for other in folder.glob(".predict.*-of-*.lock"):
+                    if f"-of-{shard.count}." not in other.name:
+                        with ExitStack() as asked:
+                            hold(other, fcntl.LOCK_EX, asked)
+                hold(folder / shard.lock, fcntl.LOCK_EX, locks)
+        except OSError as error:
+            raise RequestError(f"--out {folder}: no masks can be written there: {error.strerror or error}") from None
+        yield
+
+
+def hold(lock: Path, kind: int, locks: ExitStack) -> None:
+    """Hold a lock until the stack is closed.
+
+    Raises:
+        RequestError: another process holds it.
+        OSError: it can't be opened.
+    """
+    descriptor = open_lock(lock)
+    locks.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RequestError(f"--out {lock.parent}: another process makes masks there; wait for it") from None
+
+
+def remove_empty(folder: Path, was_there: bool) -> None:
+    """Remove a new folder that holds nothing but locks."""
+    with suppress(OSError):
+        entries = [*folder.iterdir()]
+        if not was_there and all(entry.name.endswith(".lock") for entry in entries):
+            for entry in entries:
+                entry.unlink()
+            folder.rmdir()
+
+
+def without_devices(words: Sequence[str]) -> list[str]:
+    """Return a command line without `--devices`."""
+    named = [index for index, word in enumerate(words) if word.split("=")[0] == "--devices"]
+    dropped = {*named, *(index + 1 for index in named if words[index] == "--devices")}
+    return [word for index, word in enumerate(words) if index not in dropped]
+
+
+def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
+    """Make the masks with one process for each GPU, each with its share of the cases; return the sum.
+
+    Args:
+        devices: "all", or indices of CUDA's visible GPUs such as "0,2".
+        words: the command line.
+        out: the folder of the masks.
+
+    Raises:
+        RequestError: there is no such GPU, or a process ended without its masks.
+    """
+    gpus = [gpu.uuid() for gpu in visible_gpus(all_gpus())]
+    try:
+        chosen = gpus if devices == ALL else [gpus[int(index)] for index in devices.split(",")]
+    except (ValueError, IndexError):
+        chosen = []
+    if not chosen:
+        raise RequestError(
+            f"--devices {devices}: expected all, or indices; this machine has {plural(len(gpus), 'GPU')}"
+        )
+    shards = [Shard(index, len(chosen)) for index in range(len(chosen))]
+    cores = max(1, len(os.sched_getaffinity(0)) // len(chosen))
+    processes = []
+    for shard, gpu in zip(shards, chosen, strict=True):
+        share = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
+        command = [sys.executable, "-m", __package__, *without_devices(words), *share]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
+    try:
+        codes = [process.wait() for process in processes]
+    except KeyboardInterrupt:  # which reaches all; each finishes what it has begun
+        for process in processes:
+            process.wait()
+        raise
+    if bad := [code for code in codes if code not in (0, FAILED)]:
+        raise RequestError(f"--devices {devices}: the process of one GPU ended with code {bad[0]}; its line is above")
+    total = Outcome()
+    for shard in shards:
+        share = json.loads((out / shard.manifest).read_text())
+        total.made += [""] * share["made"]
+        total.kept += [""] * share["kept"]
+        total.failed |= share["failed"]
+    return total
