@@ -98,16 +98,17 @@ def plain_loop(run: RunRecord, images: Path, out: Path, workers: int) -> float:
         return made / (time.perf_counter() - began)
 
 
-def predicted(run: Path, stage: str, images: Path, out: Path) -> dict[str, object]:
-    """Make the masks by `python -m pipeline.predict`; return its rate, the time from start to end, and its lines."""
+def predicted(run: Path, images: Path, out: Path, words: list[str]) -> dict[str, object]:
+    """Make the masks by `python -m pipeline.predict`; return its rate, that of each share, and the time in all."""
     began = time.perf_counter()
-    words = ["-m", "pipeline.predict", str(run), str(images), "--out", str(out), "--stage", stage]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pipeline.predict", str(run), str(images), "--out", str(out), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(done.stderr)
-    manifest = json.loads((out / "predict.json").read_text())
-    return {name: manifest[name] for name in ("masks_per_second", "shares", "made")} | {"seconds": seconds}
+    manifests = [json.loads(path.read_text()) for path in sorted(out.glob("predict*.json"))]
+    shares = [{name: manifest[name] for name in ("masks_per_second", "shares", "made")} for manifest in manifests]
+    return {"masks_per_second": sum(share["masks_per_second"] for share in shares), "by": shares, "seconds": seconds}
 
 
 def main() -> None:
@@ -115,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--stage", default="fp8")
+    parser.add_argument("--devices", nargs="*", default=["this"], help="each is measured: this, 0, all")
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--distinct", type=int, default=400)
     parser.add_argument("--workers", type=int, default=14)
@@ -124,8 +126,11 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     told: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "cores": len(os.sched_getaffinity(0))}
     told["jpeg_bytes"] = write_images(folder / "images", asked.distinct, asked.images)
-    told["predict"] = predicted(asked.run, asked.stage, folder / "images", folder / "masks")
-    told["plain_loop"] = plain_loop(record, folder / "images", folder / "loop", asked.workers)
+    for devices in asked.devices:
+        words = ["--stage", asked.stage, "--devices", devices]
+        told[f"predict, {devices}"] = predicted(asked.run, folder / "images", folder / f"masks-{devices}", words)
+        write_json(told, asked.out)
+    told["plain loop"] = plain_loop(record, folder / "images", folder / "loop", asked.workers)
     write_json(told, asked.out)
     sys.stdout.write(json.dumps(told) + "\n")
 
