@@ -104,14 +104,10 @@ def _conv1x1(
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the product x · weightᵀ through the epilogue into `outputs.out`.
+    """Write the product x · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out].
 
-    Args:
-        x: [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice.
-        weight: [out, in] of x's dtype, from `pack`.
-        epilogue: scale, bias and slopes [out], a residual laid out as x; no other part.
-        outputs: out [N, H, W, out], laid out as x.
-        tile: one of `candidates`.
+    X is [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice, and so must
+    those of the output and a residual. The weight is [out, in] of x's dtype, from `pack`.
     """
     _check_operands(x, weight, epilogue, outputs)
     _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))

@@ -127,14 +127,10 @@ def _depthwise(
 
 
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the depthwise convolution of x through the epilogue into `outputs`.
+    """Write the depthwise convolution of x through the epilogue into `outputs`, whose size tells the stride, 1 or 2.
 
-    Args:
-        x: [N, H, W, channels], fp16, may be a channel slice of a wider tensor; a multiple of 8 channels.
-        weight: [k², channels] of x's dtype, from `pack`, with a k of 3, 5 or 7.
-        epilogue: scale, bias and slopes [channels], an activation, and statistics; or a dilation, with a stride of 1.
-        outputs: out [N, H', W', channels] fp16 or fp8, whose size tells the stride, 1 or 2; statistics.
-        tile: one of `candidates`.
+    X is [N, H, W, channels], fp16, a multiple of 8 channels, may be a channel slice; the weight [k², channels], from
+    `pack`, with a k of 3, 5 or 7. The epilogue has scale, bias and slopes, statistics; or a dilation, without a stride.
     """
     batch, height, width, channels = x.shape
     out, side = required(outputs.out), side_of(weight)

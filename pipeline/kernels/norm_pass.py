@@ -247,12 +247,8 @@ def merge_statistics(
 ) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance [N, out] of a map, or with an eps factor and shift of a norm: x · factor + shift.
 
-    Args:
-        statistics: [N, blocks, 2, out] fp32, contiguous.
-        size: height and width of the map, multiples of `phases`.
-        phases: as `block_statistics` has them.
-        norm: of which each channel of a group gets the group's.
-        dependent: whether the kernel may come before the one before it ends (`dependent_launch`).
+    Statistics are [N, blocks, 2, out] fp32, contiguous, of a map of `size`, height and width, multiples of `phases`.
+    Each channel of a group gets the group's. `dependent`, the kernel may come before the one before it ends.
     """
     check_norm(statistics, size, phases, norm)
     height, width = size
@@ -307,12 +303,8 @@ def _merge(
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
     """Write a map after its norm and activation, or the logits of a head of it.
 
-    Args:
-        x: [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other.
-        statistics: [N, blocks, 2, C] fp32 of x before it was rounded.
-        how: the norm, what follows, and the scale of `out`.
-        out: as x, may be a channel slice. With a head [N, classes, H, W] fp32, contiguous.
-        tile: one of `candidates`; the first of them without.
+    X and out are [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other; out may be a channel
+    slice, and with a head is [N, classes, H, W] fp32, contiguous. Statistics are x's [N, blocks, 2, C] fp32.
 
     Raises:
         ValueError: a tensor or `how` isn't as the kernel takes it; the text begins with its name.

@@ -234,14 +234,10 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 def upconv2x2(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
 ) -> None:
-    """Write the transposed convolution of x through the epilogue into `outputs.out`.
+    """Write the transposed convolution of x [N, H, W, in] through the epilogue into `outputs.out`, [N, 2 H, 2 W, out].
 
-    Args:
-        x: [N, H, W, in], fp16 or fp8; the images must follow each other without a gap.
-        weight: [4, out, in] of x's dtype, from `pack`; [8, out, in] of volumes, of which H is D slices of it.
-        epilogue: scale, bias and slopes [out], and D as `slices`.
-        outputs: out [N, 2 H, 2 W, out], of volumes [N, 4 H, 2 W, out], may be a channel slice of a wider tensor.
-        tile: one of `candidates`.
+    Images of x must follow each other without a gap. The weight is [4, out, in] of x's dtype, from `pack`; or
+    [8, out, in] of volumes, of which H is D slices, the epilogue's `slices`, and the output is [N, 4 H, 2 W, out].
     """
     batch, height, width, inner = x.shape
     outer, deep = weight.shape[1], 2 if len(weight) == 8 else 1

@@ -92,14 +92,9 @@ def upsample2x(
     *,
     align_corners: bool = False,
 ) -> None:
-    """Write x at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
+    """Write x [N, H, W, C] at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
 
-    Args:
-        x: [N, H, W, C] with channel stride 1, fp32, fp16 or fp8.
-        epilogue: a scale [C], x's over `out`'s where either is fp8; no bias, activation, pool or head.
-        outputs: out [N, 2 H, 2 W, C], as x.
-        tile: how the work is cut.
-        align_corners: as in `torch.nn.functional.interpolate`.
+    Both are fp32, fp16 or fp8 with channel stride 1. The epilogue has a scale [C], x's over `out`'s, and nothing else.
     """
     batch, height, width, channels = x.shape
     out = required(outputs.out)

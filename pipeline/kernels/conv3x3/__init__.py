@@ -67,15 +67,11 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 
 def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the convolution of x through the epilogue into `outputs`.
+    """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
-    Args:
-        x: [N, H, W, in], fp16 or fp8, may be a channel slice of a wider tensor; volumes as `Operands` has them.
-        weight: [9, out, in] of x's dtype, from `pack`; of volumes [27, out, in], or [36, 64, in] from `stacked`.
-        epilogue: scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out`
-            channels that fit in one tile.
-        outputs: as the epilogue asks; `out` may be None where another is given.
-        tile: one of `candidates`.
+    X is [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor or volumes as `Operands` has them. The weight of
+    its dtype is [9, out, in] from `pack`; of volumes [27, out, in], or [36, 64, in] from `stacked`. The epilogue has
+    scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands)
@@ -134,11 +130,8 @@ def slope_of(activation: Activation) -> float | None:
 def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
     """Write the convolution of activation(norm(x)) into the outputs: the norm's own pass over the map is gone.
 
-    Args:
-        operands: x [N, H, W, in] fp16, weight [9, out, in]; an epilogue that `conv3x3_narrow.suits`.
-        counted: statistics [N, blocks, 2, in] of x before it was rounded; a kernel before merges them.
-        how: the norm and an activation with `slope_of`.
-        tile: how the work is cut.
+    X is [N, H, W, in] fp16, the weight [9, out, in], the epilogue one that `conv3x3_narrow.suits`, the activation one
+    with `slope_of`. A kernel before merges `counted`, statistics [N, blocks, 2, in] of x before it was rounded.
 
     Raises:
         ValueError: an operand isn't as above, or the kernels have no such groups.

@@ -429,17 +429,11 @@ def queue(
     statistics: Tensor | None = None,
     norm: NormOnLoad | None = None,
 ) -> None:
-    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in].
+    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in] of its dtype, contiguous.
 
-    Args:
-        x: fp16 or fp8, its strides multiples of 16 bytes.
-        weight: of x's dtype, contiguous.
-        epilogue: scale and bias [out], an activation, a residual [N, H, W, out].
-        out: as x [N, H, W, out], or `planar` [N, out, H, W] fp32 contiguous.
-        tile: how the work is cut.
-        planar: whether `out` is NCHW.
-        statistics: [N, blocks, 2, out] fp32, where they are wanted.
-        norm: of x, which is then fp16, merged by the kernel that was queued right before this one.
+    Strides of x and of `out` [N, H, W, out] are multiples of 16 bytes; `planar`, out is [N, out, H, W] fp32 contiguous.
+    Statistics are [N, blocks, 2, out] fp32. A norm is of x, which is then fp16, and merged by the kernel that was
+    queued right before this one.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]

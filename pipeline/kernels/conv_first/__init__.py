@@ -72,12 +72,8 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    Args:
-        image: [N, in, H, W] fp32 contiguous, at most 14 channels; or volumes, as `conv_first_volumes` gives them.
-        weight: [in, k, span, out] fp16, from `pack`.
-        epilogue: scale and bias [out], an activation, and statistics.
-        outputs: out [N, H', W', out] fp16 or fp8, whose size tells the stride, 1 or 2; statistics.
-        tile: one of `candidates`.
+    The image is [N, in, H, W] fp32 contiguous, at most 14 channels, or volumes from `conv_first_volumes`; the weight
+    [in, k, span, out] fp16, from `pack`; out [N, H', W', out] fp16 or fp8, whose size tells the stride, 1 or 2.
     """
     inner, size = (3 if image.ndim == 5 else 1) * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
