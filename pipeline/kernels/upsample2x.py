@@ -42,10 +42,7 @@ def reference(x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, *, ali
 
 @triton.jit
 def _neighbours(place, size, step, ALIGNED: tl.constexpr):
-    """Return the two inputs, of `size` in a line, that an output at `place` mixes, and the second one's weight.
-
-    As torch has them: at `step` · place with corners aligned, otherwise at (place + 1/2) / 2 − 1/2, not below 0.
-    """
+    """Return the two inputs, of `size` in a line, that an output at `place` mixes, and the second one's weight."""
     at = place.to(tl.float32) * step if ALIGNED else tl.maximum(place.to(tl.float32) * 0.5 - 0.25, 0.0)
     first = at.to(tl.int32)
     return first, tl.minimum(first + 1, size - 1), at - first.to(tl.float32)

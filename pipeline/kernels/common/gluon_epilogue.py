@@ -148,7 +148,7 @@ def load_residual(acc, staging, scale, first, dtype: gl.constexpr, PAIRED: gl.co
 def stage(part, buffer, dtype: gl.constexpr):
     """Write a quarter of a tile [out, pixels / 4] into one of two buffers, once TMA has read the previous content.
 
-    The conversion to fp8 saturates by itself (cvt.satfinite) and keeps a NaN.
+    The conversion to fp8 saturates (cvt.satfinite) and keeps a NaN.
     """
     tma.store_wait(1)
     buffer.permute((1, 0)).store(part.to(dtype))

@@ -93,7 +93,7 @@ def load_added(
 ):  # fmt: skip
     """Load a row of a residual [16 · warps, OUT] in `row_layout`; nothing where `image` is None.
 
-    What lies outside the image is read from its border. Pixels are counted in units of 16 bytes, which they step by.
+    Outside the image it reads the border. Pixels are counted in units of 16 bytes, which they step by.
     """
     values = ()
     if image is not None:
@@ -125,10 +125,7 @@ def finish_rows(
     acc, ends, SCALED: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr,
     residual=None, unit=None, GROUP: gl.constexpr = 0,
 ):  # fmt: skip
-    """ACTIVATION(acc · factor[o] + shift[o] + residual · unit) for acc [pixels, out].
-
-    The residual is what `load_added` gives of columns dealt by GROUP; nothing is added where `unit` is None.
-    """
+    """ACTIVATION(acc · factor[o] + shift[o] + residual · unit) for acc [pixels, out], as `load_added` loads."""
     factor, shift = ends
     if SCALED:
         acc = acc * factor.expand_dims(0)
@@ -141,9 +138,9 @@ def finish_rows(
 
 @gluon.jit
 def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr):
-    """Y [pixels, OUT] into a row of an NHWC output, rounded to its dtype, where `inside`.
+    """Y [pixels, OUT] into a row of an NHWC output from `line` on, rounded to its dtype, where `inside`.
 
-    `line` is where the row begins; pixels and channels are counted in units of 16 bytes, which all of them step by.
+    Pixels and channels are counted in units of 16 bytes, which all of them step by.
     """
     dtype: gl.constexpr = line.dtype.element_ty
     UNIT: gl.constexpr = 128 // dtype.primitive_bitwidth

@@ -62,8 +62,8 @@ def count_row(
 ):  # fmt: skip
     """Add y [COLS, out] to the running mean and squared deviations of a block's rows (Welford, 1962).
 
-    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels] of an image, which begins at
-    the block in whose columns the program is. A row that isn't `stored` doesn't count; the block's first begins anew.
+    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels], from the program's block of
+    columns on. A row that isn't `stored` doesn't count; the block's first begins anew.
     """
     place = (row + 8) % 8  # a row that isn't stored may lie above the image
     seen = (place + 1).to(tl.float32)

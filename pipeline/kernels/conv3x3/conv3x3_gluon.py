@@ -50,8 +50,8 @@ def load_boxes(
 ):  # fmt: skip
     """Run the loading warp: load a tall box and three weights for each tile, chunk and horizontal shift.
 
-    A tile's residual comes after its boxes: it is needed last, and its buffers are those that the group's tile before
-    is stored from. Where `EARLY` the first weights are on their way before the kernel before this one is done.
+    A tile's residual comes last, into the buffers that the group's tile before is stored from. Where `EARLY` the first
+    weights are on their way before the kernel before this one is done.
     """
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks, slices = geometry

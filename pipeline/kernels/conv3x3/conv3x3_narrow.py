@@ -156,7 +156,7 @@ def next_chunk(
 ):  # fmt: skip
     """Return a chunk of a row's channels at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
 
-    A later row is sent for: into the slot that the row before had, which every warp has read.
+    A later row is sent for, into the slot of the row before, which every warp has read.
     """
     if SLOTS > 0:
         if CHUNK == 0:
@@ -174,7 +174,7 @@ def next_chunk(
 def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
     """Load a chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
 
-    What lies outside the image is read from its border: a load that may not happen has to wait for its zeros.
+    Outside the image it reads the border: a load that may not happen has to wait for its zeros.
     """
     layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
@@ -204,10 +204,7 @@ def slots_for_rows(SLOTS: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexp
 def _ask_for_row(
     held, slot, row, place, CHUNKS: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
 ):  # fmt: skip
-    """Ask for an input row's pixels and the one on either side of them; they come to a slot.
-
-    What lies outside the image is read from its border.
-    """
+    """Ask for an input row's pixels and the one on either side, to come to a slot; outside the image is the border."""
     PIXELS: gl.constexpr = 16 * gl.num_warps()
     ACROSS: gl.constexpr = WORDS // 4
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [32 // ACROSS, ACROSS], [gl.num_warps(), 1], [1, 0])

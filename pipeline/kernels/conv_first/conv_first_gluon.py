@@ -210,7 +210,7 @@ def _conv_first_rows(
 ):  # fmt: skip
     """Read image [N, IN, H, W] fp32 and weight [IN, 3, SPAN, CHANNELS] fp16; write out [N, H, W, CHANNELS].
 
-    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
+    With DEEP = 3 images are slices of volumes [N / slices, IN / 3, slices, H, W].
     """
     sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps

@@ -280,10 +280,7 @@ def load(
 
 @gluon.jit
 def _product(acc, pixels, weights, slot, row, block, BOX: gl.constexpr, DEPTH: gl.constexpr):
-    """Queue the product of 64 rows of weights, from a block on, and a slot's pixels, from a row of its BOX ones on.
-
-    It waits for the product before it.
-    """
+    """Queue 64 rows of weights, from a block on, times a slot's pixels, from a row on; await the product before it."""
     dtype: gl.constexpr = pixels.dtype
     seen = view(pixels.index(slot * BOX + row), dtype, [acc.shape[1], DEPTH], pixels.layout)
     taps = view(weights.index(block), dtype, [64, DEPTH], weights.layout)
@@ -296,10 +293,7 @@ def small_products(
     acc, pixels, weights, slot, base, empty, started, GROUP: gl.constexpr,
     ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, SPARSE: gl.constexpr,
 ):  # fmt: skip
-    """Multiply the matrices from a block on with a box of the small map, and give the box before it back.
-
-    From one matrix to the next it is PITCH blocks.
-    """
+    """Multiply matrices from a block on, PITCH blocks apart, with a box of the small map; release the box before."""
     FIRST: gl.constexpr = 1 if SPARSE and GROUP == 0 else 0
     for down in gl.static_range(FIRST, 2):
         acc = _product(acc, pixels, weights, slot, GROUP + down, base + (2 * GROUP + down) * PITCH, ROWS + 2, DEPTH)
