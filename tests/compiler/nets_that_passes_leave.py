@@ -9,15 +9,15 @@ from torch.nn import functional
 
 
 class Made(nn.Module):
-    """A net out of some layers and a function of them and the image."""
+    """A net out of some layers and a function of its inputs and them."""
 
     def __init__(self, call: Callable[..., Tensor], *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.call = call
 
-    def forward(self, image: Tensor) -> Tensor:
-        return self.call(image, *self.layers)
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.call(*inputs, *self.layers)
 
 
 def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:

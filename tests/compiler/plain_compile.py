@@ -15,6 +15,7 @@ from torch._inductor.decomposition import select_decomp_table
 from pipeline.compiler import custom_ops
 from pipeline.compiler.post_grad_pass import Convolutions
 from pipeline.kernels.common.nhwc import interpreted
+from tests.compiler.nets_that_passes_leave import Made
 
 Conv, Up = nn.Conv2d, nn.ConvTranspose2d
 # By their kernels' names; whether their height and width must be even.
@@ -101,6 +102,14 @@ def half_net(*layers: nn.Module) -> nn.Module:
             if part is not None:
                 part.data.uniform_(0.5, 2.0, generator=generator)
     return net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+
+def residual_block() -> nn.Module:
+    """A residual block whose shortcut is a 1×1 convolution of stride 2, which its last convolution adds."""
+    first = nn.Sequential(Conv(32, 64, 3, 2, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+    last = nn.Sequential(Conv(64, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64, affine=False))
+    short = nn.Sequential(Conv(32, 64, 1, 2, bias=False), nn.BatchNorm2d(64))
+    return half_net(Made(lambda x, first, last, short: (last(first(x)) + short(x)).relu(), first, last, short))
 
 
 def half_image(*size: int) -> Tensor:

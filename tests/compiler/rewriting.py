@@ -69,6 +69,14 @@ def rewritten_from(module: nn.Module, batch: Tensor, dtype: torch.dtype = torch.
     return net
 
 
+@torch.no_grad()
+def kept(module: nn.Module, batch: Tensor, limit: float = 1e-3, dtype: torch.dtype = torch.float32) -> ExportedNet:
+    """Any net after all passes, whose answer stays what it was within a limit (relative L2) when it is lowered."""
+    net = rewritten_from(module.eval(), batch, dtype)
+    assert distance(lowered(net), batch, module(batch)) < limit
+    return net
+
+
 def rewrite_all(net: ExportedNet) -> None:
     """As the stages do it."""
     rewrite(net, FOR_ANY_BACKEND)

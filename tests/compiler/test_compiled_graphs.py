@@ -16,6 +16,7 @@ from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.stages.common.inductor import own_cache
 from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared
 from tests.compiler.nets import classic, image, lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import lowered, own_calls, rewritten_from
 from tests.process_state import own_switches
 
@@ -25,32 +26,26 @@ BATCH = image(1, 3, 16, 16)
 WIDE = "(1, 32, 16, 16)"  # what is joined in both nets
 
 
-class Mixed(nn.Module):
+def mixed(
+    batch: Tensor, first: nn.Module, high: nn.Module, low: nn.Module, joined: nn.Module, head: nn.Module
+) -> Tensor:
     """A concatenation of which a kernel makes one part, and Inductor the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.high, self.low = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16))
-        self.joined, self.head = nn.Conv2d(32, 16, 3, padding=1), nn.Conv2d(16, 2, 1)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        high = self.high(self.first(batch).relu()).relu()
-        low = functional.interpolate(self.low(functional.max_pool2d(high, 2)), scale_factor=2, mode="nearest")
-        logits: Tensor = self.head(self.joined(torch.cat([functional.relu6(low), high], dim=1)).relu())
-        return logits
+    value = high(first(batch).relu()).relu()
+    small = functional.interpolate(low(functional.max_pool2d(value, 2)), scale_factor=2, mode="nearest")
+    logits: Tensor = head(joined(torch.cat([functional.relu6(small), value], dim=1)).relu())
+    return logits
 
 
-class ReadTwice(nn.Module):
+def of_two_parts() -> nn.Module:
+    convs = [nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16, 32)]
+    return Made(mixed, *convs, nn.Conv2d(16, 2, 1))
+
+
+def read_twice(batch: Tensor, first: nn.Module, one: nn.Module, other: nn.Module) -> Tensor:
     """A value of Inductor's that two kernels read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.one, self.other = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16))
-
-    def forward(self, batch: Tensor) -> Tensor:
-        value = functional.relu6(self.first(batch))
-        answer: Tensor = self.other(torch.sigmoid(self.one(value))) * self.other(value)
-        return answer
+    value = functional.relu6(first(batch))
+    answer: Tensor = other(torch.sigmoid(one(value))) * other(value)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ def test_of_the_classic_net_nothing_is_left_to_inductor() -> None:
 
 
 def test_inductor_writes_its_part_of_a_concatenation_where_it_belongs() -> None:
-    graph = graph_of(Mixed())
+    graph = graph_of(of_two_parts())
     answer, program = compiled(graph)
     assert program.own_calls == len(own_calls(graph)) == 4
     assert len(program.generated) == 1
@@ -145,7 +140,7 @@ def test_inductor_writes_its_part_of_a_concatenation_where_it_belongs() -> None:
 def test_a_copy_at_a_concatenation_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it comes when a part is written through a slice."""
     monkeypatch.setattr("torch._inductor.async_compile.AsyncCompile.cpp_pybinding", lambda *_, **__: lambda *_: None)
-    graph = graph_of(Mixed())
+    graph = graph_of(of_two_parts())
     strided = [node for node in graph.graph.nodes if node.target is torch.ops.aten.as_strided.default]
     assert len(strided) == 1
     for node in strided:
@@ -193,7 +188,7 @@ def test_of_a_value_that_two_buffers_want_its_own_channels_are_copied() -> None:
 
 
 def test_what_two_kernels_read_is_written_once() -> None:
-    graph = graph_of(ReadTwice())
+    graph = graph_of(Made(read_twice, *[nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 16)]))
     answer, program = compiled(graph)
     assert program.own_calls == len(own_calls(graph)) == 4
     assert program.outputs == [1, 1, 1]

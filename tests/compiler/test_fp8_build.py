@@ -29,6 +29,7 @@ from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common import capability
 from tests.compiler.made_up_gpu import all_by_references, images, no_gpu, request, rewritten, small_unet, times
 from tests.compiler.nets import lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.input_nets import SEVERAL
 
 __all__ = ["no_gpu"]  # a fixture
@@ -98,26 +99,19 @@ def test_layers_are_called_as_the_record_calls_them(tmp_path: Path) -> None:
     assert one.properties.layer_precision == dict.fromkeys(("first", "network.conv", "network.linear"), "fp16")
 
 
-class Attention(nn.Module):
-    """Between two convolutions, without a layer of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
-        rows = self.first(image).flatten(2).transpose(1, 2)
-        seen: Tensor = nn.functional.scaled_dot_product_attention(rows, rows, rows)
-        logits: Tensor = self.last(self.last(seen.transpose(1, 2).reshape(-1, 16, *image.shape[2:])))
-        return logits
-
-
 def test_attention_between_layers_is_not_counted_in_fp8(tmp_path: Path) -> None:
     """Its products are the record's "", which is no layer."""
-    found = in_fp8(rewritten(Attention(), tmp_path), "none")
+
+    def attention(image: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
+        rows = first(image).flatten(2).transpose(1, 2)
+        seen: Tensor = nn.functional.scaled_dot_product_attention(rows, rows, rows)
+        logits: Tensor = last(last(seen.transpose(1, 2).reshape(-1, 16, *image.shape[2:])))
+        return logits
+
+    net = Made(attention, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1))
+    found = in_fp8(rewritten(net, tmp_path), "none")
     assert found is not None
-    assert found.properties.layer_precision == {"first": "fp16", "": "fp16"}
+    assert found.properties.layer_precision == {"layers.0": "fp16", "": "fp16"}
 
 
 class Merged(nn.Module):
@@ -148,26 +142,19 @@ def test_what_another_layer_does_is_in_fp8_where_that_one_is(tmp_path: Path) -> 
     assert one.properties.layer_precision == dict.fromkeys(("first", "up", "large", "last", "head"), "fp16")
 
 
-class Twice(nn.Module):
-    """One convolution of one value, twice, whose answers are added: it is merged into itself."""
+def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
+    """One convolution of one value, twice, whose answers are added."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.both = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
-        seen = self.first(image).relu()
-        logits: Tensor = self.both(seen) + self.both(seen)
+    def twice(image: Tensor, first: nn.Module, both: nn.Module) -> Tensor:
+        seen = first(image).relu()
+        logits: Tensor = both(seen) + both(seen)
         return logits
 
-
-def test_a_layer_that_is_merged_into_itself_is_found(tmp_path: Path) -> None:
-    made = rewritten(Twice(), tmp_path)
-    assert made.net.done_by("both") == "both"
+    made = rewritten(Made(twice, nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)), tmp_path)
+    assert made.net.done_by("layers.1") == "layers.1"
     found = in_fp8(made, "none")
     assert found is not None
-    assert found.properties.layer_precision == {"first": "fp16"}
+    assert found.properties.layer_precision == {"layers.0": "fp16"}
 
 
 def test_a_layer_that_the_library_runs_is_not_counted_in_fp8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +188,11 @@ def test_the_choice_of_layers_is_on_other_images_than_the_scales(
     made = rewritten(small_unet(), tmp_path)
     batches = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
     seen: dict[str, list[Batch]] = {}
+    measured = fp8_build.largest
 
     def largest(net: ExportedNet, given: list[Batch]) -> dict[str, float]:
         seen["scales"] = given
-        return fp8_build.largest(net, given)
+        return measured(net, given)
 
     def keep_for(
         net: ExportedNet, _: dict[str, float], given: list[Batch], __: Budget

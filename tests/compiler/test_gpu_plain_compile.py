@@ -13,7 +13,7 @@ from torch._inductor.utils import run_and_get_code
 from pipeline.compiler import custom_ops, post_grad_pass
 from pipeline.compiler.post_grad_pass import kernels_in_torch_compile
 from pipeline.compiler.tuning.autotune import Tuner
-from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net
+from tests.compiler.plain_compile import LAYERS, channels_of, error, half_image, half_net, residual_block
 from tests.process_state import own_switches
 
 pytestmark = pytest.mark.gpu
@@ -51,18 +51,7 @@ def test_a_layer_is_its_kernel_s(name: str, layer: nn.Module, even: bool) -> Non
 
 
 def test_a_block_adds_its_shortcut_in_its_last_convolution() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Sequential(nn.Conv2d(32, 64, 3, 2, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-            self.last = nn.Sequential(nn.Conv2d(64, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64))
-            self.short = nn.Sequential(nn.Conv2d(32, 64, 1, 2, bias=False), nn.BatchNorm2d(64))
-
-        def forward(self, x: Tensor) -> Tensor:
-            answer: Tensor = (self.last(self.first(x)) + self.short(x)).relu()
-            return answer
-
-    net, x = half_net(Block()).cuda(), half_image(2, 32, 34, 46).cuda()
+    net, x = residual_block().cuda(), half_image(2, 32, 34, 46).cuda()
     answer, program = answered(net, x)
     names = ("conv3x3_strided", "conv3x3", "conv1x1_strided")
     assert [program.count(f"torch.ops.unet_ladder.{name}.default(") for name in names] == [1, 1, 1]

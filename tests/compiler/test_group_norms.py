@@ -16,6 +16,7 @@ from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler.nets import image, lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import distance, lowered, own_calls, rewritten_from
 from tests.compiler.test_own_norms import by_references, by_tile, tuner
 
@@ -84,17 +85,10 @@ class Diffusing(nn.Module):
         return answer
 
 
-class Between(nn.Module):
+def between(channels: int, norm: nn.Module) -> nn.Module:
     """One norm of a convolution, and a convolution of its ReLU."""
-
-    def __init__(self, channels: int, norm: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, channels, 3, padding=1), nn.Conv2d(channels, 32, 3, padding=1)
-        self.norm, self.head = norm, nn.Conv2d(32, 2, 1)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.second(self.norm(self.first(batch)).relu()))
-        return logits
+    first, second = nn.Conv2d(3, channels, 3, padding=1), nn.Conv2d(channels, 32, 3, padding=1)
+    return nn.Sequential(first, norm, nn.ReLU(), second, nn.Conv2d(32, 2, 1))
 
 
 def volumes() -> nn.Module:
@@ -145,7 +139,7 @@ def test_group_norms_of_volumes_become_factors_too() -> None:
 def test_groups_that_no_kernel_has_are_merged_by_torch(groups: int) -> None:
     """Of the channels' own mean and variance, which the kernel merges still."""
     torch.manual_seed(0)
-    net = lively(Between(96, group_norm(groups, 96)))
+    net = lively(between(96, group_norm(groups, 96)))
     made = made_of(net)
     assert factors(made) == []
     assert len(made.graph.find_nodes(op="call_function", target=variance_and_mean)) == 1
@@ -177,7 +171,7 @@ class Conditioned(nn.Module):
 def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
     """What is computed is applied to what factor and shift give."""
     torch.manual_seed(0)
-    net = lively(Between(32, norm))
+    net = lively(between(32, norm))
     made = made_of(net)
     assert factors(made) == [4]
     assert distance(made, BATCH, net(BATCH)) < 1e-3
@@ -208,19 +202,15 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
 def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -> None:
     """It reads the pass's answer twice: as its input, and as its residual."""
 
-    class Added(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 32, 3, padding=1)
-            self.norm, self.head = group_norm(8, 32), nn.Conv2d(32, 2, 1)
-
-        def forward(self, batch: Tensor) -> Tensor:
-            value = self.norm(self.first(batch)).relu()
-            logits: Tensor = self.head(functional.relu(self.second(value) + value))
-            return logits
-
     torch.manual_seed(0)
-    net = lively(Added())
+    convs = [nn.Conv2d(inner, 32, 3, padding=1) for inner in (3, 32)]
+
+    def added(batch: Tensor, first: nn.Module, second: nn.Module, norm: nn.Module, head: nn.Module) -> Tensor:
+        value = norm(first(batch)).relu()
+        logits: Tensor = head(functional.relu(second(value) + value))
+        return logits
+
+    net = lively(Made(added, *convs, group_norm(8, 32), nn.Conv2d(32, 2, 1)))
     made = by_tile(made_of(net, torch.float16), NARROW)
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 1, WHEN_READ: 0}
     assert distance(made, BATCH, net(BATCH)) < 1e-2
@@ -234,7 +224,7 @@ def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
     made = [found.scale for found in found_passes(made_of(Diffusing(), torch.float16, **scales).graph)]
     assert made[2] is None  # the last stays in fp16
     assert made[:2] == pytest.approx([0.02, 0.02])
-    relu = made_of(Between(32, group_norm(8, 32)), torch.float16, relu=0.02)
+    relu = made_of(between(32, group_norm(8, 32)), torch.float16, relu=0.02)
     (found,) = found_passes(relu.graph)
     assert put_pass(found).kwargs["group_width"] == 4
     assert found.scale == pytest.approx(0.02)

@@ -21,10 +21,11 @@ def parts() -> tuple[fx.GraphModule, fx.Node, Any]:
 
 def test_the_head_is_found_in_the_order_of_its_logits() -> None:
     made, _, logits = parts()
+    sums: list[Any] = logits.args[0]
     (found,) = [one for one in found_passes(made.graph) if one.head is not None]
     assert found.head is not None
     assert found.head.logits is logits
-    for number, total in enumerate(logits.args[0]):
+    for number, total in enumerate(sums):
         row = made.get_buffer(str(total.args[0].args[0].args[1].target))
         assert torch.equal(found.head.head.weight[number], row.flatten())
         assert float(found.head.head.bias[number]) == pytest.approx(32 * total.args[0].args[1])

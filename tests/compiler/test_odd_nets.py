@@ -14,6 +14,7 @@ from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan, lower
 from tests.compiler.nets import image
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import own_calls, rewritten_from
 
 HALVES, FP8 = 3e-3, 0.1  # relative L2: one or two layers' roundings
@@ -156,29 +157,14 @@ def written_by_data(net: Written, x: Tensor) -> Tensor:
 
 
 WIDTHS: dict[object, int] = {buffer_in_concatenation: 64, single_precision_in_concatenation: 64}
-BETWEEN = [
-    computed_norm,
-    computed_scale,
-    computed_batch_norm,
-    computed_bias,
-    norm_of_the_image,
-    batch_norm_of_the_image,
-    weight_of_the_image,
-    buffer_in_concatenation,
-    single_precision_in_concatenation,
-    single_precision_added,
-    whole_numbers_added,
-    whole_numbers_multiplied,
-    up_sampled_by_more_than_twice,
-    up_sampled_in_single_precision,
-    batch_norm_in_single_precision,
-    padded_weight,
-    padded_weight_of_the_image,
-    recurrent,
-    by_frequencies,
-    by_learnt_frequencies,
-    by_data,
-    written_by_data,
+BETWEEN: list[Callable[[Written, Tensor], Tensor]] = [
+    *(computed_norm, computed_scale, computed_batch_norm, computed_bias),
+    *(norm_of_the_image, batch_norm_of_the_image, weight_of_the_image),
+    *(buffer_in_concatenation, single_precision_in_concatenation, single_precision_added),
+    *(whole_numbers_added, whole_numbers_multiplied, up_sampled_by_more_than_twice),
+    *(up_sampled_in_single_precision, batch_norm_in_single_precision),
+    *(padded_weight, padded_weight_of_the_image, recurrent),
+    *(by_frequencies, by_learnt_frequencies, by_data, written_by_data),
 ]
 
 
@@ -219,15 +205,7 @@ def test_a_first_layer_reads_what_the_net_made_of_the_image(
 ) -> None:
     """Its kernel reads the image itself, in fp32, and stands aside where a cast has rounded that."""
 
-    class First(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 32, 3, padding=1)
-
-        def forward(self, batch: Tensor) -> Tensor:
-            logits: Tensor = self.conv(read(batch))
-            return logits
-
-    graph = check(First().eval(), (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
+    net = Made(lambda batch, conv: conv(read(batch)), nn.Conv2d(3, 32, 3, padding=1)).eval()
+    graph = check(net, (image(2, 3, 16, 16) * 5).half().float(), tmp_path)
     assert own_calls(graph) == kernels
     assert all(call.args[0].op == "placeholder" for call in graph.graph.nodes if "layer" in call.meta)

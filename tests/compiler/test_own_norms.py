@@ -20,6 +20,7 @@ from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passe
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.conv3x3 import conv3x3_narrow
 from tests.compiler.nets import image, lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import called, computing, lowered, own_calls, rewrite_all, rewritten_from
 
 BATCH = image(2, 3, 8, 16)
@@ -88,23 +89,11 @@ def tuner(folder: Path, preferred: str) -> Tuner:
     return Tuner(folder, clock)
 
 
-class OfTwo(nn.Module):
-    """The net on an image that is the product of two."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = Normed()
-
-    def forward(self, batch: Tensor, other: Tensor) -> Tensor:
-        logits: Tensor = self.net(batch * other)
-        return logits
-
-
 @torch.no_grad()
 def test_passes_of_a_net_of_several_inputs_are_measured_with_all(tmp_path: Path) -> None:
     torch.manual_seed(0)
     inputs = Batch((BATCH, BATCH.flip(0)), ("batch", "other"))
-    net = export(lively(OfTwo()), inputs, torch.float16)
+    net = export(lively(Made(lambda batch, other, net: net(batch * other), Normed())), inputs, torch.float16)
     rewrite_all(net)
     made = by_tile(lowered(net), NARROW)
     wanted = made(*inputs)

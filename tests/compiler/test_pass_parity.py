@@ -12,11 +12,13 @@ from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
 from pipeline.kernels.common.activation import Activation
 from tests.compiler.nets import NETS, classic, ending_in, image
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import (
     called,
     computing,
     distance,
     exported,
+    kept,
     layers,
     lowered,
     own_calls,
@@ -124,31 +126,99 @@ def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
     assert computing(graph) == set()
 
 
-def test_norms_become_factors_and_the_last_of_them_is_read_by_the_logits_alone() -> None:
-    made = rewritten("norms up to the logits")
-    graph = lowered(made.net)
-    matched = made.net.matched
-    assert [len(matched[name]) for name in ("norms_in_nhwc", "sum_where_made", "head_after_pointwise")] == [3, 3, 1]
-    assert not {"aten.var_mean.correction", "aten.rsqrt.default"} & set(called(graph))
-    assert own_calls(graph) == ["conv_first", "conv3x3_strided", "transposed3x3"]
+# The kernels that a net's layers go to, in order.
+CALLS = {
+    "norms up to the logits": "conv_first conv3x3_strided transposed3x3",
+    "few channels": "conv_first transposed3x3_few conv3x3_few transposed3x3_few",
+    "dilated": "conv_first conv1x1 conv3x3_dilated conv3x3_dilated depthwise_dilated" + " conv3x3_dilated" * 4,
+    "grouped": "conv_first" + " conv3x3_grouped" * 3 + " conv3x3_grouped_strided conv1x1 conv3x3_grouped conv_head",
+    "pix2pix": "conv_first_strided conv4x4_strided conv4x4_strided transposed4x4 transposed4x4 conv_head",
+    "volumes": "conv_first_volumes conv3x3x3 conv3x3x3_strided conv3x3x3 upconv2x2x2 conv3x3x3",
+    "volumes, a stride within slices": "conv3x3x3 conv3x3x3_strided_in_slices",
+    "volumes of slices far apart": (
+        "conv1x3x3_first conv1x3x3 conv1x3x3 conv1x3x3_strided conv3x3x3 upconv1x2x2 conv1x3x3"
+    ),
+}
+# The layers that passes match in a net.
+MATCHED: dict[str, dict[str, Any]] = {
+    "norms up to the logits": {"norms_in_nhwc": 3, "sum_where_made": 3, "head_after_pointwise": 1},
+    "blocks of few channels": {
+        "fold_residual": ["convs.1", "convs.3"],
+        "sum_where_made": ["first", "convs.0", "convs.1", "convs.2"],
+    },
+    "dropouts and pads": {
+        "fold_padding": ["low.1"],
+        "drop_empty_parts": ["", ""],
+        "compose_upsampling": ["last.0"],
+        "fold_activation": ["high.0", "last.0"],
+    },
+    "depthwise": {"fold_batch_norm": ["0", "3", "6", "9", "12"]},
+    "instance norm": {"norms_in_nhwc": ["high.1", "low.1", "last.1"]},
+    "group norm, SiLU, attention": {"norms_in_nhwc": [f"norms.{number}" for number in range(4)]},
+    "dilated": {"fold_residual": ["second.0"], "sum_where_made": ["normed.0"], "fold_head": ["last.0"]},
+    "grouped": {
+        "take_conv3x3_grouped_strided": ["down"],
+        "take_conv3x3_grouped": ["narrow.0", "normed.0", "wide", "odd"],
+        "fold_residual": ["narrow.0"],
+        "sum_where_made": ["normed.0"],
+        "pool_where_it_is_made": ["wide"],
+    },
+    "pix2pix": {
+        "centre_windows": ["first"],
+        "take_conv4x4_strided": ["second.1", "third.1"],
+        "sum_where_made": ["third.1"],
+    },
+    "volumes": {
+        "volumes_as_images": ["first.0", "high.0", "down.0", "low.0", "grow", "last.0"],
+        "norms_in_nhwc": 5,
+        "sum_where_made": 4,
+        "head_after_pointwise": 1,
+    },
+    "volumes, residuals, an odd depth": {
+        "volumes_as_images": ["first.0", "second", "last.0"],
+        "fold_residual": ["second"],
+        "fold_activation": ["first.0", "last.0"],
+    },
+    "volumes, a stride within slices": {"sum_where_made": ["2"]},
+    "volumes of slices far apart": {
+        "volumes_as_images": ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"],
+        "fold_residual": ["mixed"],
+        "sum_where_made": ["first.0", "high.0", "down.0", "low.0"],
+    },
+}
+# What is left to torch, or isn't.
+LEFT: dict[str, dict[str, int]] = {
+    "norms up to the logits": {"var_mean.correction": 0, "rsqrt.default": 0},
+    "dropouts and pads": {"clone.default": 0},
+    "volumes": {"conv3d.default": 0, "cat.default": 1},
+    "volumes, residuals, an odd depth": {"conv3d.default": 1},
+    "volumes of slices far apart": {"conv3d.default": 0, "conv_transpose3d.default": 0},
+}
 
 
-def test_volumes_are_images_of_their_slices() -> None:
-    """What no kernel takes gets a view of the volume; only the logits are joined by a copy."""
-    made = rewritten("volumes")
-    graph = lowered(made.net)
-    assert own_calls(graph) == [
-        "conv_first_volumes", "conv3x3x3", "conv3x3x3_strided", "conv3x3x3", "upconv2x2x2", "conv3x3x3"
-    ]  # fmt: skip
-    matched = made.net.matched
-    assert matched["volumes_as_images"] == ["first.0", "high.0", "down.0", "low.0", "grow", "last.0"]
-    assert [len(matched[name]) for name in ("norms_in_nhwc", "sum_where_made", "head_after_pointwise")] == [5, 4, 1]
-    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "cat")] == [0, 1]
-    residual = rewritten("volumes, residuals, an odd depth")
-    assert called(lowered(residual.net)).count("aten.conv3d.default") == 1
-    assert residual.net.matched["volumes_as_images"] == ["first.0", "second", "last.0"]
-    assert residual.net.matched["fold_residual"] == ["second"]
-    assert residual.net.matched["fold_activation"] == ["first.0", "last.0"]
+@pytest.mark.parametrize("name", CALLS)
+def test_each_layer_goes_to_its_kernel(name: str) -> None:
+    assert own_calls(lowered(rewritten(name).net)) == CALLS[name].split()
+
+
+@pytest.mark.parametrize("name", MATCHED)
+def test_each_pass_says_what_it_matched(name: str) -> None:
+    """By the layers' names, or how many."""
+    for step, wanted in MATCHED[name].items():
+        found = rewritten(name).net.matched[step]
+        assert (len(found) if isinstance(wanted, int) else found) == wanted, step
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_torch_does_what_is_left(name: str) -> None:
+    calls = called(lowered(rewritten(name).net))
+    assert {operation: calls.count(f"aten.{operation}") for operation in LEFT[name]} == LEFT[name]
+
+
+def test_taps_lie_as_far_apart_as_the_net_says() -> None:
+    apart = {layer.name: layer.dilation for layer in layers(rewritten("dilated").net).values()}
+    wide = {"wide.0": 3, "wide.1": 6, "wide.2": 36}
+    assert apart == {"first": 1, "mixed": 1, "second.0": 2, "normed.0": 4, "spread": 4, **wide, "last.0": 2}
 
 
 def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:
@@ -159,33 +229,10 @@ def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:
     assert view.args[0].target is torch.ops.aten.contiguous.default
 
 
-def test_few_channels_have_kernels_of_their_own() -> None:
-    calls = own_calls(lowered(rewritten("few channels").net))
-    assert sorted(calls) == ["conv3x3_few", "conv_first", *["transposed3x3_few"] * 2]
-
-
-def test_few_channels_add_residuals_and_sum_for_norms() -> None:
-    """Whose kernel's rows are pixels: no passes are left but those that norm."""
-    matched = rewritten("blocks of few channels").net.matched
-    assert matched["fold_residual"] == ["convs.1", "convs.3"]
-    assert matched["sum_where_made"] == ["first", "convs.0", "convs.1", "convs.2"]
-
-
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
     made = rewritten("bilinear, odd size")
     assert made.net.matched["take_conv_first"] == ["encoder.0.0"]
     assert computing(lowered(made.net)) == {"aten.pad.default"}
-
-
-def test_what_changes_nothing_hides_no_layer_from_another() -> None:
-    made = rewritten("dropouts and pads")
-    assert made.net.matched["fold_padding"] == ["low.1"]
-    assert made.net.matched["drop_identities"] in (["high.1", "", "last.1"], [""])  # torch 2.15 exports no dropouts
-    assert not made.net.module.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
-    assert made.net.matched["drop_empty_parts"] == ["", ""]
-    assert made.net.matched["compose_upsampling"] == ["last.0"]
-    assert made.net.matched["fold_activation"] == ["high.0", "last.0"]
-    assert rewritten("depthwise").net.matched["fold_batch_norm"] == ["0", "3", "6", "9", "12"]
 
 
 def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> None:
@@ -204,12 +251,7 @@ def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> 
             value = self.norm(self.second(value)) * self.images
             return torch.add(self.norm(self.third(value)), self.vector, alpha=2)
 
-    net, batch = Scaled().eval(), image(2, 3, 8, 4)
-    made = export(net, batch, torch.float32)
-    rewrite_all(made)
-    assert len(made.matched["sum_where_made"]) == 3
-    with torch.no_grad():
-        assert distance(lowered(made), batch, net(batch)) < 1e-3
+    assert len(kept(Scaled(), image(2, 3, 8, 4)).matched["sum_where_made"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -221,20 +263,11 @@ def test_a_pointwise_convolution_before_an_up_sampling_is_the_same_as_after_it(
 ) -> None:
     """In float64, but for the fp32 logits: borders, corners, sizes that are no multiples, and the bias."""
 
-    class Grown(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mix = nn.Conv2d(6, 4, 1)
-
-        def forward(self, image: Tensor) -> Tensor:
-            logits: Tensor = self.mix(nn.functional.interpolate(image, **how, **grown))
-            return logits
-
     batch = image(2, 6, 5, 7).double()
-    net = Grown().double().eval()
+    net = Made(lambda x, mix: mix(nn.functional.interpolate(x, **how, **grown)), nn.Conv2d(6, 4, 1)).double().eval()
     made = export(net, batch, torch.float64)
     rewrite(made, FOR_ANY_BACKEND)
-    assert made.matched["pointwise_before_upsampling"] == ["mix"]
+    assert made.matched["pointwise_before_upsampling"] == ["layers.0"]
     conv = made.module.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)[0]
     assert conv.meta["val"].shape == (2, 4, 5, 7)
     with torch.no_grad():
@@ -257,11 +290,6 @@ def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     assert set(named) <= {name for name, _ in made.module.named_modules()}
 
 
-def test_a_norm_s_operations_belong_to_the_layer_that_they_came_from() -> None:
-    assert rewritten("instance norm").net.matched["norms_in_nhwc"] == ["high.1", "low.1", "last.1"]
-    assert rewritten("group norm, SiLU, attention").net.matched["norms_in_nhwc"] == [f"norms.{i}" for i in range(4)]
-
-
 @torch.library.custom_op("unet_ladder_tests::twice", mutates_args=())
 def twice(batch: Tensor) -> Tensor:
     return batch * 2
@@ -271,15 +299,8 @@ twice.register_fake(torch.empty_like)
 
 
 def test_a_net_with_a_foreign_operation_runs_it_as_it_is() -> None:
-    class Foreign(nn.Module):
-        def forward(self, batch: Tensor) -> Tensor:
-            doubled: Tensor = twice(batch)
-            return doubled + 1
-
     batch = image(1, 3, 8, 8)
-    net = export(Foreign(), batch, torch.float32)
-    rewrite_all(net)
-    graph = lowered(net)
+    graph = lowered(rewritten_from(Made(lambda x: twice(x) + 1), batch))
     assert "unet_ladder_tests.twice.default" in called(graph)
     assert torch.equal(graph(batch), 2 * batch + 1)
 
@@ -288,90 +309,16 @@ def test_what_was_a_view_of_another_layout_is_still_right() -> None:
     """ATen's instance norm answers in NCHW, of which all pixels in a row are a view; ours in NHWC."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Flatten(2), nn.Linear(36, 8)).eval()
     batch = image(2, 3, 8, 8)
-    rewritten = export(net, batch, torch.float32)
-    rewrite_all(rewritten)
+    made = kept(net, batch)
     with torch.no_grad():
-        assert distance(rewritten.module, batch, net(batch)) < 1e-5
-        assert distance(lowered(rewritten), batch, net(batch)) < 1e-3
+        assert distance(made.module, batch, net(batch)) < 1e-5
 
 
 def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
-    class Fickle(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            return image if image.sum() > 0 else -image
-
+    fickle = Made(lambda x: x if x.sum() > 0 else -x)
     with pytest.raises(UnsupportedError, match=r"torch\.export can't take the network: ") as caught:
-        export(Fickle(), image(1, 3, 8, 8), torch.float32)
+        export(fickle, image(1, 3, 8, 8), torch.float32)
     assert "\n" not in str(caught.value)
-
-
-def test_a_stride_within_slices_is_taken_at_any_depth() -> None:
-    """A norm's sums are the kernel's."""
-    made = rewritten("volumes, a stride within slices")
-    assert own_calls(lowered(made.net)) == ["conv3x3x3", "conv3x3x3_strided_in_slices"]
-    assert made.net.matched["sum_where_made"] == ["2"]
-
-
-def test_a_window_whose_taps_lie_apart_is_a_layer_as_any_other() -> None:
-    made = rewritten("dilated")
-    assert own_calls(lowered(made.net)) == [
-        "conv_first", "conv1x1", *["conv3x3_dilated"] * 2, "depthwise_dilated", *["conv3x3_dilated"] * 4
-    ]  # fmt: skip
-    apart = {layer.name: layer.dilation for layer in layers(made.net).values()}
-    assert apart == {
-        "first": 1,
-        "mixed": 1,
-        "second.0": 2,
-        "normed.0": 4,
-        "spread": 4,
-        "wide.0": 3,
-        "wide.1": 6,
-        "wide.2": 36,
-        "last.0": 2,
-    }
-    matched = made.net.matched
-    assert [matched[name] for name in ("fold_residual", "sum_where_made", "fold_head")] == [
-        ["second.0"], ["normed.0"], ["last.0"]
-    ]  # fmt: skip
-
-
-def test_a_window_in_groups_is_a_layer_as_any_other() -> None:
-    """Also with a stride."""
-    made = rewritten("grouped")
-    calls = own_calls(lowered(made.net))
-    assert calls == [
-        "conv_first", *["conv3x3_grouped"] * 3, "conv3x3_grouped_strided", "conv1x1", "conv3x3_grouped", "conv_head"
-    ]  # fmt: skip
-    matched = made.net.matched
-    assert matched["take_conv3x3_grouped_strided"] == ["down"]
-    assert matched["take_conv3x3_grouped"] == ["narrow.0", "normed.0", "wide", "odd"]
-    assert [matched[name] for name in ("fold_residual", "sum_where_made", "pool_where_it_is_made")] == [
-        ["narrow.0"], ["normed.0"], ["wide"]
-    ]  # fmt: skip
-
-
-def test_a_window_of_4_that_halves_a_map_is_a_layer_as_any_other() -> None:
-    """With the activation or the sums for the norm after it; the first, of three channels, as a window of 5."""
-    made = rewritten("pix2pix")
-    calls = ["conv_first_strided", *["conv4x4_strided"] * 2, *["transposed4x4"] * 2, "conv_head"]
-    assert own_calls(lowered(made.net)) == calls
-    assert made.net.matched["centre_windows"] == ["first"]
-    assert made.net.matched["take_conv4x4_strided"] == ["second.1", "third.1"]
-    assert made.net.matched["sum_where_made"] == ["third.1"]
-
-
-def test_a_window_of_one_slice_is_one_of_images() -> None:
-    """Also beside a window of three slices; the residual and the norms' sums are the kernels'."""
-    made = rewritten("volumes of slices far apart")
-    graph = lowered(made.net)
-    assert own_calls(graph) == [
-        "conv1x3x3_first", "conv1x3x3", "conv1x3x3", "conv1x3x3_strided", "conv3x3x3", "upconv1x2x2", "conv1x3x3"
-    ]  # fmt: skip
-    matched = made.net.matched
-    assert matched["volumes_as_images"] == ["first.0", "high.0", "mixed", "down.0", "low.0", "grow", "last.0"]
-    assert matched["fold_residual"] == ["mixed"]
-    assert matched["sum_where_made"] == ["first.0", "high.0", "down.0", "low.0"]
-    assert [called(graph).count(f"aten.{name}.default") for name in ("conv3d", "conv_transpose3d")] == [0, 0]
 
 
 # But those with a slope for each channel, which the first layer's kernel doesn't take: `nets.Wide` has one.

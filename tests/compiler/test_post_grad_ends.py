@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from pipeline.compiler.post_grad_pass import is_by_channel
-from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, rewritten
+from tests.compiler.nets_that_passes_leave import Made
+from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, residual_block, rewritten
 from tests.kernels.activation_modules import MODULES
 
 Ends = Callable[[Tensor, Tensor], Tensor]
@@ -78,18 +79,7 @@ def test_a_residual_block_is_three_operations(monkeypatch: pytest.MonkeyPatch) -
     """Its shortcut by a 1×1 convolution of stride 2, which the block's last one adds; each with its batch norm."""
     by_the_kernels(monkeypatch)
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Sequential(nn.Conv2d(32, 64, 3, 2, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
-            self.b = nn.Sequential(nn.Conv2d(64, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64, affine=False))
-            self.short = nn.Sequential(nn.Conv2d(32, 64, 1, 2, bias=False), nn.BatchNorm2d(64))
-
-        def forward(self, x: Tensor) -> Tensor:
-            answer: Tensor = (self.b(self.a(x)) + self.short(x)).relu()
-            return answer
-
-    net, x = half_net(Block()), half_image(2, 32, 6, 10)
+    net, x = residual_block(), half_image(2, 32, 6, 10)
     made = rewritten(net, x)
     assert sorted(made.names) == ["conv1x1_strided", "conv3x3", "conv3x3_strided"]
     maps = [node for node in made.graph.nodes if node.op == "call_function" and "aten.relu" in str(node.target)]
@@ -108,17 +98,10 @@ def test_a_map_that_is_added_as_it_is_transposed_stays_outside() -> None:
 def test_few_channels_add_for_themselves_where_a_tile_of_many_would_lose() -> None:
     """As in a stage: 3×3 of 48 channels leave the addition to Inductor, 1×1 ones don't."""
 
-    class Added(nn.Module):
-        def __init__(self, side: int) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(48, 48, side, padding=side // 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            answer: Tensor = self.conv(x) + x
-            return answer
-
-    added = [rewritten(half_net(Added(side)), half_image(2, 48, 9, 13)).operations[0]["residual"] for side in (1, 3)]
-    assert [residual is not None for residual in added] == [True, False]
+    for side in (1, 3):
+        net = half_net(Made(lambda x, conv: conv(x) + x, nn.Conv2d(48, 48, side, padding=side // 2)))
+        (found,) = rewritten(net, half_image(2, 48, 9, 13)).operations
+        assert (found["residual"] is not None) == (side == 1)
 
 
 @pytest.mark.parametrize(("device", "read"), [("meta", True), ("cpu", False)])

@@ -11,6 +11,7 @@ from torch._inductor.utils import run_and_get_code
 
 from pipeline.compiler import post_grad_pass
 from pipeline.compiler.post_grad_pass import Convolutions
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.plain_compile import (
     LAYERS,
     Conv,
@@ -54,16 +55,9 @@ def test_a_layer_becomes_its_kernel_s_operation(name: str, layer: nn.Module, eve
 def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, even: bool) -> None:
     """With a weight in NCHW, which is laid out anew."""
 
-    class Sliced(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = copy.deepcopy(layer)
-
-        def forward(self, x: Tensor) -> Tensor:
-            answer: Tensor = self.layer(x[:, 8 : 8 + channels_of(layer)[0]])
-            return answer
-
-    net, x = Sliced().half(), half_image(1, 16 + channels_of(layer)[0], 5 + even, 5 + even)
+    inner = channels_of(layer)[0]
+    net = Made(lambda x, layer: layer(x[:, 8 : 8 + inner]), copy.deepcopy(layer)).half()
+    x = half_image(1, 16 + inner, 5 + even, 5 + even)
     made = rewritten(net, x)
     assert made.names == [name]
     assert error(net, made.answer, x) < 5e-4
@@ -82,16 +76,8 @@ def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, 
 def test_a_part_of_a_picture_goes_to_kernels_that_read_any_steps(
     layer: nn.Module, seen: Callable[[Tensor], Tensor]
 ) -> None:
-    class Cropped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = copy.deepcopy(layer)
-
-        def forward(self, x: Tensor) -> Tensor:
-            answer: Tensor = self.layer(seen(x))
-            return answer
-
-    net, x = half_net(Cropped()), half_image(2, 16, 6, 8)
+    net = half_net(Made(lambda x, layer: layer(seen(x)), copy.deepcopy(layer)))
+    x = half_image(2, 16, 6, 8)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         made = rewritten(net, x)
@@ -125,16 +111,7 @@ def test_what_no_kernel_takes_stays(layer: nn.Module, size: tuple[int, ...]) -> 
 def test_an_image_in_fp32_is_read_where_it_lies() -> None:
     """A net that casts its image itself, as autocast does: the first layer's operation reads the user's own."""
 
-    class Casts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = Conv(3, 16, 3, padding=1)
-
-        def forward(self, image: Tensor) -> Tensor:
-            answer: Tensor = self.first(image.half())
-            return answer
-
-    net = half_net(Casts())
+    net = half_net(Made(lambda image, first: first(image.half()), Conv(3, 16, 3, padding=1)))
     x = torch.randn(1, 3, 9, 13)
     made = rewritten(net, x)
     (found,) = made.operations
@@ -146,13 +123,12 @@ def test_autocast_has_its_weights_cast_in_the_graph() -> None:
     net = nn.Sequential(Conv(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), Conv(16, 8, 1)).eval()
     net, x = net.to(memory_format=torch.channels_last), half_image(2, 16, 9, 13).float()  # type: ignore[call-overload, unused-ignore]
 
-    class Within(nn.Module):
-        def forward(self, image: Tensor) -> Tensor:
-            with torch.autocast("cpu", torch.float16):
-                answer: Tensor = net(image)
-            return answer
+    def within(image: Tensor, net: nn.Module) -> Tensor:
+        with torch.autocast("cpu", torch.float16):
+            answer: Tensor = net(image)
+        return answer
 
-    made = rewritten(Within(), x)
+    made = rewritten(Made(within, net), x)
     assert made.names == ["conv3x3", "conv1x1"]
     want = net(x).detach()
     assert float((made.answer - want).norm() / want.norm()) < 2e-3

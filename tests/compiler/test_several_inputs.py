@@ -20,6 +20,7 @@ from pipeline.compiler.half import Half
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer, choose
 from tests.compiler.nets import lively
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import layers, own_calls, rewrite_all
 from tests.input_nets import SEVERAL
 
@@ -76,24 +77,16 @@ def test_a_mask_is_no_image_for_a_kernel() -> None:
     assert [node.meta["val"].dtype for node in given] == [torch.float32]
 
 
-class Joined(nn.Module):
-    """Sixteen maps of whole numbers, beyond what fp16 holds, joined and looked up."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 16, 3, padding=1)
-
-    def forward(self, image: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        far = torch.cat([low, high], 1) % 1000
-        answer: Tensor = self.conv(image) * far.to(image.dtype)
-        return answer
-
-
 @torch.no_grad()
 def test_whole_numbers_are_joined_as_whole_numbers() -> None:
     """A buffer of the net's precision would round them."""
     torch.manual_seed(0)
-    net, numbers = Joined().eval(), torch.randint(2**40, (2, 2, 16, 8, 8))
+
+    def joined(image: Tensor, low: Tensor, high: Tensor, conv: nn.Module) -> Tensor:
+        answer: Tensor = conv(image) * (torch.cat([low, high], 1) % 1000).to(image.dtype)
+        return answer
+
+    net, numbers = Made(joined, nn.Conv2d(3, 16, 3, padding=1)).eval(), torch.randint(2**40, (2, 2, 16, 8, 8))
     given = Batch((torch.rand(2, 3, 8, 8), numbers[0, :, :8], numbers[1, :, 8:]), ("image", "low", "high"))
     exported = export(net, given, torch.float32)
     rewrite_all(exported)
@@ -131,23 +124,16 @@ def test_each_layer_is_measured_on_values_of_all_inputs(
     assert distance(lower(exported, plan)(*inputs), net(*inputs)) < 2e-3
 
 
-class Classes(nn.Module):
-    """An image and a map of classes, each a channel of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3 + 5, 16, 3, padding=1)
-
-    def forward(self, image: Tensor, known: Tensor) -> Tensor:
-        planes = functional.one_hot(known, 5).permute(0, 3, 1, 2).to(image.dtype)
-        answer: Tensor = self.conv(torch.cat([image, planes], 1))
-        return answer
-
-
 @torch.no_grad()
 def test_a_map_of_classes_is_saved(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    net = Classes().eval()
+
+    def classes(image: Tensor, known: Tensor, conv: nn.Module) -> Tensor:
+        planes = functional.one_hot(known, 5).permute(0, 3, 1, 2).to(image.dtype)
+        answer: Tensor = conv(torch.cat([image, planes], 1))
+        return answer
+
+    net = Made(classes, nn.Conv2d(3 + 5, 16, 3, padding=1)).eval()
     given = Batch((torch.rand(2, 3, 8, 8), torch.randint(5, (2, 8, 8))), ("image", "known"))
     exported = export(net, given, torch.float32)
     rewrite_all(exported)

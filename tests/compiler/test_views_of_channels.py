@@ -17,6 +17,7 @@ from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.export.artefacts import check_alone
 from pipeline.export.request import ExportError
+from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import own_calls, rewrite_all
 
 # torch's own, of the bytes that it reads: nobody writes to the weights
@@ -66,31 +67,22 @@ class Modulated(nn.Module):
         return y.view(batch, -1, height, width)
 
 
-class Turned(nn.Module):
+def turned() -> nn.Module:
     """Pairs of neighbouring columns as complex numbers, after a norm that a pass lays out otherwise."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(self.conv(x))
+    def call(x: Tensor, conv: nn.Module, norm: nn.Module) -> Tensor:
+        y = norm(conv(x))
         pairs = torch.view_as_complex(y.reshape(*y.shape[:3], -1, 2))
         return torch.view_as_real(pairs * pairs).reshape(y.shape)
 
+    return Made(call, nn.Conv2d(3, 16, 3, padding=1), nn.InstanceNorm2d(16))
 
-class OfVolumes(nn.Module):
+
+def of_volumes() -> nn.Module:
     """A level down and up again, of volumes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv3d(1, 16, 3, padding=1), nn.Conv3d(16, 16, 3, padding=1)
-        self.norm, self.up, self.head = nn.InstanceNorm3d(16), nn.ConvTranspose3d(16, 16, 2, 2), nn.Conv3d(16, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(self.second(self.first(x).relu())).relu()
-        logits: Tensor = self.head(self.up(functional.max_pool3d(y, 2)))
-        return logits
+    first, second = nn.Conv3d(1, 16, 3, padding=1), nn.Conv3d(16, 16, 3, padding=1)
+    low = [nn.InstanceNorm3d(16), nn.ReLU(), nn.MaxPool3d(2), nn.ConvTranspose3d(16, 16, 2, 2), nn.Conv3d(16, 2, 1)]
+    return nn.Sequential(first, nn.ReLU(), second, *low)
 
 
 def standardised() -> nn.Module:
@@ -133,7 +125,7 @@ def test_a_net_that_views_across_channels_is_exported_in_nchw(net: Callable[[], 
 
 @torch.no_grad()
 def test_pairs_of_a_complex_number_lie_side_by_side_after_any_pass() -> None:
-    model, image = made(Turned)
+    model, image = made(turned)
     exported = export(model, image, torch.float32)
     rewrite(exported, FOR_ANY_BACKEND)
     assert distance(exported.module(image), model(image)) < 1e-5
@@ -143,18 +135,16 @@ def test_pairs_of_a_complex_number_lie_side_by_side_after_any_pass() -> None:
 def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None:
     """Whose operation is torchvision's; a bundle, which torch alone loads, doesn't take it."""
 
-    class Deformed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.offsets = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 18, 3, padding=1)
-            self.deformed = torchvision.ops.DeformConv2d(16, 8, 3, padding=1)
+    def call(x: Tensor, first: nn.Module, offsets: nn.Module, deformed: nn.Module) -> Tensor:
+        y = first(x).relu()
+        answer: Tensor = deformed(y, offsets(y))
+        return answer
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.first(x).relu()
-            answer: Tensor = self.deformed(y, self.offsets(y))
-            return answer
+    def net() -> nn.Module:
+        convs = [nn.Conv2d(inner, outer, 3, padding=1) for inner, outer in ((3, 16), (16, 18))]
+        return Made(call, *convs, torchvision.ops.DeformConv2d(16, 8, 3, padding=1))
 
-    model, image = made(Deformed)
+    model, image = made(net)
     exported = export(model, image, torch.float32)
     right(exported, image, model(image))
     (tmp_path / "net.pt2").write_bytes(archive_of(lower(exported, Plan()), image))
@@ -168,7 +158,7 @@ def test_a_net_with_deformable_convolutions_can_be_saved(tmp_path: Path) -> None
 def test_volumes_are_taken_in_nchw_as_in_nhwc() -> None:
     """By the same kernels: the passes know the step that the net's inputs go through."""
     torch.manual_seed(0)
-    model, volumes = OfVolumes().eval(), torch.rand(2, 1, 8, 16, 16)
+    model, volumes = of_volumes().eval(), torch.rand(2, 1, 8, 16, 16)
     calls = []
     for layout in ("NHWC", "NCHW"):
         exported = export(model, volumes, torch.float32, layout)

@@ -13,7 +13,8 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import scales
 from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared, conv
 from tests.compiler.nets import image, lively
-from tests.compiler.rewriting import called, distance, lowered, rewritten_from
+from tests.compiler.nets_that_passes_leave import Made
+from tests.compiler.rewriting import called, distance, kept, lowered, rewritten_from
 
 ODD = (2, 3, 9, 13)
 FP8 = torch.float8_e4m3fn
@@ -75,48 +76,27 @@ def test_values_whose_scales_differ_are_joined_by_torch() -> None:
     assert counts(lowered(net, scales={**known, some: 2 * known[some]}))[0] > 0
 
 
-class Between(nn.Module):
-    """A value of torch's that begins between the steps of TMA, and that a kernel reads."""
+def test_a_value_that_a_kernel_reads_begins_where_it_can_read() -> None:
+    """Which torch's value between the steps of TMA doesn't."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second, self.joined = conv(3), conv(16), conv(24)
-
-    def forward(self, batch: Tensor) -> Tensor:
-        first = self.first(batch).relu()
-        value = torch.sigmoid(first)
-        logits: Tensor = self.joined(torch.cat([first[:, :4], value, first[:, 4:8]], 1)) + self.second(value)
+    def between(batch: Tensor, first: nn.Module, second: nn.Module, joined: nn.Module) -> Tensor:
+        value = first(batch).relu()
+        torchs = torch.sigmoid(value)
+        logits: Tensor = joined(torch.cat([value[:, :4], torchs, value[:, 4:8]], 1)) + second(torchs)
         return logits
 
-
-def test_a_value_that_a_kernel_reads_begins_where_it_can_read() -> None:
-    batch = image(*ODD)
-    net, wanted = made(Between().eval(), batch)
-    graph = lowered(net)
-    assert counts(graph)[0] == 1
-    assert distance(graph, batch, wanted) < 1e-3
-
-
-class Answers(nn.Module):
-    """The logits of several heads in one row, which is an answer, as is one that lies in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = conv(3)
-        self.heads = nn.ModuleList([nn.Conv2d(16, 4, 1) for _ in range(4)])
-
-    def forward(self, batch: Tensor) -> Tensor:
-        first = self.first(batch).relu()
-        heads = [head(first) for head in self.heads]
-        half = torch.cat(heads[:2], 1)
-        return torch.cat([torch.cat([*heads, first], 1), half * 2], 1)
+    assert counts(lowered(kept(Made(between, conv(3), conv(16), conv(24)), image(*ODD))))[0] == 1
 
 
 def test_logits_can_be_joined() -> None:
     """They are written in memory of their own, and in fp32 they are of the type of what is joined."""
-    batch = image(*ODD)
-    net, wanted = made(Answers().eval(), batch)
-    assert distance(lowered(net), batch, wanted) < 1e-3
+
+    def answers(batch: Tensor, first: nn.Module, *heads: nn.Module) -> Tensor:
+        value = first(batch).relu()
+        logits = [head(value) for head in heads]
+        return torch.cat([torch.cat([*logits, value], 1), torch.cat(logits[:2], 1) * 2], 1)
+
+    kept(Made(answers, conv(3), *[nn.Conv2d(16, 4, 1) for _ in range(4)]), image(*ODD))
 
 
 @pytest.mark.skipif(find_spec("segmentation_models_pytorch") is None, reason="smp isn't installed")
@@ -139,20 +119,17 @@ def test_of_a_library_s_net_nothing_is_copied(
 def test_what_is_read_by_its_place_in_memory_is_joined_as_it_was() -> None:
     """As channels of a wider buffer it would have other steps, and `as_strided` would read its neighbours."""
 
-    class ByStorage(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second, self.last = (nn.Conv2d(inner, 16, 3, padding=1) for inner in (3, 16, 48))
-
-        def forward(self, batch: Tensor) -> Tensor:
-            one = self.first(batch)
-            both = torch.cat([one, self.second(one)], 1)
-            seen = both.as_strided((1, 6, 10, 32), (1920, 320, 32, 1))
-            logits: Tensor = self.last(torch.cat([both, one], 1)) + seen.mean()
-            return logits
-
     torch.manual_seed(0)
-    net, batch = lively(ByStorage()).to(memory_format=torch.channels_last), image(1, 3, 6, 10)  # type: ignore[call-overload, unused-ignore]
+
+    def by_storage(batch: Tensor, first: nn.Module, second: nn.Module, last: nn.Module) -> Tensor:
+        one = first(batch)
+        both = torch.cat([one, second(one)], 1)
+        seen = both.as_strided((1, 6, 10, 32), (1920, 320, 32, 1))
+        logits: Tensor = last(torch.cat([both, one], 1)) + seen.mean()
+        return logits
+
+    net = lively(Made(by_storage, *[conv(inner) for inner in (3, 16, 48)]))
+    net, batch = net.to(memory_format=torch.channels_last), image(1, 3, 6, 10)  # type: ignore[call-overload, unused-ignore]
     graph, wanted = made(net, batch.contiguous(memory_format=torch.channels_last))
     assert called(lowered(graph)).count("aten.cat.default") == 2
     assert wanted.isfinite().all()
