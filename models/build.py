@@ -170,11 +170,7 @@ def with_classes(value: object, key: str) -> Any:
 
 
 def class_of(target: Any, key: str) -> type[nn.Module]:
-    """Import the class of a layer or network of a dotted name.
-
-    Raises:
-        ModelError: it isn't one; the line names the key.
-    """
+    """Import the class of a layer or network of a dotted name; raise ModelError if it isn't one."""
     if not isinstance(target, str) or "." not in target or refusal(target):
         raise ModelError(f"{key}: {target} is no class of a layer; name one as torch.nn.InstanceNorm2d")
     module_name, _, name = target.rpartition(".")
@@ -256,11 +252,7 @@ def _inner(part: nn.Module) -> nn.Module:
 
 
 def check_plain(target: str, model: nn.Module) -> None:
-    """Raise if a part of the network is scripted or quantised already: stages do that themselves.
-
-    Raises:
-        ModelError: it is; the line names the part.
-    """
+    """Raise ModelError if a part of the network is scripted or quantised already: stages do that themselves."""
     for path, part in model.named_modules():
         scripted = isinstance(part, torch.jit.ScriptModule)
         if scripted or QUANTISED.match(type(part).__module__):

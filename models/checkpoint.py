@@ -316,11 +316,7 @@ def check_harmless(path: Path, names: Iterable[str]) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Raise unless an archive is as torch.save writes it: not compressed, and no program.
-
-    Raises:
-        CheckpointError: it would inflate, or holds TorchScript, which is code.
-    """
+    """Raise CheckpointError unless an archive is as torch.save writes it: not compressed, and no program."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
@@ -396,11 +392,7 @@ def save(model: nn.Module, path: Path, notes: Mapping[str, str]) -> None:
 
 
 def notes(path: Path) -> dict[str, str]:
-    """Return the notes in a file's header.
-
-    Raises:
-        ValueError: it has no header.
-    """
+    """Return the notes in a file's header; raise ValueError if it has no header."""
     return dict(header(path)[0].get("__metadata__", {}))
 
 

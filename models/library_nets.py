@@ -3,7 +3,6 @@
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from inspect import Parameter
 from types import ModuleType
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import InputError, ModelError
+from pipeline.errors import InputError, ModelError, nearest
 
-MOST_NAMED = 12  # networks or encoders in a message
 CHANNELS = (32, 64, 128, 256, 512)  # of MONAI's networks that require them; the strides between them are 2
 RESIDUAL_UNITS = 2  # of its UNet, as in MONAI's tutorials
 SYNONYMS = {"in_channels": ("n_input_channels", "num_channels"), "out_channels": ("num_classes", "out_classes")}
@@ -157,11 +155,7 @@ def diffusers_net(timestep: int = 10, **options: object) -> nn.Module:
 
 
 def imported(module: str, package: str, preset: str) -> ModuleType:
-    """Import a library's module.
-
-    Raises:
-        ModelError: it isn't installed, or can't be imported; the line says how to install it.
-    """
+    """Import a library's module; raise ModelError if it isn't installed, or can't be imported."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -193,11 +187,7 @@ def _is_net(found: object) -> bool:
 
 
 def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.Module:
-    """Return the network `maker(**options)`.
-
-    Raises:
-        ModelError: it doesn't take these options; the line says what it takes.
-    """
+    """Return the network `maker(**options)`; raise ModelError if it doesn't take these options."""
     try:
         return maker(**options)
     except InputError:
@@ -206,11 +196,3 @@ def made(maker: Callable[..., nn.Module], options: Mapping[str, object]) -> nn.M
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         known = ", ".join(inspect.signature(maker).parameters)
         raise ModelError(f"model.options don't fit {maker.__name__}: {said}; it takes {known}") from None
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a clause that offers the nearest name, or the first few."""
-    names = list(known)
-    if close := get_close_matches(name, names, n=1, cutoff=0.5):
-        return f"did you mean {close[0]!r}?"
-    return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"

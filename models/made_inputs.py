@@ -16,6 +16,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipeline.command_line import REFUSED, Parser, guarded, seed_of, show, tell
 from pipeline.errors import InputError, TensorError
 
@@ -23,20 +25,8 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 FARTHEST = 2**53  # largest distance from 0 at which a double holds every whole number
-# The limits of a range, by torch's names.
-FLOATING = {
-    "float64": (-FARTHEST, FARTHEST),
-    "float32": (-FARTHEST, FARTHEST),
-    "float16": (-65504, 65504),
-    "bfloat16": (-FARTHEST, FARTHEST),
-}
-WHOLE = {
-    "int64": (-FARTHEST, FARTHEST),
-    "int32": (-(2**31), 2**31 - 1),
-    "int16": (-(2**15), 2**15 - 1),
-    "int8": (-(2**7), 2**7 - 1),
-    "uint8": (0, 2**8 - 1),
-}
+FLOATING = ("float64", "float32", "float16", "bfloat16")
+WHOLE = ("int64", "int32", "int16", "int8", "uint8")
 BOOL = "bool"
 TYPES = (*FLOATING, *WHOLE, BOOL)
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
@@ -65,11 +55,7 @@ class MadeInput:
 
 
 def input_of(word: str) -> MadeInput:
-    """Parse a word of the command line.
-
-    Raises:
-        TensorError: it has another form; the line names the part and the nearest valid one.
-    """
+    """Parse a word of the command line; raise TensorError if it has another form."""
     name, equals, text = word.partition("=")
     if not equals or not name.isidentifier():
         raise TensorError(f"{word}: no input; write {FORM}")
@@ -102,11 +88,7 @@ def _kind(part: str, word: str) -> str:
 
 
 def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float | None]:
-    """Return both ends of a range, None without one.
-
-    Raises:
-        TensorError: the type doesn't hold them.
-    """
+    """Return both ends of a range, None without one; raise TensorError if the type doesn't hold them."""
     whole = dtype in WHOLE
     if text is None:
         if whole:
@@ -116,8 +98,8 @@ def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float 
         raise TensorError(f"{word}: bool has no range; leave {text} out")
     match = RANGE.fullmatch(text)
     low, high = (float(end) for end in match.groups()) if match else (math.nan, math.nan)
-    least, most = WHOLE[dtype] if whole else FLOATING[dtype]
-    if not least <= low <= high <= most:
+    ends = np.iinfo(dtype) if whole else np.finfo("float16" if dtype == "float16" else "float64")
+    if not max(float(ends.min), -FARTHEST) <= low <= high <= min(float(ends.max), FARTHEST):
         raise TensorError(f"{word}: {text} is no range from low to high of {dtype}")
     if whole and not (low.is_integer() and high.is_integer()):
         raise TensorError(f"{word}: {text} has ends that are no whole numbers")
@@ -125,11 +107,7 @@ def _ends(text: str | None, dtype: str, word: str) -> tuple[float | None, float 
 
 
 def check(inputs: Sequence[MadeInput], count: int) -> None:
-    """Raise if `count` samples of each input can't be made.
-
-    Raises:
-        TensorError: `count` is below 1, a name is given twice, or all samples take more than 4 GiB.
-    """
+    """Raise TensorError if `count` samples of each input can't be made."""
     if count < 1:
         raise TensorError(f"--samples={count}: at least 1")
     names = [each.name for each in inputs]
@@ -143,11 +121,7 @@ def check(inputs: Sequence[MadeInput], count: int) -> None:
 
 
 def check_file(out: Path) -> None:
-    """Raise unless the file has the suffix .safetensors and lies in an existing folder.
-
-    Raises:
-        TensorError: it doesn't.
-    """
+    """Raise TensorError unless the file has the suffix .safetensors and lies in an existing folder."""
     if out.suffix != ".safetensors":
         raise TensorError(f"--out={out}: name a .safetensors file")
     if not out.parent.is_dir():
@@ -178,11 +152,7 @@ def made(inputs: Sequence[MadeInput], count: int, seed: int) -> dict[str, "Tenso
 
 
 def write(inputs: Sequence[MadeInput], count: int, seed: int, out: Path) -> None:
-    """Write the file of samples.
-
-    Raises:
-        TensorError: it can't be written.
-    """
+    """Write the file of samples; raise TensorError if it can't be written."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 

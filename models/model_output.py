@@ -3,13 +3,12 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, nearest
 
 
 def with_output(model: nn.Module, output: int | str | None, upsample: str | None = None) -> nn.Module:
@@ -71,8 +70,7 @@ def part_of(answer: object, output: int | str, net: str) -> object:
                 raise ModelError(
                     f"model.output={output}: {net} answers with a tensor, which has no parts; leave it out"
                 )
-            close = get_close_matches(name, parts, n=1, cutoff=0.5)
-            remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(parts)}"
+            remedy = nearest(name, parts)
             raise ModelError(f"model.output={output}: no such part of {net}'s {described(value)}; {remedy}")
         value = parts[name]
     if not isinstance(value, Tensor) and (within := tensors_of(value, f"{output}.")):

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from models.build import class_of
-from models.library_nets import imported, made, nearest, net_named
-from pipeline.errors import ModelError
+from models.library_nets import imported, made, net_named
+from pipeline.errors import ModelError, nearest
 
 ARCHITECTURES = "dynamic_network_architectures.architectures.unet"
 PACKAGE = "dynamic-network-architectures"
@@ -126,37 +126,24 @@ def planned(folder: Path, configuration: str) -> tuple[str, dict[str, object]]:
             f"{path}: its network is {name}; supported are those of {ARCHITECTURES}: name it by model=custom"
         )
     arguments = dict(part(architecture, "arch_kwargs", path))
-    for key in architecture.get("_kw_requires_import", ()):
-        if arguments.get(key) is not None:
-            arguments[key] = class_of(arguments[key], f"{path}: {key}")
-    return net, arguments
+    imported_by_name = [key for key in architecture.get("_kw_requires_import", ()) if arguments.get(key) is not None]
+    return net, arguments | {key: class_of(arguments[key], f"{path}: {key}") for key in imported_by_name}
 
 
-def inherited(known: Mapping[str, object], configuration: str, path: Path) -> dict[str, Any]:
-    """Return a configuration with the values of those that it builds on.
-
-    Raises:
-        ModelError: there is none of that name, or they form a cycle.
-    """
-    settings: dict[str, Any] = {}
-    name = configuration
-    for _ in range(MOST_INHERITED):
-        if name not in known:
-            raise ModelError(f"model.options.configuration={name}: not in {path}; it has {', '.join(map(str, known))}")
-        own = part(known, name, path)
-        settings = {**own, **settings}
-        if "inherits_from" not in own:
-            return settings
-        name = own["inherits_from"]
-    raise ModelError(f"{path}: its configuration {configuration} builds on itself")
+def inherited(known: Mapping[str, object], configuration: str, path: Path, depth: int = 0) -> dict[str, Any]:
+    """Return a configuration with what it builds on; raise ModelError if there is none, or they form a cycle."""
+    if configuration not in known:
+        names = ", ".join(map(str, known))
+        raise ModelError(f"model.options.configuration={configuration}: not in {path}; it has {names}")
+    if depth > MOST_INHERITED:
+        raise ModelError(f"{path}: its configuration {configuration} builds on itself")
+    own = dict(part(known, configuration, path))
+    above = own.get("inherits_from")
+    return {**inherited(known, above, path, depth + 1), **own} if above else own
 
 
 def before_2_4(found: Mapping[str, Any], path: Path) -> tuple[str, dict[str, object]]:
-    """Return class and arguments from plans of nnU-Net before 2.4, which hold the numbers alone.
-
-    Raises:
-        ModelError: a number is missing.
-    """
+    """Return class and arguments from plans of nnU-Net before 2.4; raise ModelError if a number is missing."""
     missing = [key for key in (*BEFORE_2_4, "n_conv_per_stage_encoder", "UNet_base_num_features") if key not in found]
     if missing:
         raise ModelError(f"{path}: neither 'architecture' nor {missing[0]!r} in it; it is no plans.json of nnU-Net 2")
@@ -192,11 +179,7 @@ def described_sizes(path: Path) -> dict[str, int]:
 
 
 def document(path: Path) -> Mapping[str, Any]:
-    """Read a file's JSON object.
-
-    Raises:
-        ModelError: there is no such file, or it is no JSON object.
-    """
+    """Read a file's JSON object; raise ModelError if there is no such file, or it is no JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -209,11 +192,7 @@ def document(path: Path) -> Mapping[str, Any]:
 
 
 def part(whole: Mapping[str, object], key: str, path: Path) -> Mapping[str, Any]:
-    """Return the object under a key.
-
-    Raises:
-        ModelError: the key is missing, or its value is no object.
-    """
+    """Return the object under a key; raise ModelError if the key is missing, or its value is no object."""
     value = whole.get(key)
     if not isinstance(value, Mapping):
         raise ModelError(f"{path}: no {key!r} in it; it is no file of nnU-Net 2")

@@ -1,6 +1,5 @@
 """The user's own tensors: every input of a network by its name, in one file of safetensors (docs/inputs.md)."""
 
-import difflib
 import inspect
 import math
 import re
@@ -13,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from pipeline.errors import TensorError
+from pipeline.errors import TensorError, first_line, nearest
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
@@ -60,7 +59,7 @@ def headers(path: str) -> dict[str, Header]:
                 tensor = file.get_slice(name)
                 by_name[name] = Header(tensor.get_dtype(), tuple(tensor.get_shape()))
     except (SafetensorError, OSError, ValueError) as error:
-        raise TensorError(f"data.path={path}: no file of safetensors ({_first_line(error)})") from None
+        raise TensorError(f"data.path={path}: no file of safetensors ({first_line(error)})") from None
     if not by_name:
         raise TensorError(f"data.path={path}: it holds no tensor")
     for name, header in by_name.items():
@@ -78,11 +77,7 @@ def headers(path: str) -> dict[str, Header]:
 
 
 def check_header(path: str, name: str, header: Header) -> None:
-    """Raise if a tensor can't be an input.
-
-    Raises:
-        TensorError: its type isn't supported, or it has too many axes or none.
-    """
+    """Raise TensorError if a tensor can't be an input."""
     if header.kind not in {**FLOATS, **WHOLE, **STAY}:
         known = ", ".join([*FLOATS, *WHOLE, *STAY])
         raise TensorError(f"data.path={path}: {name} holds {header.kind}; an input is one of {known}")
@@ -148,7 +143,7 @@ def in_order(net: nn.Module, given: Sequence[str], typed: Sequence[str], path: s
     """
     if typed:
         if missing := [name for name in typed if name not in given]:
-            raise TensorError(f"data.inputs: {path} holds no tensor {missing[0]!r}; {_nearest(missing[0], given)}")
+            raise TensorError(f"data.inputs: {path} holds no tensor {missing[0]!r}; {nearest(missing[0], given)}")
         return list(typed)
     needed, known, any_number = arguments_of(net)
     name = type(net).__name__
@@ -174,13 +169,13 @@ def _misfit(given: Sequence[str], needed: Sequence[str], known: Sequence[str]) -
         order = [strange[0] if strange and each == missing[0] else each for each in [*needed, *further]]
         only = len(missing) == len(strange) == 1
         rename = f"; or say which is which: data.inputs=[{','.join(order)}]" if only else ""
-        return f"; it holds no {missing[0]!r}; {_nearest(missing[0], given)}{rename}"
+        return f"; it holds no {missing[0]!r}; {nearest(missing[0], given)}{rename}"
     if strange:
         fitting = ",".join(each for each in given if each in known)
         ways = f"data.labels={strange[0]} where it says what is right, data.inputs=[{fitting}] leaves it out"
         if len(known) > len(needed):
             ways += f"; a part of a dict or a tuple is named ARGUMENT{DOT}{strange[0]}"
-        return f", and not {strange[0]!r}; {_nearest(strange[0], known)}; {ways}"
+        return f", and not {strange[0]!r}; {nearest(strange[0], known)}; {ways}"
     twice = [each for each, place in zip(given, places, strict=True) if each != place and place in given]
     return f"; {twice[0]!r} would lie within a tensor of the same file" if twice else ""
 
@@ -266,21 +261,8 @@ def repeated(tensors: dict[str, Tensor], count: int) -> dict[str, Tensor]:
 
 
 def file_at(path: str | None) -> str:
-    """Return the path of the file.
-
-    Raises:
-        TensorError: there is no such file.
-    """
+    """Return the path of the file; raise TensorError if there is no such file."""
     if not path or not Path(path).is_file():
         what = "is a folder; name the file in it" if path and Path(path).is_dir() else "no such file of tensors"
         raise TensorError(f"data.path={path}: {what}, such as data.path=inputs{SUFFIX}")
     return path
-
-
-def _nearest(name: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"there is {', '.join(choices) or 'nothing else'}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

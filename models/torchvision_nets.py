@@ -1,14 +1,13 @@
 """torchvision's segmentation networks by name, for which published figures exist."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.models import segmentation
 
-from pipeline.errors import ModelError
+from pipeline.errors import ModelError, nearest
 
 NETS: dict[str, Callable[..., Any]] = {
     "fcn_resnet50": segmentation.fcn_resnet50,
@@ -34,9 +33,7 @@ class SegmentationNet(nn.Module):
     def __init__(self, net: str = "deeplabv3_resnet50", classes: int = 2) -> None:
         super().__init__()
         if net not in NETS:
-            close = get_close_matches(str(net), NETS, n=1, cutoff=0.5)
-            remedy = f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(NETS)}"
-            raise ModelError(f"model.options.net={net}: {remedy}")
+            raise ModelError(f"model.options.net={net}: {nearest(str(net), NETS)}")
         made = NETS[net](weights=None, weights_backbone=None, num_classes=classes)
         self.backbone = made.backbone
         self.classifier = made.classifier

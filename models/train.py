@@ -91,11 +91,7 @@ def nearest_option(overrides: list[str], said: str) -> str:
 
 
 def check_request(asked: argparse.Namespace) -> None:
-    """Raise if the request can't be carried out, before minutes are spent on it.
-
-    Raises:
-        InputError: it can't; the line names the flag.
-    """
+    """Raise InputError if the request can't be carried out, before minutes are spent on it."""
     out: Path = asked.out
     if not 0 < asked.minutes <= MOST_MINUTES:  # refuses NaN, too
         raise InputError(f"--minutes {asked.minutes:g}: expected a number above 0, at most {MOST_MINUTES:,} (a week)")
@@ -111,11 +107,7 @@ def check_request(asked: argparse.Namespace) -> None:
 
 
 def check_device(name: str) -> None:
-    """Raise if torch has no such device.
-
-    Raises:
-        InputError: it has none.
-    """
+    """Raise InputError if torch has no such device."""
     if name == "cpu":
         return
     import torch

@@ -99,28 +99,21 @@ def channels_read(net: nn.Module) -> int:
 def check_answers(net: nn.Module, image: Tensor) -> None:
     """Raise unless the network, in eval mode, answers an image [1, channels, height, width] with logits of its size.
 
-    The first convolution is asked only if it is given the image: after a PixelUnshuffle, one of 12 channels reads an
-    image of 3.
-
     Raises:
         ModelError: it reads another number of channels, or answers with no tensor or with another shape.
     """
     name, channels, layer = type(net).__name__, image.shape[1], first_layer(net)
 
-    def check(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if layer and inputs and inputs[0].shape[1] == channels != layer.in_channels:
-            raise ModelError(
-                f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
-                f"choose a network of {COLOUR}, or of {GREY} for grey"
-            )
-
-    hook = layer.register_forward_pre_hook(check) if layer else None
     try:
         with torch.no_grad():
             answer = net(image)
-    finally:
-        if hook:
-            hook.remove()
+    except RuntimeError:
+        if layer and layer.in_channels != channels:
+            raise ModelError(
+                f"{name} reads {layer.in_channels} channels, and the demo's images have {COLOUR}; "
+                f"choose a network of {COLOUR}, or of {GREY} for grey"
+            ) from None
+        raise
     if not isinstance(answer, Tensor):
         parts = ", ".join(f"model.output={part}" for part in tensors_of(answer))
         remedy = f"name the logits in it: {parts}" if parts else "choose a network that answers with logits"
@@ -213,11 +206,7 @@ def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
 
 
 def net_of(typed: DictConfig, seed: int) -> nn.Module:
-    """Make the network, in fp32, with random weights.
-
-    Raises:
-        ModelError: it doesn't take its options.
-    """
+    """Make the network, in fp32, with random weights; raise ModelError if it doesn't take its options."""
     return build_model(typed.target, dict(typed.options), None, seed, typed.output)
 
 

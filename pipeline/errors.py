@@ -1,6 +1,8 @@
 """Errors whose text is one line for the user, and the wording that such lines share."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class InputError(Exception):
@@ -29,6 +31,17 @@ class OneLineError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows."""
         return [f"{type(self).__name__}: {self}"]
+
+
+MOST_NAMED = 12  # names that a message offers
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a clause that offers the nearest name, or the first few."""
+    names = list(known)
+    if close := get_close_matches(name, names, n=1, cutoff=0.5):
+        return f"did you mean {close[0]!r}?"
+    return f"choose one of: {', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
 
 
 def plural(number: int, noun: str) -> str:

@@ -246,11 +246,7 @@ def blank_record(request: RunConfig, invocation: Invocation) -> RunRecord:
 
 
 def digest_of(data: DataSpec) -> str | None:
-    """Return the digest of the user's images and labels.
-
-    Raises:
-        RequestError: one cannot be read.
-    """
+    """Return the digest of the user's images and labels; raise RequestError if one cannot be read."""
     try:
         return data_digest([data.path, None if data.name == TENSORS else data.labels])
     except OSError as error:

@@ -317,11 +317,7 @@ def earlier_words(line: CommandLine) -> list[str]:
 
 
 def _recorded_words(earlier: Path, folders: Sequence[Path], *, sweeps: bool) -> list[str]:
-    """Return the command of the first of `folders` that has a record.
-
-    Raises:
-        RequestError: none has one; the line names the run or sweep that may be meant.
-    """
+    """Return the command of the first of `folders` that has a record; raise RequestError if none has one."""
     wrong = ""
     for folder in folders:
         try:

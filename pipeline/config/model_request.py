@@ -79,11 +79,7 @@ def described_in(folder: Path, model: ModelSpec) -> ModelSpec:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """Read a file's mapping, of JSON or YAML.
-
-    Raises:
-        RequestError: it can't be read, or holds none.
-    """
+    """Read a file's mapping, of JSON or YAML; raise RequestError if it can't be read, or holds none."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

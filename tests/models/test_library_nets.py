@@ -13,9 +13,9 @@ from torchvision.models import segmentation
 
 from models import checkpoint
 from models.build import build_model, maker_of_net
-from models.library_nets import imported, made, monai_net, nearest, smp_net
+from models.library_nets import imported, made, monai_net, smp_net
 from models.torchvision_nets import NETS, SegmentationNet
-from pipeline.errors import CheckpointError, ModelError
+from pipeline.errors import CheckpointError, ModelError, nearest
 from tests.config.test_load import asked, composed
 
 IMAGES = (2, 3, 32, 64)
