@@ -11,7 +11,8 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from pipeline.kernels.common.activation import NONE, RELU
+from pipeline.compiler.ops import BY_NAME
+from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
 from tests.kernels.examples import (
@@ -20,6 +21,7 @@ from tests.kernels.examples import (
     HALF,
     MIXED,
     PLAIN,
+    TYPES,
     Example,
     Layer,
     check_all,
@@ -27,6 +29,8 @@ from tests.kernels.examples import (
     for_kernel,
     gpu_for,
 )
+from tests.kernels.kind_examples import FEW, WIDE, made_of, of_two_slices
+from tests.kernels.kinds import GROUPS, KINDS, Kind, activations_of
 
 pytestmark = pytest.mark.gpu
 
@@ -34,13 +38,22 @@ pytestmark = pytest.mark.gpu
 # shows only there.
 ODD, MANY = Layer(2, (13, 17), 48, 80), Layer(3, (200, 173), 64, 64)
 DTYPES = [pytest.param(HALF, id="fp16"), pytest.param(FP8, id="fp8")]
+PRELU = Activation("prelu")
+PARTS = {
+    "residual": Layer(residual=HALF),
+    "residual in fp8": Layer(residual=FP8),
+    "statistics": Layer(statistics=True, activation=NONE),
+    "all": Layer(activation=PRELU, statistics=True, residual=HALF, pool=True),
+}
+OTHERS = [op for op in BY_NAME.values() if op not in PLAIN and op.pack]  # the plain ones end in them above
 
 
 @pytest.fixture(autouse=True)
 def what_the_gpu_has(request: pytest.FixtureRequest) -> Iterator[None]:
     """Skip what this GPU can't run, with the reason; products in fp32 are exact, as the references need them."""
     given = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    with gpu_for(given.get("dtype", HALF), given.get("stored", HALF)):
+    in_fp8 = FP8 if "fp8" in given.get("group", ()) else HALF
+    with gpu_for(given.get("dtype", HALF), given.get("stored", HALF), in_fp8):
         yield
 
 
@@ -100,3 +113,56 @@ def test_the_fast_kernels_are_built_here() -> None:
     assert reaching_views_barred() is None
     tiles = {tile.kernel for op in PLAIN for tile in example(op, HALF, for_kernel(op, ODD)).candidates()}
     assert {"conv3x3_gluon", "upconv2x2_gluon"} <= tiles
+
+
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("op", [op for op in PLAIN if "residual" in op.folds], ids=lambda op: op.name)
+def test_every_tile_adds_and_sums_as_the_reference_does(
+    op: KernelOp, part: str, dtype: torch.dtype, stored: torch.dtype
+) -> None:
+    """At odd sizes, and with so many tiles that every program gets several; the same bits in two runs."""
+    ended = replace(PARTS[part], stored_as=stored)
+    layers = [replace(ended, batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)]
+    made = [example(op, dtype, for_kernel(op, layer)) for layer in layers]
+    check_all([(one, tile) for one in made for tile in one.candidates()])
+
+
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+@pytest.mark.parametrize("outer", [16, 32, 64])
+@pytest.mark.parametrize("op", [op for op in PLAIN if "statistics" in op.folds], ids=lambda op: op.name)
+def test_every_tile_sums_as_the_reference_does(
+    op: KernelOp, outer: int, dtype: torch.dtype, stored: torch.dtype
+) -> None:
+    """Also those for few channels, at sizes that no block divides."""
+    layer = Layer(inner=32, outer=outer, activation=NONE, statistics=True, stored_as=stored)
+    layers = [replace(layer, batch=2, size=(13, 18)), replace(layer, batch=3, size=(200, 173))]
+    made = [example(op, dtype, for_kernel(op, one)) for one in layers]
+    check_all([(one, tile) for one in made for tile in one.candidates()])
+
+
+def of_kind(kind: Kind) -> Iterator[Example]:
+    """A layer of many channels, and one of few where a kernel of its own takes those."""
+    yield made_of(kind, WIDE)
+    if kind.op == "conv3x3" and not kind.parts & {"logits", "pooled", "slopes"}:
+        yield made_of(kind, FEW)
+    added = any("residual" in part for part in kind.parts)
+    if kind.op == "conv3x3x3" and not added and reaching_views_barred() is None:
+        yield of_two_slices(made_of(kind, FEW))
+
+
+def likeliest(made: Example) -> list[tuple[Example, Any]]:
+    """The first candidate of each kernel."""
+    return [(made, tile) for tile in {type(tile): tile for tile in reversed(made.candidates())}.values()]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
+def test_every_kind_stores_what_the_reference_stores_on_a_gpu(group: tuple[str, str, str]) -> None:
+    """All parts that a kernel folds, in each combination, at a size that no tile divides."""
+    check_all([case for kind in GROUPS[group] for made in of_kind(kind) for case in likeliest(made)])
+
+
+@pytest.mark.parametrize("op", OTHERS, ids=lambda op: op.name)
+def test_a_kernel_of_two_inputs_ends_in_any_activation_on_a_gpu(op: KernelOp) -> None:
+    kind = next(kind for kind in KINDS if kind.op == op.name)
+    check_all([case for end in activations_of(op) for case in likeliest(made_of(kind, WIDE, end))])
