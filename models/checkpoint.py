@@ -24,14 +24,8 @@ from torch.nn.parameter import is_lazy
 from pipeline.errors import CheckpointError
 from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, is_torchscript, kind_of, parts_of
 
-NESTS = [
-    "",
-    "state_dict",
-    "model_state_dict",
-    "model",
-    "network_weights",
-    "net",
-]  # keys of training scripts, best first
+# Keys of training scripts, best first.
+NESTS = ["", "state_dict", "model_state_dict", "model", "network_weights", "net"]
 INFLATES_TO = 2  # times its size, with a margin for the names of small weights
 DEEPEST = 50  # mappings or modules within each other; one can hold itself
 MOST_NAMED = 6  # sets of weights, or entries, in a message
@@ -108,7 +102,8 @@ def load_into(model: nn.Module, path: str, key: str | None = None) -> None:
     found = LOADED[model] = Loaded()
     wanted, held = model.state_dict(), read(find(path))
     names = without_added(wanted)
-    prefix = prefix_of(groups_of(wanted, names), list(held.tensors), key, path, found.told)
+    groups = {plain: place_of(wanted[name]) or name for plain, name in names.items()}  # of names that share values
+    prefix = prefix_of(groups, list(held.tensors), key, path, found.told)
     within = {name: part for name, part in held.tensors.items() if name.startswith(prefix)}
     homes = {held.homes[name] for name in within if name.removeprefix(prefix) in names} or set(held.homes.values())
     state = {name.removeprefix(prefix): part for name, part in within.items() if held.homes[name] in homes}
@@ -155,11 +150,6 @@ def without_added(names: Iterable[str]) -> dict[str, str]:
     return plain if len(plain) == len(original) else {name: name for name in original}
 
 
-def groups_of(wanted: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, object]:
-    """Return for each name, by its plain form, the place of its values: names of shared values have one place."""
-    return {plain: place_of(wanted[name]) or name for plain, name in names.items()}
-
-
 def place_of(part: Tensor) -> tuple[object, ...]:
     """Return the place of a tensor's values in memory; empty of a tensor without values."""
     if part.layout is not torch.strided or not part.numel() or not (pointer := part.data_ptr()):
@@ -168,12 +158,7 @@ def place_of(part: Tensor) -> tuple[object, ...]:
 
 
 def with_shared(wanted: Mapping[str, Tensor], given: dict[str, Tensor]) -> None:
-    """Add the names of values that the network shares and a file holds once, as save_model of safetensors stores them.
-
-    Args:
-        wanted: the network's tensors, of any shapes.
-        given: the checkpoint's, under the network's names.
-    """
+    """Add the network's names of shared values that a file holds once, as save_model of safetensors stores them."""
     stored = {place_of(wanted[name]): given[name] for name in wanted if name in given}
     for name in wanted:
         if name not in given and (place := place_of(wanted[name])) and place in stored:
@@ -273,18 +258,12 @@ def stored(path: Path) -> object:
     """
     try:
         if path.suffix.lower() == SAFE:
-            tensors = load_file(path)
-            same = notes(path)  # save_model of safetensors keeps there which names share values
-            return tensors | {
-                name: tensors[kept] for name, kept in same.items() if kept in tensors and name not in tensors
-            }
+            tensors = load_file(path)  # the notes of save_model say which names share values
+            return {name: tensors[kept] for name, kept in notes(path).items() if kept in tensors} | tensors
         if path.suffix.lower() in PICKLES:
             check_archive(path)
-            known = [
-                *NUMBERS,
-                (lambda *_: {}, "collections.defaultdict"),
-                *((maker, f"{home}.{maker.__name__}") for maker in MAKERS for home in HOMES),
-            ]
+            known = [*NUMBERS, *((maker, f"{home}.{maker.__name__}") for maker in MAKERS for home in HOMES)]
+            known.append((lambda *_: {}, "collections.defaultdict"))
             with torch.serialization.safe_globals(known):
                 unread = torch.serialization.get_unsafe_globals_in_checkpoint(path) if zipfile.is_zipfile(path) else []
             check_harmless(path, unread)

@@ -83,8 +83,7 @@ def nearest_option(overrides: list[str], said: str) -> str:
     net = [word for word in overrides if word.startswith("model=")]
     with initialize_config_dir(str(CONF), version_base=None):
         known = list(compose("config", net).model.options)
-    near = difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5)
-    if near:
+    if near := difflib.get_close_matches(missing[1], known, n=1, cutoff=0.5):
         return f"did you mean model.options.{near[0]}?"
     added = f"write +model.options.{missing[1]}=… for an option that its file doesn't have"
     return f"its options are {', '.join(known)}; {added}" if known else added

@@ -207,7 +207,7 @@ def score(net: nn.Module, tissue: Tissue) -> tuple[float, float]:
 
 def net_of(typed: DictConfig, seed: int) -> nn.Module:
     """Make the network, in fp32, with random weights; raise ModelError if it doesn't take its options."""
-    return build_model(typed.target, dict(typed.options), None, seed, typed.output)
+    return build_model(typed.target, dict(typed.options), None, seed, typed.output, upsample=typed.upsample_logits)
 
 
 def train_and_save(net: nn.Module, asked: argparse.Namespace) -> None:

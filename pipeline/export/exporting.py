@@ -23,7 +23,7 @@ from pipeline.export.carried.golden_check import FURTHER
 from pipeline.export.command import Say
 from pipeline.export.contract import Contract, Dynamic, TensorRule, measured_of
 from pipeline.export.judged_answers import golden_limits, judged
-from pipeline.export.recorded_stage import RecordedStage, check_weights, classes, opened
+from pipeline.export.recorded_stage import UNLESS_TRAINED, RecordedStage, check_weights, classes, opened
 from pipeline.export.request import Asked, ExportError
 from pipeline.records.disk import open_lock
 from pipeline.records.run_record import RunRecord, StageRecord
@@ -119,7 +119,8 @@ def check_ends(recorded: RecordedStage) -> None:
         raise ExportError(f"--classes-out: the network answers with no classes: task={config.task.name}; leave it out")
     if ends.classes_out and not config.model.is_trained:
         raise ExportError(
-            "--classes-out: the network has random weights, so its classes can't be checked; leave it out"
+            "--classes-out: the network has random weights, so its classes can't be checked; leave it out, or "
+            f"{UNLESS_TRAINED}"
         )
 
 

@@ -166,10 +166,11 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     mean = "masks mean" if config.task.has_masks else "answers mean"
     notes = training_notes(config)
     if not config.model.is_trained:
-        notes.append(f"the network has random weights: its {mean} nothing")
+        notes.append(f"the network has random weights: its {mean} nothing; {UNLESS_TRAINED}")
     return RecordedStage(folder, run, stage, bench, notes)
 
 
+UNLESS_TRAINED = "measure with model.trained=true if its own code loads trained ones"
 EIGHT_BITS = 256  # number of classes, or of values of a channel
 
 

@@ -10,7 +10,7 @@ from pipeline.config.data_request import words_for_kind
 from pipeline.config.request_error import RequestError, nearest
 from pipeline.devices.accelerators import accelerators, choose_device
 from pipeline.devices.host import memory_bytes
-from pipeline.export.recorded_stage import check_net, check_weights, data_has_changed
+from pipeline.export.recorded_stage import UNLESS_TRAINED, check_net, check_weights, data_has_changed
 from pipeline.export.request import check_options, named_or_winner, no_winner
 from pipeline.predict.sources import Gives, Planned, Predictor, Wanted, check_batch
 from pipeline.records import codec
@@ -113,7 +113,7 @@ def check_unchanged(run: RunRecord, stage: StageRecord, same_data: bool) -> list
     check_weights(run)
     if not run.config.model.is_trained:
         answers = "masks" if run.config.task.has_masks else "answers"
-        notes.append(f"the network has random weights: its {answers} mean nothing")
+        notes.append(f"the network has random weights: its {answers} mean nothing; {UNLESS_TRAINED}")
     if stage.status == "inaccurate":
         notes.append(f"{stage.name} is inaccurate: {stage.reason}")
     if run.code_sha256 != code_digest():
