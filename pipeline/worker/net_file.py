@@ -88,8 +88,9 @@ def converted(path: str, example: tuple[Tensor, ...]) -> nn.Module:
             module: nn.Module = torch.export.export(net, example).run_decompositions({}).module()
         for name, _ in source.named_parameters():  # which the converter makes buffers
             owner, _, own = name.rpartition(".")
-            if (part := module.get_submodule(owner))._buffers.get(own) is not None:
-                part.register_parameter(own, nn.Parameter(part._buffers.pop(own), requires_grad=False))
+            part = module.get_submodule(owner)
+            if (buffer := part._buffers.pop(own, None)) is not None:
+                part.register_parameter(own, nn.Parameter(buffer, requires_grad=False))
     except ImportError as error:
         raise ModelError(
             f"model.file={path}: {error}, which reads ONNX; install it: python -m pip install onnx2torch"
