@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pipeline.errors import TensorError, first_line, nearest
+from pipeline.inputs import weights_file
 
 SUFFIX = ".safetensors"
 MOST_AXES = 5  # samples, channels, depth, height, width
@@ -54,6 +55,7 @@ def headers(path: str) -> dict[str, Header]:
     """
     by_name: dict[str, Header] = {}
     try:
+        weights_file.header(Path(path))
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
                 tensor = file.get_slice(name)

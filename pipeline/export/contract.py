@@ -49,7 +49,7 @@ class TensorRule:
 
     name: str
     shape: Annotated[list[Side], Meta(min_length=1, max_length=8)]
-    dtype: Literal["float32", "float16", "bfloat16", "uint8", "int32", "int64", "bool"]
+    dtype: Annotated[str, Meta(pattern="^(b?float16|float32|uint8|int(32|64)|bool)$")]
     dynamic: list[Dynamic] = field(default_factory=list)
 
 

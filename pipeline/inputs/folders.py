@@ -210,12 +210,11 @@ def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
             f"data.scale: the largest of all values of 16 bits is {largest:.0f}, so that inputs would lie within 0 and "
             f"{largest / 65535:.2g}; set data.scale={2**bits - 1} for {bits} bits, or data.scale=65535 to keep them so"
         )
-    scale = contract.scale or (1.0 if kind.kind == "f" else float(np.iinfo(kind).max))
-    mean = max(contract.mean, default=0.0)
-    if mean > FAR_BEYOND * largest / scale:
+    own = contract.normalize == "own" and contract.scale is not None  # without a scale the request was checked
+    if own and max(contract.mean) > FAR_BEYOND * largest / (contract.scale or 1.0):
         raise ImageError(
-            f"data.mean={mean:g}: the largest of all values is {largest:g}, divided by data.scale="
-            f"{scale:g}; give the mean of values so divided, or another data.scale, such as 1"
+            f"data.mean={max(contract.mean):g}: the largest of all values is {largest:g}, divided by data.scale="
+            f"{contract.scale:g}; give the mean of values so divided, or another data.scale, such as 1"
         )
 
 

@@ -3,6 +3,7 @@
 import json
 import struct
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def header(path: Path) -> tuple[dict[str, Any], int]:
         rest = path.stat().st_size - 8 - length
         if not 0 < length <= LONGEST_HEADER or rest < 0:
             raise ValueError("its header is cut off, or it has none")
-        entries = json.loads(file.read(length))
+        entries = json.loads(file.read(length), object_pairs_hook=once_each)
     if not isinstance(entries, dict):
         raise ValueError("its header is no mapping")  # noqa: TRY004 - callers catch one type
     return entries, rest
@@ -91,6 +92,17 @@ def is_torchscript(path: Path) -> bool:
             return any(name.endswith("/constants.pkl") for name in archive.namelist())
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of a JSON object.
+
+    Raises:
+        ValueError: a name is there twice, of which readers would take the last.
+    """
+    if twice := [name for name, number in Counter(name for name, _ in pairs).items() if number > 1]:
+        raise ValueError(f"{shortened(twice[0], 80)} is there twice")
+    return dict(pairs)
 
 
 def kind_of(path: Path) -> str:

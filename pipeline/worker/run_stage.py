@@ -142,9 +142,8 @@ def files_left_out(work: Workload) -> list[RunWarning]:
     if not work.left_out:
         return []
     named = "; ".join(work.left_out[:5]) + (f"; and {len(work.left_out) - 5} more" if len(work.left_out) > 5 else "")
-    return [
-        RunWarning("files left out", named, f"name folders that hold the {work.words.samples} and their labels alone")
-    ]
+    remedy = f"name folders that hold the {work.words.samples} and their labels alone, as the network takes them"
+    return [RunWarning("files left out", named, remedy)]
 
 
 def verify(reporter: Reporter, bench: Bench) -> Finding:

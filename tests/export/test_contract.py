@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.export import exporting
+from pipeline.export import carried, exporting
 from pipeline.export.bundle import changed_files, write_sums
 from pipeline.export.contract import ContractError, load_contract
 from pipeline.export.request import as_typed
@@ -63,7 +63,7 @@ def test_bytecode_in_a_bundle_is_added_code_and_import_leaves_none(bundle: Path)
     assert changed_files(bundle) == ["__pycache__/net_kernels.cpython-311.pyc"]
     (cached / "net_kernels.cpython-311.pyc").unlink()
     (bundle / "load.py").write_text("import runpy\nrunpy.run_path('image_shape.py')\n")
-    shape = Path(exporting.files.CARRIED) / "image_shape.py"
+    shape = Path(carried.__file__).with_name("image_shape.py")
     (bundle / "image_shape.py").write_text(shape.read_text())
     write_sums(bundle)
     subprocess.run([sys.executable, "-c", "import load"], cwd=bundle, check=True)
