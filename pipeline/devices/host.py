@@ -97,11 +97,6 @@ def _said_of_cpu(key: str, cpuinfo: Path = CPUINFO) -> list[str]:
     return [line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == key]
 
 
-def load_per_processor() -> float:
-    """Return the programs that computed or waited, for each processor, on average over the last minute."""
-    return os.getloadavg()[0] / (os.cpu_count() or 1)
-
-
 def memory_bytes(limit: Path = CGROUP_LIMIT) -> int:
     """Return the memory that this process may use: the machine's, or its container's if that is less."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

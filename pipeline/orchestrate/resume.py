@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline.analysis.run_comparison import (
@@ -96,13 +96,15 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
         earlier = Earlier(Path(config.resume), codec.load(Path(config.resume)), frozenset(config.resume_despite))
     except (codec.RecordError, OSError) as error:
         raise RequestError(f"resume={config.resume}: {error}") from None
-    old = earlier.record
+    old, now = earlier.record, codec.without_secrets(record).config
+    if now.model.trained is None:  # a worker finds out whether the network's own code reads its weights
+        now = replace(now, model=replace(now.model, trained=old.config.model.trained))
     earlier.refuse_where_it_differs(
         {
             "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
             "config": _lines(
                 [
-                    *config_differences(old.config, codec.without_secrets(record).config),
+                    *config_differences(old.config, now),
                     *accuracy_differences(old, record),
                 ]
             ),

@@ -172,8 +172,9 @@ def describe_run(context: RunContext) -> None:
     model, reference = context.config.model, fields.get("reference")
     if model.trained is None and not model.weights and reference and reference.weights_sha256:
         # The network's own code has read its weights from a file.
-        context.config = replace(context.config, model=replace(model, trained=True))
-        context.keep(config=context.config)
+        model = replace(model, trained=True)
+        context.config = replace(context.config, model=model)
+        context.keep(config=replace(context.record.config, model=model))
     of_a_cpu = (busy_processor(context.load_before, os.cpu_count() or 1), quota_warning())
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
     warnings = [*context.record.warnings, *doubts, *noted]

@@ -35,11 +35,11 @@ from pipeline.worker.answer_checks import (
     check_labels,
     check_targets,
     constant,
+    left_out,
     out_of_sight,
     probabilities,
     repeated,
 )
-from pipeline.worker.answer_parts import left_out
 from pipeline.worker.net_copies import check_copy, compiled_already, frames_compiled
 
 IMAGES = 2  # in a call; one if the batch has one, for which a network may be made

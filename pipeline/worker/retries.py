@@ -45,7 +45,7 @@ OF_A_NET: tuple[FailureKind, ...] = ("error", "unsupported")  # kinds of failure
 
 
 class Reporter(Protocol):
-    """The part of `run_stage.Reporter` that retries need."""
+    """The receiver of a stage's reports, as far as retries need it."""
 
     def enter(self, phase: Phase) -> None:
         """Enter a phase."""

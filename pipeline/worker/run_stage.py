@@ -23,7 +23,7 @@ from pipeline.records.request import REFERENCE_FIRST, Job
 from pipeline.records.run_record import Order, RunWarning
 from pipeline.records.samples import Sample
 from pipeline.stages.api import StageError, Workload
-from pipeline.worker import host_path, net_contract, reference, workload
+from pipeline.worker import host_path, net_contract, reference, retries, workload
 from pipeline.worker.bench import Bench
 from pipeline.worker.contract import RIGHT, Finding
 from pipeline.worker.failures import ENDINGS, told
@@ -31,17 +31,8 @@ from pipeline.worker.net_contract import first_look
 from pipeline.worker.retries import begun_again, built, settled, verified
 
 
-class Reporter(Protocol):
+class Reporter(retries.Reporter, Protocol):
     """The receiver of a stage's reports: `pipeline.protocol.PipeReporter`, or a test's own."""
-
-    def enter(self, phase: Phase) -> None:
-        """Enter a phase."""
-
-    def progress(self, text: str) -> None:
-        """Report progress within the phase."""
-
-    def report(self, **fields: object) -> None:
-        """Report fields of the StageRecord."""
 
     def report_run(self, **fields: object) -> None:
         """Report fields of the RunRecord."""

@@ -16,10 +16,10 @@ from pipeline.errors import first_line, typed_line
 from pipeline.records import codec
 from pipeline.records.content_digest import data_digest
 from pipeline.records.disk import write_json, write_text
-from pipeline.records.json_schema import text
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.records.samples import Block, Energy, Memory, Pair, Sample
 from tests.fake_machine import ACCURACY
+from tests.house.json_schema import text
 from tests.made_up_request import ASKED, asked, changed, spec
 
 SAMPLE = Sample(calls=3, seconds=0.5, device_seconds=None, throttle_reasons=["power cap"])
@@ -268,7 +268,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_the_committed_json_schema_is_current() -> None:
-    """Made by `python -m pipeline.records.json_schema`."""
+    """Made by `python -m tests.house.json_schema`."""
     committed = Path(__file__).parents[2] / "docs" / "results.schema.json"
     assert committed.read_text(encoding="utf-8") == text()
 

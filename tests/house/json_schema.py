@@ -1,4 +1,4 @@
-"""`python -m pipeline.records.json_schema > docs/results.schema.json`: the JSON Schema of results.json."""
+"""`python -m tests.house.json_schema > docs/results.schema.json`: the JSON Schema of results.json."""
 
 import json
 import sys
