@@ -1,7 +1,6 @@
 """AOTInductor: the network in half precision compiled ahead of time into a package, and run from that package."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -14,16 +13,15 @@ from pipeline.compiler.half import short
 from pipeline.compiler.inductor import count_bytes
 from pipeline.compiler.input_forms import for_these_alone, form_of
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.errors import first_line
-from pipeline.records.run_record import CompileFacts, Execution, Order
-from pipeline.stages.api import Runner, StageError, Traffic, Workload, no_traffic
+from pipeline.records.run_record import CompileFacts, Execution
+from pipeline.stages.api import Runner, Workload
 from pipeline.stages.common.aot_loading import load_package
 from pipeline.stages.common.aot_package import build_package, cold_start, package_compiler
 from pipeline.stages.common.inductor import check_possible, own_cache
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 PACKAGE = "package.pt2"
-CASTS = "casts.txt"  # what is said of them, beside the package
+SAID = "package.txt"  # its description, beside the package
 
 
 def build(
@@ -52,53 +50,32 @@ def build(
     allow_tf32(device.type == "cuda")
     layout = workload.layout_choice.take()
     cache, path = own_cache(workload.caches, cold := workload.earlier is None), workload.caches / PACKAGE
-    frozen = freezing if freezing is not None else device.type != "cuda"
-    made = cold or not path.exists()
-    traffic = compiled(workload, path, precision, frozen, max_autotune) if made else no_traffic
-    details: dict[str, object] = why_fp32(precision) | (package_compiler().details if made else {})
+    said, details, moved = path.with_name(SAID), dict[str, object](why_fp32(precision)), None
+    if cold or not path.exists():
+        count_bytes()
+        torch.backends.cudnn.benchmark = True
+        workload.progress("compiling ahead of time")
+        model, frozen = half_net(workload, precision), device.type != "cuda" if freezing is None else freezing
+        is_frozen = build_package(model, [*workload.inputs[0]], path, frozen, max_autotune)
+        way = "freezing, " * is_frozen + "without freezing, which makes it wrong, " * (frozen and not is_frozen)
+        way += "max-autotune, " * max_autotune
+        text = (
+            f"AOTInductor, {way}{short(precision)} weights, {IN_WORDS[layout]}, run from its package{model.and_casts}"
+        )
+        said.write_text(text, encoding="utf-8")  # for a build from caches, which makes no such network
+        details |= package_compiler().details
+        moved = int(torch._inductor.metrics.num_bytes_accessed)
     if cold and measure_cold_start:
         details |= cold_start(path, device.type, [*workload.inputs[0]]).details
     return Runner(
         for_these_alone(load_package(path), [form_of(part) for part in workload.inputs[0]]),
-        description=description(precision, frozen, max_autotune, layout) + casts_of(path),
+        description=said.read_text(encoding="utf-8"),
         execution=replace(execution(precision, dtype == "fp32", device), layout=layout),
         details=details | {"package_bytes": path.stat().st_size},
         compile_facts=lambda: compile_facts(cache),
         save=lambda folder: [Path(shutil.copyfile(path, folder / PACKAGE))],
-        traffic=traffic,
+        traffic=lambda *_: None if moved is None else (moved, "Inductor"),
     )
-
-
-def compiled(
-    workload: Workload, path: Path, precision: torch.dtype, freezing: bool, max_autotune: bool
-) -> Callable[..., Traffic | None]:
-    """Write the package, and what is said of casts; what a call moves through memory, by Inductor's own count.
-
-    Raises:
-        StageError: torch.export or Inductor can't take the net.
-    """
-    count_bytes()
-    torch.backends.cudnn.benchmark = True
-    workload.progress("compiling ahead of time")
-    try:
-        model = half_net(workload, precision)
-        build_package(model, [*workload.inputs[0]], path, freezing, max_autotune)
-        path.with_name(CASTS).write_text(model.and_casts, encoding="utf-8")  # a build from caches makes no such network
-    except Exception as error:  # torch.export and Inductor raise many kinds, the network's own among them
-        raise StageError(f"no package of this network: {first_line(error)}", "unsupported") from error
-    moved = int(torch._inductor.metrics.num_bytes_accessed)
-    return lambda *_: (moved, "Inductor")
-
-
-def description(precision: torch.dtype, freezing: bool, max_autotune: bool, layout: Order) -> str:
-    """Return what runs, in a line."""
-    how = ", ".join([*["freezing"] * freezing, *["max-autotune"] * max_autotune, short(precision)])
-    return f"AOTInductor, {how} weights, {IN_WORDS[layout]}, run from its package"
-
-
-def casts_of(package: Path) -> str:
-    """Return what is said of a package's casts."""
-    return package.with_name(CASTS).read_text(encoding="utf-8")
 
 
 def execution(precision: torch.dtype, fp32: bool, device: torch.device) -> Execution:

@@ -14,33 +14,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pipeline.compiler.batch import IN_WORDS, Batch
 from pipeline.compiler.half import Half, short
-from pipeline.compiler.network_calls import DataDetached, Function, FunctionMode, allow_tf32
+from pipeline.compiler.network_calls import DataDetached, FunctionMode, allow_tf32, exported_program
 from pipeline.errors import first_line
-from pipeline.records.run_record import Execution
+from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, StageError, Workload
+from pipeline.stages.common.network_forms import check_form, extremes, taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net
 
 Method = Literal["trace", "script"]
-
-
-class Loaded(NamedTuple):
-    """A program from its file, ready to run.
-
-    Attributes:
-        run: as the net.
-        unoptimised: why torch's optimisation for inference is left out; empty if it isn't.
-    """
-
-    run: Callable[..., Tensor]
-    unoptimised: str = ""
 
 
 def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
@@ -60,10 +50,8 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
     path = workload.folder / "model.pt"
     half = half_net(workload, precision)
     with deprecations_filtered():
-        program = compiled(half, method, workload)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.jit.save(torch.jit.freeze(program), path)
-        loaded = optimised(path, workload)
+        write(half, method, workload, path)
+        run, unoptimised = optimised(path, half, workload)
 
     def save(folder: Path) -> list[Path]:
         if folder != path.parent:
@@ -71,41 +59,34 @@ def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Litera
         return [folder / path.name]
 
     way = {"trace": "traced", "script": "scripted"}[method]
-    on_gpu_in_fp32 = fp32 and workload.device.type == "cuda"
-    execution = Execution(
-        "tf32" if on_gpu_in_fp32 else short(precision),
-        layout=half.layout,
-        provider="TorchScript",
-        captured=False,
-        instead=loaded.unoptimised,
-    )
+    kind: Precision = "tf32" if fp32 and workload.device.type == "cuda" else short(precision)
+    execution = Execution(kind, layout=half.layout, provider="TorchScript", captured=False, instead=unoptimised)
     ran = f"{way}, frozen, {short(precision)}, {IN_WORDS[half.layout]}, loaded from its file{half.and_casts}"
-    without = f"; it is {loaded.unoptimised}" if loaded.unoptimised else ""
-    return Runner(loaded.run, f"{ran}{without}", execution, save=save)
+    return Runner(run, f"{ran}; it is {unoptimised}" if unoptimised else ran, execution, save=save)
 
 
-def optimised(path: Path, workload: Workload) -> Loaded:
-    """Optimise the frozen program of a file for inference; return it unoptimised if it then fails.
+def optimised(path: Path, net: nn.Module, workload: Workload) -> tuple[Callable[..., Tensor], str]:
+    """Optimise the frozen program of a file for inference; if that breaks it, return it as it is, and why.
 
     Optimised after loading: on a CPU it packs the weights for oneDNN, and a file that holds those can't be read. What
     oneDNN has not shows when it is called alone, such as GELU by tanh or a pool with a divisor of its own (torch 2.12).
 
     Raises:
-        RuntimeError: it fails either way.
+        StageError, RuntimeError: it is wrong, or fails, either way.
     """
 
-    def tried(program: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    def checked(program: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with torch.inference_mode():
             program(*workload.inputs[0])
+        check_form(program, net, workload.inputs[0], "TorchScript")
         return program
 
     try:
-        return Loaded(tried(torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))))
-    except RuntimeError as error:
+        return checked(torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))), ""
+    except (RuntimeError, StageError) as error:
         traceback.print_exc()
-        without = "the frozen program without torch.jit.optimize_for_inference"
-        why = f"{without}, with which it fails: {first_line(error)}"
-        return Loaded(tried(torch.jit.load(path, map_location=workload.device)), why)
+        why = f"the frozen program without torch.jit.optimize_for_inference, with which it fails: {first_line(error)}"
+        return checked(torch.jit.load(path, map_location=workload.device)), why
 
 
 class OfOneInput(nn.Module):
@@ -129,29 +110,35 @@ def traced(net: nn.Module, *inputs: Tensor) -> torch.jit.ScriptModule:
         return torch.jit.trace(net, inputs, check_trace=False)  # type: ignore[no-any-return]
 
 
-def compiled(model: Half, method: Method, workload: Workload) -> torch.jit.ScriptModule:
-    """Trace or script the network.
+def write(model: Half, method: Method, workload: Workload, path: Path) -> None:
+    """Trace or script the network, freeze it, and write it to a file.
 
     Raises:
         StageError: a trace of it would hold for one batch alone, or its source is beyond a script.
     """
-    if method == "trace":
-        if place := reads_its_data(model, workload.inputs[:2]):
-            raise StageError(
-                f"the network decides or computes by numbers that it reads of its images (in {place}), and a trace "
-                "keeps those of one batch; stage.method=script may take it",
-                "unsupported",
-            )
-        return traced(model, *workload.inputs[0])
-    if workload.others:
+    several, place = bool(workload.others), reads_its_data(model, workload.inputs[:2])
+    if method == "trace" and place:
+        one = "takes networks of one input alone" if several else "may take it"
         raise StageError(
-            "stage.method=script takes networks of one input; stage.method=trace takes this one", "unsupported"
+            f"the network decides or computes by numbers that it reads of its images (in {place}), and a trace "
+            f"keeps those of one batch; stage.method=script {one}",
+            "unsupported",
         )
-    try:
-        return torch.jit.script(OfOneInput(model).eval())
-    except RuntimeError as error:
-        text = f"the network can't be scripted ({first_line(error)}); stage.method=trace can take it"
-        raise StageError(text) from error
+    cure = "; stage.method=trace takes it" if method == "script" and not place else ""
+    if method == "script" and several:
+        raise StageError(f"stage.method=script takes networks of one input{cure}", "unsupported")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    inputs = workload.inputs[0]
+    with taken_by("TorchScript", cure):
+        if method == "script":
+            torch.jit.save(torch.jit.freeze(torch.jit.script(OfOneInput(model).eval())), path)
+            return
+        try:
+            torch.jit.save(torch.jit.freeze(traced(model, *inputs)), path)
+        except RuntimeError:  # an autograd Function in Python, or a checkpoint: torch.export looks into them
+            traceback.print_exc()
+            exported = exported_program(model, inputs).module()
+            torch.jit.save(torch.jit.freeze(traced(exported, *inputs).eval()), path)
 
 
 @contextmanager
@@ -164,9 +151,11 @@ def deprecations_filtered() -> Iterator[None]:
         yield
 
 
-BRIGHTER = 10  # times; much more would overflow in fp16
 READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), float() and int() of a tensor
 READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__)  # behind which there is no operator
+
+
+CHECK_RANGES = (functional.one_hot,)  # they read numbers to check them alone
 
 
 class Reads(TorchDispatchMode):
@@ -205,8 +194,11 @@ class WholeReads(FunctionMode):
         super().__init__()
         self.keep = keep
 
-    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
+    def call(self, func: Callable[..., object], args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call the function, and show what it reads."""
+        if func in CHECK_RANGES and named.get("num_classes", [*args, -1, -1][1]) != -1:
+            with _disable_current_modes():
+                return func(*args, **named)
         found = func(*args, **named)
         if func in READ_WHOLE:
             assert isinstance(args[0], Tensor)
@@ -218,13 +210,12 @@ def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
     """Return where a network reads numbers that differ between batches, such as "Net.forward, nets.py:60"; else empty.
 
     Args:
-        model: is called with the first batch; if it reads anything of that one, with the others, and with the first
-            all dark and `BRIGHTER` times as bright.
+        model: is called with the first batch; if it reads anything of that one, with the others, and with extremes.
         batches: each of inputs of any shape.
     """
     first, *others = batches
     known = _reads(model, first)
-    for batch in (*others, first.mapped(torch.zeros_like), first.mapped(_brighter)) if known.values else ():
+    for batch in (*others, *extremes(first).values()) if known.values else ():
         with suppress(Exception):  # a network may refuse such images
             found = _reads(model, batch)
             if found.values != known.values:
@@ -232,11 +223,6 @@ def reads_its_data(model: nn.Module, batches: Sequence[Batch]) -> str:
                 at = next((number for number, (one, other) in enumerate(same) if one != other), -1)
                 return known.places[at]
     return ""
-
-
-def _brighter(part: Tensor) -> Tensor:
-    """Return an input of any shape, brighter; whole numbers, as they may be indices, stay."""
-    return part * BRIGHTER if part.is_floating_point() else part
 
 
 def _reads(model: nn.Module, batch: Batch) -> Reads:

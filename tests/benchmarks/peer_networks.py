@@ -33,11 +33,12 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.ahead import rewrite_network
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.errors import UnsupportedError
-from pipeline.compiler.graph.exported_net import Entry
 from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import exported_program
 from pipeline.stages import onnxruntime, torchscript
 from pipeline.stages.api import Runner, Skip, StageError, Workload
+from pipeline.stages.common.network_forms import nudge
 from pipeline.worker.failures import failure_of
 from tests.benchmarks.net_times import with_real_statistics
 from tests.benchmarks.peer_cases import Inputs, Peer, peers
@@ -128,10 +129,11 @@ def allowance(net: nn.Module, inputs: Inputs, way: str) -> float:
     exact = net(*inputs)
     if distance(net(*inputs), exact) > FP32:
         raise NotJudgeableError("it answers differently at each call")
-    nudged = distance(net(*changed(inputs, lambda part: part * (1 + NUDGE))), exact)
+    nudged = distance(net(*changed(inputs, lambda part: nudge(part, NUDGE, 1.0))), exact)
     if way != "rewrite":
         return FP32 + AMPLIFIED * (nudged if math.isfinite(nudged) else 0)
-    half = distance(Entry(net, torch.float16).eval()(*inputs).float(), exact)
+    half_net = AsItLies(net, torch.float16, Batch(inputs, tuple(map(str, range(len(inputs))))))
+    half = distance(half_net.eval()(*inputs).float(), exact)
     if not math.isfinite(half) or half > FP16 * AMPLIFIED:
         raise NotJudgeableError("torch's own fp16 does not compute it")
     return FP16 + half * AMPLIFIED / 4

@@ -1,6 +1,7 @@
 """AOTInductor: the stage's own part with a stand-in for Inductor, which takes a minute for a net of any size."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torch._inductor import cpu_vec_isa
 from pipeline.compiler.half import CAST_OWN_VALUES
 from pipeline.stages import StageError, aot_inductor
 from pipeline.stages.api import Workload
-from pipeline.stages.common import aot_loading
+from pipeline.stages.common import aot_loading, aot_package
 from pipeline.stages.common.aot_package import ColdStart, PackageCompiler, cold_start
 from tests.stages.test_own_values import WithPlaces
 from tests.stages.test_stages import built
@@ -24,13 +25,14 @@ class Shelf:
         self.nets: dict[Path, torch.nn.Module] = {}
         self.built: list[tuple[bool, bool]] = []
         self.started: list[Path] = []
+        self.wrong_if_frozen = False
 
-    def build_package(self, model: torch.nn.Module, _: Tensor, path: Path, freezing: bool, max_autotune: bool) -> Path:
+    def build_package(self, model: torch.nn.Module, _: Tensor, path: Path, freezing: bool, max_autotune: bool) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"package")
         self.nets[path] = model
         self.built.append((freezing, max_autotune))
-        return path
+        return freezing and not self.wrong_if_frozen
 
     def cold_start(self, path: Path, device: str, shape: tuple[int, ...]) -> ColdStart:
         self.started.append(path)
@@ -80,17 +82,50 @@ def test_the_package_is_left_in_the_stages_folder(shelf: Shelf, workload: Worklo
     assert (workload.folder / "package.pt2").read_bytes() == b"package"
 
 
-def test_a_net_that_cannot_be_exported_is_a_failure_with_a_reason(
-    shelf: Shelf, workload: Workload, monkeypatch: pytest.MonkeyPatch
+def test_a_package_that_freezing_makes_wrong_says_that_it_has_none(shelf: Shelf, workload: Workload) -> None:
+    shelf.wrong_if_frozen = True
+    runner = built("aot_inductor", workload)
+    assert runner.description.startswith("AOTInductor, without freezing, which makes it wrong, ")
+
+
+class Zeros(torch.nn.Module):
+    """What answers zeros of the head's shape: a package that is wrong."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return torch.zeros(len(image), 2, *image.shape[2:])
+
+
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_wrong_package_is_built_again_without_freezing(
+    mended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a line, without the compiler's traceback."""
+    """And refused if that is wrong as well."""
+    net, image, asked = torch.nn.Conv2d(3, 2, 1).eval(), torch.rand(1, 3, 8, 8), list[object]()
 
-    def refuse(*_: object) -> Path:
-        raise RuntimeError("data-dependent branch\nand a page of it")
+    def compile_package(*_: object, package_path: str, inductor_configs: dict[str, object]) -> None:
+        asked.append(inductor_configs["freezing"])
 
-    monkeypatch.setattr(aot_inductor, "build_package", refuse)
-    with pytest.raises(StageError, match=r"no package of this network: data-dependent branch$"):
-        built("aot_inductor", workload)
+    monkeypatch.setattr(aot_package, "aoti_compile_and_package", compile_package)
+    monkeypatch.setattr(aot_package, "package_compiler", lambda: PackageCompiler("g++"))
+    monkeypatch.setattr(aot_loading, "load_package", lambda _: net if mended and len(asked) > 1 else Zeros())
+    build = partial(aot_package.build_package, net, [image], tmp_path / "net.pt2", True, False)
+    if mended:
+        assert not build()
+    else:
+        with pytest.raises(StageError, match=r"^AOTInductor's package is 1 \(relative L2\) off .* the first batch$"):
+            build()
+    assert asked == [True, False]
+
+
+def test_a_net_that_cannot_be_exported_has_no_package(tmp_path: Path) -> None:
+    """In plain words, without the compiler's traceback."""
+
+    class Decides(torch.nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            return image * 2 if image.sum() > 0 else image
+
+    with pytest.raises(StageError, match=r"^AOTInductor can't take the network: the network decides"):
+        aot_package.build_package(Decides(), [torch.rand(1, 3, 8, 8)], tmp_path / "net.pt2", True, False)
 
 
 def started(folder: Path, program: str) -> ColdStart:

@@ -3,17 +3,20 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from pipeline.errors import typed_line
 from pipeline.stages import torchscript
-from pipeline.stages.api import Runner, Workload
+from pipeline.stages.api import Runner, StageError, Workload
 from pipeline.stages.torchscript import Method
 
+pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 WITHOUT = "the frozen program without torch.jit.optimize_for_inference, with which it fails: RuntimeError: mkldnn_"
 
 
@@ -82,8 +85,57 @@ def test_what_fails_either_way_is_an_error_that_says_why(tmp_path: Path) -> None
     work, _ = built(functional.relu, tmp_path)
     others = replace(work, batches=[torch.randn(1, 5, 8, 8)])
     with pytest.raises(RuntimeError) as caught, torchscript.deprecations_filtered():
-        torchscript.optimised(tmp_path / "model.pt", others)
+        torchscript.optimised(tmp_path / "model.pt", work.model, others)
     assert typed_line(caught.value).startswith("RuntimeError: Given groups=1, weight of size [4, 3, 3, 3]")
+
+
+class Swish(torch.autograd.Function):
+    """An activation that keeps less for its backward, with its context as an argument."""
+
+    @staticmethod
+    def forward(ctx: Any, image: Tensor) -> Tensor:
+        ctx.save_for_backward(image)
+        ctx.wants = ctx.needs_input_grad[0]
+        return image * image.sigmoid()
+
+
+class Doubled(torch.autograd.Function):
+    """A function whose context is set up apart."""
+
+    @staticmethod
+    def forward(image: Tensor) -> Tensor:
+        return 2 * image
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+
+def checkpointed(x: Tensor) -> Tensor:
+    return checkpoint(functional.relu, x, use_reentrant=True)  # type: ignore[no-any-return]
+
+
+def as_classes(x: Tensor) -> Tensor:
+    return x * functional.one_hot(x.argmax(1), 4).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("between", [Swish.apply, Doubled.apply, checkpointed, as_classes])
+def test_a_trace_holds_functions_of_the_nets_own_and_checks_of_a_range(
+    between: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    """As autograd Functions of Python, checkpoints and classes as channels."""
+    check_answers(*built(between, tmp_path))
+
+
+def test_what_cannot_be_scripted_is_told_what_takes_it(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"^TorchScript .*; stage\.method=trace takes it$"):
+        built(checkpointed, tmp_path, "script")
+
+
+def test_neither_way_names_the_other_where_that_refuses_as_well(tmp_path: Path) -> None:
+    with pytest.raises(StageError) as caught:
+        built(lambda x: checkpointed(x) / x.abs().max().item(), tmp_path, "script")
+    assert "stage.method=trace" not in str(caught.value)
 
 
 def test_what_a_net_reads_by_data_is_of_the_batch_at_hand(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ from torch import Tensor, nn
 from torch._inductor import aoti_compile_and_package
 from torch._inductor.cpp_builder import get_cpp_compiler
 
+from pipeline.compiler.batch import Batch
 from pipeline.compiler.network_calls import exported_program
+from pipeline.stages.api import StageError
 from pipeline.stages.common import aot_loading
+from pipeline.stages.common.network_forms import fault, taken_by
 
 LIMIT_SECONDS = 300  # of a cold start
 NAMES = ("g++", "c++", "clang++")
@@ -50,7 +53,7 @@ class ColdStart(NamedTuple):
         return {"cold_start_seconds": self.seconds} | ({"cold_start_died": self.died} if self.died else {})
 
 
-def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> Path:
+def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezing: bool, max_autotune: bool) -> bool:
     """Export a network and compile it into a package that runs without Python's source of it.
 
     Args:
@@ -58,24 +61,36 @@ def build_package(model: nn.Module, inputs: Sequence[Tensor], path: Path, freezi
         inputs: of one call, of any shape; the package takes these shapes and types alone, contiguous, on this device,
             and asks nothing of what it is given.
         path: of the package; ends in .pt2.
-        freezing: fold what depends on weights alone, and pack them as oneDNN likes them.
+        freezing: fold what depends on weights alone, and pack them as oneDNN likes them. Where that makes it wrong, as
+            scaled sums on a CPU (torch 2.12), the package is built again without.
         max_autotune: time the candidates of matrix products and convolutions.
 
+    Returns:
+        Whether it is frozen.
+
     Raises:
-        torch._dynamo.exc.UserError: torch.export can't take the network.
+        StageError: torch.export or Inductor can't take the network.
+        StageError: the package is wrong.
         RuntimeError: every C++ compiler links what would make the package crash.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with torch.inference_mode(False), torch.no_grad():
-        program = exported_program(model, [part.contiguous() for part in inputs])
-        # One program a package: to compile its headers beforehand would cost a minute and save nothing.
-        configs: dict[str, object] = {
-            "freezing": freezing,
-            "max_autotune": max_autotune,
-            "cpp_cache_precompile_headers": False,
-            "cpp.cxx": (package_compiler().used,),
-        }
-        return Path(aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs))
+    given = Batch(tuple(part.contiguous() for part in inputs), tuple(map(str, range(len(inputs)))))
+    # One program a package: to compile its headers beforehand would cost a minute and save nothing.
+    configs: dict[str, object] = {
+        "freezing": freezing,
+        "max_autotune": max_autotune,
+        "cpp_cache_precompile_headers": False,
+        "cpp.cxx": (package_compiler().used,),
+    }
+    with taken_by("AOTInductor"), torch.inference_mode(False), torch.no_grad():
+        program = exported_program(model, given)
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=configs)
+    wrong = fault(aot_loading.load_package(path), model, given)
+    if wrong and freezing:
+        return build_package(model, inputs, path, False, max_autotune)
+    if wrong:
+        raise StageError(f"AOTInductor's package {wrong}", "wrong answer")
+    return freezing
 
 
 def cold_start(path: Path, device: str, inputs: Sequence[Tensor]) -> ColdStart:

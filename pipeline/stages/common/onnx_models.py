@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime as ort
 import torch
 from torch import Tensor, nn
@@ -20,8 +21,10 @@ from pipeline.compiler.input_forms import Form, check_forms, form_of
 from pipeline.compiler.network_calls import exportable, given_back, own_numbers
 from pipeline.errors import first_line
 from pipeline.stages.api import StageError, Workload
+from pipeline.stages.common.network_forms import taken_by
 
 OUTPUT = "logits"
+TINY = 1e-8
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 ALLOCATION_FAILED = "Failed to allocate memory for requested buffer"  # onnxruntime 1.31
 ASSIGNMENT = "session.record_ep_graph_assignment_info"
@@ -114,18 +117,37 @@ def export(
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     path.parent.mkdir(parents=True, exist_ok=True)
     given = batched(batch)
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
+    quiet = warnings.catch_warnings()
+    with taken_by("ONNX"), quiet, torch.inference_mode(False), torch.no_grad(), exportable(may_set_weights=True):
         warnings.simplefilter("ignore", FutureWarning)  # the exporter's own use of what its torch deprecates
         warnings.simplefilter("ignore", DeprecationWarning)
         exported = around(net := Borders(model, dtype, inputs or given).eval())
         axes = (dict.fromkeys(dynamic, torch.export.Dim.AUTO),) if dynamic else None
         with given_back(exported, own_numbers(exported, given.tensors)):
             program = torch.onnx.export(exported, (*given.clone(),), dynamo=True, input_names=[*given.names],
-                                        output_names=[OUTPUT], verbose=False, dynamic_shapes=axes)  # fmt: skip
-    assert program is not None
+                                        output_names=[OUTPUT], verbose=False, dynamic_shapes=axes,
+                                        optimize=False)  # fmt: skip
+        assert program is not None
+        if not holds_tiny(program.model):
+            program.optimize()
     program.save(str(path))
     onnx.checker.check_model(str(path), full_check=True)
     return Written(_opset_of(path), net.and_casts)
+
+
+def holds_tiny(model: onnx_ir.Model) -> bool:
+    """Return whether a model holds a number that onnxscript's optimiser would take for 0, as the epsilon of a division.
+
+    It drops the addition of what is within 1e-8 of 0 (onnxscript 0.7).
+    """
+    values = [value.const_value for value in model.graph.initializers.values()]
+    graphs: list[Any] = [model.graph, *model.functions.values()]
+    nodes = [node for graph in graphs for node in graph.all_nodes()]
+    values += [node.attributes["value"].as_tensor() for node in nodes if "value" in node.attributes]
+    numbers = [
+        float(value.numpy().astype(np.float64).item()) for value in values if value is not None and value.size == 1
+    ]
+    return any(0 < abs(number) <= TINY for number in numbers)
 
 
 def _opset_of(path: Path) -> int:
@@ -254,6 +276,8 @@ def open_session(
         session = ort.InferenceSession(str(path), settings, providers=[(PROVIDERS[wanted], options)])
     except Exception as error:  # noqa: BLE001 - ONNX Runtime's own kinds, which share no base
         reason = f"no session on {PROVIDERS[wanted]}: {first_line(error)}"
+        if wanted == "cpu" and ALLOCATION_FAILED not in str(error):
+            raise StageError(reason, "unsupported") from torchs_own(error)
         raise StageError(reason, "missing library") from torchs_own(error)
     landed = session.get_providers()[0]
     if landed != PROVIDERS[wanted]:

@@ -1,0 +1,94 @@
+"""Refuse a network that a runtime has no form for, and check what was exported on extreme inputs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.compiler.agreement import distance
+from pipeline.compiler.batch import Batch
+from pipeline.errors import first_line
+from pipeline.stages.api import Skip, StageError
+
+BRIGHTER = 10  # times; much more would overflow in fp16
+GROSS = 0.1  # relative L2 of an export's answer beyond rounding
+FROM_ROUNDING = 4  # times what rounded inputs change
+
+
+@contextmanager
+def taken_by(runtime: str, cure: str = "") -> Iterator[None]:
+    """Raise StageError, of kind unsupported, where a runtime, within, fails on a network; it may raise any kind.
+
+    Args:
+        runtime: its name.
+        cure: a clause on another way.
+
+    Raises:
+        Skip, StageError: as raised within, or of the runtime's error.
+        torch.OutOfMemoryError, MemoryError, OSError, ImportError: these aren't the network's.
+    """
+    try:
+        yield
+    except (Skip, StageError, torch.OutOfMemoryError, MemoryError, OSError, ImportError):
+        raise
+    except Exception as error:
+        said = first_line(error)
+        said = said if said.startswith(runtime) else f"{runtime} can't take the network: {said}"
+        raise StageError(f"{said}{cure}", "unsupported") from error
+
+
+def changed(inputs: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """Return inputs whose floating values are changed; whole numbers stay, as they may be indices."""
+    return inputs.mapped(lambda part: change(part) if part.is_floating_point() else part)
+
+
+def extremes(inputs: Batch) -> dict[str, Batch]:
+    """Return a call's inputs and three others of these shapes, by their names."""
+    return {
+        "the first batch": inputs,
+        "zeros": changed(inputs, torch.zeros_like),
+        "its largest value everywhere": changed(inputs, lambda part: torch.full_like(part, float(part.max()))),
+        f"{BRIGHTER} times its values": changed(inputs, lambda part: part * BRIGHTER),
+    }
+
+
+def nudge(part: Tensor, by: float, size: float) -> Tensor:
+    """Return values moved by rounding's part of `size`: of zeros a norm may make anything."""
+    waves = torch.arange(part.numel(), device=part.device).sin().reshape(part.shape)
+    return part + by * size * waves.to(part.dtype)
+
+
+def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch) -> str:
+    """Return how an exported network answers otherwise than the network itself, on extreme inputs too; else empty.
+
+    Args:
+        run: of the exported network.
+        net: in the same precision.
+        inputs: of a call.
+    """
+    usual, dtype = 0.0, next((part.dtype for part in net.parameters() if part.is_floating_point()), torch.float32)
+    largest = max((float(part.abs().max()) for part in inputs if part.is_floating_point()), default=0.0)
+    for name, given in extremes(inputs).items():
+        with torch.inference_mode():
+            try:
+                want = net(*given).float()
+            except Exception:  # noqa: BLE001, S112 - a network may refuse such images
+                continue
+            got, finite = run(*given).float().to(want.device), want.isfinite()
+            usual = max(usual, float(want[finite].norm()))
+            if not bool(got[finite].isfinite().all()):
+                return f"answers NaN or infinity to {name}, and the network doesn't"
+            off = float((got - want)[finite].norm()) / (usual or 1.0)
+            if off > GROSS:
+                nudged = changed(given, partial(nudge, by=FROM_ROUNDING * torch.finfo(dtype).eps, size=largest))
+                if not off <= GROSS + FROM_ROUNDING * distance(net(*nudged).float(), want):
+                    return f"is {off:.2g} (relative L2) off the network on {name}"
+    return ""
+
+
+def check_form(run: Callable[..., Tensor], net: nn.Module, inputs: Batch, runtime: str) -> None:
+    """Raise StageError where `fault` finds one; arguments as there."""
+    if found := fault(run, net, inputs):
+        raise StageError(f"{runtime}'s form of the network {found}", "wrong answer")
