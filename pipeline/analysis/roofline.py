@@ -18,9 +18,7 @@ BETWEEN = "between layers"  # what the record calls ""
 # A layer that seems faster than this many times the measured matmul multiplies less often than counted, as by FFT.
 BELIEVED = 1.3
 # TFLOP/s without sparsity, and TB/s. By the name that the driver gives; a variant with another name has other figures.
-DATASHEETS = {
-    "NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8),
-}
+DATASHEETS = {"NVIDIA H200": ({"fp32": 67.0, "tf32": 495.0, "fp16": 989.0, "bf16": 989.0, "fp8": 1979.0}, 4.8)}
 
 Gap = Literal["no measured peaks", "no precision", "no peak of this precision"]
 

@@ -68,11 +68,7 @@ BASES: dict[Objective, str] = {
     "memory": "one reading of the process",
     "energy": "one reading of the energy counter",
 }
-UNITS: dict[FigureName, str] = {
-    "throughput": " {samples}/s",
-    "energy": " J {one}",
-    "cost": " for a million {samples}",
-}
+UNITS: dict[FigureName, str] = {"throughput": " {samples}/s", "energy": " J {one}", "cost": " for a million {samples}"}
 LOST = {  # by limit: of what, from which loss on it is given in figures, and how
     "max_dice_drop": ("points of Dice lost", 0.01, "{:.3g}"),
     "max_psnr_drop": ("dB of PSNR lost", 0.01, "{:.3g}"),

@@ -34,16 +34,7 @@ from pipeline.records.data_words import IMAGES, Words, words_for_all
 from pipeline.records.diagnostics import Searcher
 from pipeline.report import csv_table
 from pipeline.report.charts.plots import lines as lines_chart
-from pipeline.report.formatting import (
-    NOTHING,
-    clean,
-    listed,
-    milliseconds,
-    remedy,
-    seconds,
-    significant,
-    spoken,
-)
+from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, remedy, seconds, significant, spoken
 from pipeline.report.html import environment
 from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine

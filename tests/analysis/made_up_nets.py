@@ -5,15 +5,7 @@ from typing import Any
 
 from pipeline.analysis.roofline import Roofline
 from pipeline.analysis.stage_summary import StageSummary
-from pipeline.records.diagnostics import (
-    BatchGrowth,
-    Diagnostics,
-    KernelRow,
-    LayerTime,
-    LayerWork,
-    Profile,
-    TimeSplit,
-)
+from pipeline.records.diagnostics import BatchGrowth, Diagnostics, KernelRow, LayerTime, LayerWork, Profile, TimeSplit
 from pipeline.records.run_record import MeasuredPeaks, RunRecord
 from tests.report import made_up_run as made_up
 

@@ -17,13 +17,7 @@ from pipeline.analysis.bottleneck import (
     of_layer,
 )
 from pipeline.analysis.roofline import LayerFigures
-from pipeline.records.diagnostics import (
-    BatchGrowth,
-    Fusion,
-    ImageGrowth,
-    LayerTime,
-    LayerWork,
-)
+from pipeline.records.diagnostics import BatchGrowth, Fusion, ImageGrowth, LayerTime, LayerWork
 from pipeline.records.run_record import Execution, RunRecord
 from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, PEAKS, ROOFLINE, net, summarized

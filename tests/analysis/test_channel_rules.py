@@ -86,10 +86,7 @@ def test_only_the_image_and_the_classes_are_excused(changed: dict[str, tuple[int
     assert (line.evidence.split(" (")[0] if line else "") == named
 
 
-@pytest.mark.parametrize(
-    ("precision", "evenly"),
-    [("fp16", None), ("bf16", None), ("fp8", 16), ("tf32", None)],
-)
+@pytest.mark.parametrize(("precision", "evenly"), [("fp16", None), ("bf16", None), ("fp8", 16), ("tf32", None)])
 def test_fp8_takes_channels_by_sixteens(precision: Precision, evenly: int | None) -> None:
     """24 channels suit the halves and not fp8."""
     line = recommended(

@@ -84,12 +84,7 @@ def near_full(**tflops: float) -> RunRecord:
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
     "tie": (rules.take_the_quicker_build, made_up.run(), "stage=onnxruntime", "ties"),
-    "idle": (
-        rules.capture_a_graph,
-        run_with(IDLING),
-        "stage.mode=reduce-overhead",
-        "45 %",
-    ),
+    "idle": (rules.capture_a_graph, run_with(IDLING), "stage.mode=reduce-overhead", "45 %"),
     "recompiled": (
         rules.compile_for_all_shapes,
         run_with({"compile_facts": RECOMPILED}),
@@ -169,10 +164,7 @@ SILENT: dict[str, tuple[Rule, RunRecord]] = {
     "arithmetic": (on_bounds.lower_the_bytes, near_full()),
     "no fp8 here": (on_bounds.try_fp8, near_full()),
     "far from full": (on_bounds.try_fp8, half_wins()),
-    "wide image": (
-        on_bounds.mind_the_first_layer,
-        made_up.with_settings(half_wins(), data={"size": 256}),
-    ),
+    "wide image": (on_bounds.mind_the_first_layer, made_up.with_settings(half_wins(), data={"size": 256})),
     "no layers": (on_bounds.mind_the_first_layer, half_wins(diagnostics=None)),
     "full by growth": (
         rules.enlarge_the_batch,

@@ -4,12 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.records.diagnostics import (
-    CountedBytes,
-    Fusion,
-    LayerTime,
-    LayerWork,
-)
+from pipeline.records.diagnostics import CountedBytes, Fusion, LayerTime, LayerWork
 from pipeline.records.run_record import RunRecord
 from pipeline.report.sections.bottleneck import in_short, sentence
 from tests.analysis.made_up_nets import BATCH, ROOFLINE, net, summarized

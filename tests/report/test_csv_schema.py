@@ -16,16 +16,7 @@ from pipeline.records.goals import TaskName
 from pipeline.records.run_record import Execution, StageRecord
 from pipeline.records.samples import HostPath
 from pipeline.report import csv_table
-from pipeline.report.sections import (
-    bits,
-    bottleneck,
-    cost,
-    fusion,
-    host,
-    layout,
-    memory,
-    way,
-)
+from pipeline.report.sections import bits, bottleneck, cost, fusion, host, layout, memory, way
 from pipeline.report.sections.ladder import headings_of, stage_columns
 from pipeline.report.tables import Table, table_of
 from tests.report import made_up_run as made_up

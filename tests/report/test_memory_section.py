@@ -12,10 +12,7 @@ from tests.report import made_up_run as made_up
 
 MIB = 2**20
 ON_CPU = Note("memory timeline", "no allocator statistics", "torch keeps no statistics of what it allocates on a CPU")
-HOLDERS = [
-    MemoryHolder(["bottleneck.0"], 300 * MIB),
-    MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB),
-]
+HOLDERS = [MemoryHolder(["bottleneck.0"], 300 * MIB), MemoryHolder(["decoder.0.0", "decoder.0.1"], 200 * MIB)]
 
 
 def timeline(activations: int, workspace: int | None, holders: list[MemoryHolder], points: int = 9) -> MemoryTimeline:

@@ -73,9 +73,7 @@ RUNS: dict[str, Callable[[], RunRecord]] = {
     "a whole ladder": made_up.run,
     "random weights": lambda: made_up.with_settings(made_up.run(), model={"checkpoint": None}),
     "regression": lambda: replace(
-        made_up.run(),
-        config=replace(made_up.run().config, task=Task("regression")),
-        stages=made_up.run().stages[:4],
+        made_up.run(), config=replace(made_up.run().config, task=Task("regression")), stages=made_up.run().stages[:4]
     ),
     "the least energy": lambda: with_goal("energy"),
     "the least cost": lambda: with_goal("cost"),

@@ -32,13 +32,7 @@ def of_batch(size: int, rate: float) -> RunRecord:
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """Five jobs: three batches, one that was refused and one that left nothing."""
-    jobs: list[Any] = [
-        of_batch(1, 100.0),
-        of_batch(8, 480.0),
-        of_batch(32, 500.0),
-        None,
-        None,
-    ]
+    jobs: list[Any] = [of_batch(1, 100.0), of_batch(8, 480.0), of_batch(32, 500.0), None, None]
     for number, job in enumerate(jobs):
         (tmp_path / str(number)).mkdir()
         if job:

@@ -62,8 +62,7 @@ def test_drift_clock_changes_place_and_outliers_leave_the_ratio_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("true_ratio", "least", "most"),
-    [(1.02, 0.95, 1.0), (1 / 1.02, 0.95, 1.0), (1.005, 0.0, 0.06), (1.0, 0.0, 0.01)],
+    ("true_ratio", "least", "most"), [(1.02, 0.95, 1.0), (1 / 1.02, 0.95, 1.0), (1.005, 0.0, 0.06), (1.0, 0.0, 0.01)]
 )
 def test_two_per_cent_are_found_and_half_a_per_cent_is_not(true_ratio: float, least: float, most: float) -> None:
     """Half a per cent passes the effect of 1 % in some 3 of 100 runs, by noise."""

@@ -14,16 +14,7 @@ from pipeline.records.diagnostics import FusedKernel, Fusion
 from pipeline.records.run_record import CompileFacts, StageRecord
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
-from pipeline.report.formatting import (
-    NOTHING,
-    clean,
-    gigabytes,
-    listed,
-    microseconds,
-    milliseconds,
-    share,
-    significant,
-)
+from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, methods, names, number, table_of
 

@@ -83,10 +83,7 @@ TEXTS: dict[Code, Text] = {
     ),
     "take the quicker build": Text(
         "Where start-up time counts, take {quick}",
-        (
-            "it ties and builds in {quick_seconds:seconds}, ",
-            "{winner} in {winner_seconds:seconds}",
-        ),
+        ("it ties and builds in {quick_seconds:seconds}, ", "{winner} in {winner_seconds:seconds}"),
     ),
     "capture a graph": Text(
         "Replace the launches by one CUDA graph",
