@@ -42,9 +42,16 @@ def first_screen(summary: RunSummary) -> RenderableType:
     if note := run_text.state(summary.run):
         parts.append(Text(note, style="bold yellow"))
     parts += [Text(""), Text(clean(answer.headline(summary)), style="bold")]
-    said = (*numbers(summary), *answer.paragraph(summary), answer.longer(summary), _use(summary))
-    parts += [Padding(Text(clean(line)), (0, 0, 0, 2)) for line in said if line]
+    parts += [_indented(line) for line in (*numbers(summary), *answer.paragraph(summary))]
+    if command := answer.longer(summary):  # in one line, however long, so that it can be copied
+        parts.append(Text(f"  {clean(command)}", no_wrap=True, overflow="ignore"))
+    if use := _use(summary):
+        parts.append(_indented(use))
     return Group(*parts, Text(""), *_warnings(summary), Whole(ladder(summary)), *_unwell(summary))
+
+
+def _indented(line: str) -> Padding:
+    return Padding(Text(clean(line)), (0, 0, 0, 2))
 
 
 def _unwell(summary: RunSummary) -> list[RenderableType]:

@@ -53,6 +53,17 @@ def test_a_narrow_terminal_loses_no_column_of_the_ladder() -> None:
     assert any(line.startswith("  To use it: ") and len(line) <= 60 for line in narrow)
 
 
+def test_an_advised_command_can_be_copied_from_a_terminal() -> None:
+    """It is one line, however narrow the terminal is."""
+    long = f"python -m pipeline data.path={'a' * 90} data.batch_size=8"
+    seconds = made_up.BASELINE_SECONDS, made_up.BASELINE_SECONDS / 2
+    few = replace(RUN.stages[4], pairs=[made_up.pair("eager", "half", seconds, blocks=2)])
+    console = Console(width=60, file=io.StringIO())
+    console.print(first_screen(made_up.summary(made_up.run(stages=[few], command=long))), crop=False)
+    assert isinstance(console.file, io.StringIO)
+    assert f"  {long} measure=thorough\n" in console.file.getvalue()
+
+
 def test_the_first_screen_answers_first() -> None:
     """The winner, then the ladder, then what isn't ranked; all of it in 40 lines."""
     text = " ".join(printed().split())
