@@ -59,6 +59,7 @@ EXPLAINED = "Explanation:"  # of torch.compile: what tells its errors apart (tor
 INTERPRETED = "The following operation failed in the TorchScript interpreter."  # the error comes last (torch 2.12)
 RAISED = re.compile(r"\w*(Error|Exception): ")
 MOST_CHARACTERS = 300  # of the line
+MOST_READ = 20_000  # characters of an error that are searched
 # Errors of torch 2.12 that speak of its inside, and what they mean for a network; groups of the pattern fill the text.
 INNER_WORDS = [
     (re.compile(pattern, re.DOTALL), meaning)
@@ -77,7 +78,7 @@ INNER_WORDS = [
             "torch has no kernel {what} for {type} on this device",
         ),
         (
-            r"(?P<what>\w+)\(\) input tensor must be either float or double",
+            r"\b(?P<what>\w+)\(\) input tensor must be either float or double",
             "torch has {what} in fp32 and fp64 alone",
         ),
         (
@@ -117,7 +118,7 @@ def first_line(error: BaseException) -> str:
 
 def plain_meaning(error: BaseException) -> str:
     """Return what an error that speaks of torch's inside means for the network; empty for any other."""
-    text = f"{type_of(error)}: {text_of(error)}"
+    text = f"{type_of(error)}: {text_of(error)[:MOST_READ]}"
     for pattern, meaning in INNER_WORDS:
         if found := pattern.search(text):
             named = {"what": "", "type": "", "op": ""} | {name: part or "" for name, part in found.groupdict().items()}

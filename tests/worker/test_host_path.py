@@ -132,7 +132,9 @@ def test_what_a_ring_holds_at_once() -> None:
 
 
 def test_a_path_is_measured_move_by_move() -> None:
-    found = measure(work_of(), one_buffer(), True, FakeClock(), replace(PLAN, latency_seconds=0.001), LateLanes(1))
+    found = measure(work_of(), one_buffer(), True, FakeClock(), replace(PLAN, latency_seconds=1e6), LateLanes(1))
+    brief = measure(work_of(), one_buffer(), True, FakeClock(), replace(PLAN, latency_seconds=0.001), LateLanes(1))
+    assert {len(part.seconds_per_call) for part in brief} == {1}
     values = 2 * 3 * 4 * 6
     assert [(part.move, part.bytes_in, part.bytes_out) for part in found] == [
         ("as it is", 4 * values, 4 * values),
