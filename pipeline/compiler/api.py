@@ -226,7 +226,6 @@ class Compiled:
         return next(reversed(self._entries.values())).built.properties
 
     def _another(self, inputs: Sequence[Tensor]) -> _Entry:
-        """Return the network for inputs of a shape that isn't compiled."""
         known = next(iter(self._entries.values()))
         kinds = [(part.dtype, part.device, part.dim()) for part in known.inputs]
         if not self._dynamic or [(part.dtype, part.device, part.dim()) for part in inputs] != kinds:
@@ -234,7 +233,6 @@ class Compiled:
         return self._entry(_batch(inputs))
 
     def _refuse(self, inputs: Sequence[Tensor]) -> None:
-        """Raise CompileError that says what was given and what is taken."""
         given = ", ".join(said(form_of(part)) for part in inputs) or "no input"
         taken = "; or ".join(", ".join(said(form_of(part)) for part in each.inputs) for each in self._entries.values())
         raise CompileError(f"the inputs are {given}, and the network was compiled for {taken}")
@@ -254,7 +252,6 @@ class Compiled:
         return entry
 
     def _load(self, folder: Path) -> None:
-        """Compile and capture what one folder holds."""
         try:
             graph, inputs = artifact.load(folder), artifact.example_of(folder)
         except artifact.ArtefactError as error:

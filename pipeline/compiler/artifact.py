@@ -188,7 +188,6 @@ def checked_archive(content: bytes) -> io.BytesIO:
 
 
 def _checked_member(name: str, data: bytes) -> bytes:
-    """Return what is kept of a member of an archive."""
     if name.endswith(INPUTS):
         return b""
     if name.endswith(CONFIGS) and b'"use_pickle": true' in data:

@@ -95,7 +95,6 @@ def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, round
 
 
 def _replays_in(graph: torch.cuda.CUDAGraph, seconds: float) -> float:
-    """Return milliseconds of a replay, of as many as fit into `seconds`."""
     before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     calls = max(3, int(seconds * 1e3 / captured_ms(graph, replays=3)))
     before.record()

@@ -408,7 +408,6 @@ def fastest(whole: Whole, candidates: list[Candidate | None]) -> Built:
 
 
 def _milliseconds(candidates: list[Candidate]) -> dict[str, float]:
-    """Return the time of a call of each at full load, by their names; of a single one it doesn't matter."""
     if len(candidates) == 1:
         return {candidates[0].name: 0.0}
     times = full_load_ms([candidate.captured.graph for candidate in candidates])

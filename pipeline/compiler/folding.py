@@ -54,14 +54,12 @@ def _answer(net: nn.Module, inputs: Batch) -> Tensor | None:
 
 
 def _alike(answer: Tensor | None, wanted: Tensor) -> bool:
-    """Return whether an answer [batch, ...] is another's, up to rounding."""
     if answer is None or answer.shape != wanted.shape:
         return False
     return bool((answer - wanted).norm() <= MOST_APART * wanted.norm())
 
 
 def _fold(net: nn.Module, inputs: Batch | None) -> int:
-    """Fold within the network itself; return how many batch norms were."""
     try:
         pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops

@@ -110,7 +110,6 @@ def flops_of_layer(node: fx.Node, layer: KernelLayer) -> float:
 
 
 def _bytes(node: fx.Node, stored_fp8: Container[str]) -> int:
-    """Return what the layer that a node calls reads, and stores for other layers."""
     stored = [user for user in node.users if part_of_answer(user) in (OUT, POOLED)]
     values = [*inputs_of(node), *stored]
     return sum(math.prod(shape_of(value)) * (1 if value.name in stored_fp8 else 2) for value in values)
@@ -167,7 +166,6 @@ def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple
 
 
 def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None) -> Built:
-    """Return the fastest candidate of those in fp16 and in fp8."""
     request = rewritten.request
     if isinstance(fp8.keep_fp16, list):  # but for those within modules that stay in fp32
         within = layers_within(request.network, request.kept)

@@ -253,7 +253,6 @@ def _bounded(half: torch.dtype, part: object) -> object:
 
 
 def _within_range(half: torch.dtype, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-    """Call a function with numbers that half precision holds."""
     bounded = partial(_bounded, half)
     return func(*tree_map(bounded, args), **tree_map(bounded, named))
 

@@ -146,7 +146,6 @@ def moves_in_bulk(value: Tensor) -> bool:
 
 
 def _is_one_line(value: Tensor) -> bool:
-    """Return whether all pixels of [N, C, H, W] follow each other at one step, as those of a slice of channels do."""
     reach = None
     for axis in (3, 2, 0):
         length, step = value.shape[axis], value.stride(axis)
@@ -240,7 +239,6 @@ def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
 
 
 def _with_factor(ends: Ends) -> Ends | None:
-    """Add one more factor or shift of each channel, if one follows."""
     operand = _operand(ends, ADDITION, SUBTRACTION, MULTIPLICATION)
     if operand is None or ends.residual is not None or not is_by_channel(operand[1], ends.value):
         return None
@@ -262,7 +260,6 @@ def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
 
 
 def _with_residual(ends: Ends, can_read: Callable[[Tensor], bool]) -> Ends | None:
-    """Add a value that is added, if one follows."""
     operand = _operand(ends, ADDITION)
     if operand is None or ends.residual is not None:
         return None
@@ -277,7 +274,6 @@ def _is_half(node: fx.Node) -> bool:
 
 
 def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
-    """Add an activation, if one follows."""
     activation = None if ends.activation != NONE else activation_of(ends.value)
     if activation is None:
         return None
@@ -416,7 +412,6 @@ def _read(graph: fx.Graph, x: fx.Node, op: KernelOp) -> fx.Node:
 
 
 def _packed(graph: fx.Graph, weight: fx.Node, packing: fx.Graph) -> fx.Node:
-    """Return a weight as its kernel reads it, by the operations of its packing."""
     inside: dict[fx.Node, fx.Node] = {}
     for node in packing.nodes:
         if node.op == "placeholder":
@@ -459,7 +454,6 @@ def _vector(graph: fx.Graph, given: fx.Node, channels: int) -> fx.Node:
 
 
 def _contiguous(graph: fx.Graph, given: fx.Node) -> fx.Node:
-    """Return a value, or a copy of it that is contiguous."""
     if given.meta["val"].is_contiguous():
         return given
     return call(graph, aten.clone.default, (given,), {"memory_format": torch.contiguous_format})

@@ -231,13 +231,5 @@ def test_it_works_by_another_name(tmp_path: Path) -> None:
         "print(rewrite_network(net, torch.rand(1, 3, 16, 16)).matched['take_conv3x3'])\n"
         "kernels_in_torch_compile()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        check=False,
-        cwd=tmp_path,
-        timeout=120,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "['1']\n"
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    assert subprocess.check_output(command, cwd=tmp_path, timeout=120, text=True) == "['1']\n"

@@ -91,19 +91,13 @@ def chosen(made: Exported, tuner: Tuner) -> Plan:
 
 def test_the_fastest_is_chosen_for_every_layer(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes(monkeypatch)
+    said.clear()
     plan = chosen(made, tuner(tmp_path))
+    assert said[0] == "tiles of encoder.0.0 (1 of 6 layers)"
+    assert (len(said), said[-1]) == (6, "tiles of decoder.0.3 (6 of 6 layers)")
     assert list(plan.tiles) == list(layers(made.net))
     assert {ops.tile_of(text) for text in plan.tiles.values()} == {Tile("a")}
     assert list(plan.by_library) == []
-
-
-def test_the_layer_at_its_turn_is_named(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fakes(monkeypatch)
-    said.clear()
-    chosen(made, tuner(tmp_path))
-    assert said[0] == "tiles of encoder.0.0 (1 of 6 layers)"
-    assert said[-1] == "tiles of decoder.0.3 (6 of 6 layers)"
-    assert len(said) == 6
 
 
 def test_a_fast_candidate_that_is_wrong_is_passed_over(

@@ -54,16 +54,6 @@ def joins(graph: fx.GraphModule) -> int:
         (lambda a, b, c: torch.cat([b, a], 1), 20, 4, 1),
         (lambda a, b, c: torch.cat([c[:, :3], a], 1), 19, 16, 1),
     ],
-    ids=[
-        "kernels' values",
-        "a part that torch makes",
-        "all three, counted from behind",
-        "a part twice",
-        "rows",
-        "channels in a multiple of 8",
-        "channels in no multiple of 8",
-        "a part that begins between",
-    ],
 )
 def test_a_concatenation_happens_only_where_its_parts_cannot_lie_in_it(
     join: Parts, channels: int, last: int, left: int
@@ -85,25 +75,9 @@ def test_a_concatenation_happens_only_where_its_parts_cannot_lie_in_it(
         (lambda a, b, c: torch.cat([a, b, -c], 1)[:, 16:] * torch.cat([c, a, b], 1)[:, 16:], 0, 3),
         (lambda a, b, c: torch.cat([a, b, -c], 1)[:, 16:] * torch.cat([b, a], 1), 1, 1),
     ],
-    ids=[
-        "the first channels",
-        "the last channels",
-        "channels between",
-        "one within another",
-        "one within another, and a part of it again",
-        "one part in two",
-        "two parts in two, side by side",
-        "none at home",
-    ],
 )
 def test_concatenations_share_buffers_where_their_parts_lie_alike(join: Parts, left: int, copies: int) -> None:
-    """What torch makes is written in place, and of two buffers that want a value one has a copy of it.
-
-    Args:
-        join: of two values of kernels, and one that torch makes.
-        left: how many concatenations happen.
-        copies: how often something is written through a view: by torch what it makes, and what is copied.
-    """
+    """What torch makes is written in place, and of two buffers that want a value one has a copy of it."""
     graph, error = lowered_net(join, 32)
     assert joins(graph) == left
     assert called(graph).count("aten.copy_.default") == copies

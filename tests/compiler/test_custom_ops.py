@@ -24,22 +24,10 @@ from tests.compiler.rewriting import rewritten
 # The last traces forwards and backwards through a compiler's front end, which takes nine tenths of the time.
 ALL_CHECKS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 NETS = (
-    "one level, batch 3",
-    "bilinear, odd size",
-    "residual",
-    "strided shortcut",
-    "dilated",
-    "grouped",
-    "pix2pix",
-    "transposed with norm",
-    "squeeze and excitation",
-    "residuals, sums for norms, slopes",
-    "few channels",
-    "norms up to the logits",
-    "late windows, depthwise, squeeze and excitation",
-    "volumes",
-    "volumes of slices far apart",
-    "volumes, a stride within slices",
+    *("one level, batch 3", "bilinear, odd size", "residual", "strided shortcut", "dilated", "grouped", "pix2pix"),
+    *("transposed with norm", "squeeze and excitation", "residuals, sums for norms, slopes", "few channels"),
+    *("norms up to the logits", "late windows, depthwise, squeeze and excitation"),
+    *("volumes", "volumes of slices far apart", "volumes, a stride within slices"),
 )
 
 

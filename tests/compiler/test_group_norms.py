@@ -234,14 +234,8 @@ def test_a_pass_into_fp8_is_ours_whatever_it_ends_in() -> None:
 def test_no_net_norms_groups_that_its_channels_have_not(group_width: int) -> None:
     """What a saved net says is as its maker likes; by the references as by the kernels."""
     x, counted = torch.zeros(1, 32, 8, 16), torch.zeros(1, 1, 2, 32)
-    named: dict[str, object] = {
-        "norm_weight": None,
-        "norm_bias": None,
-        "eps": 1e-5,
-        "phases": 1,
-        "norm_activation": "relu",
-    }
-    named |= {"norm_slope": 0.0, "norm_scale": 1.0, "tile": REFERENCE, "result": torch.zeros_like(x)}
+    named: dict[str, object] = {"norm_weight": None, "norm_bias": None, "eps": 1e-5, "phases": 1, "tile": REFERENCE}
+    named |= {"norm_activation": "relu", "norm_slope": 0.0, "norm_scale": 1.0, "result": torch.zeros_like(x)}
     with pytest.raises(RuntimeError, match="unflatten"):
         operation("normalised")(x, counted=counted, **named, group_width=group_width)
     with pytest.raises(RuntimeError, match="unflatten"):

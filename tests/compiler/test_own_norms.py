@@ -210,13 +210,8 @@ def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
 def arguments() -> tuple[Tensor, dict[str, Any]]:
     """An image [2, 16, 8, 16] and what an operation is told of its norm."""
     y = torch.randn(2, 8, 16, 16)
-    norm: dict[str, Any] = {
-        "counted": statistics_of(y),
-        "norm_weight": torch.rand(16)[:, None, None],
-        "norm_bias": None,
-        "eps": 1e-5,
-        "phases": 1,
-    }
+    norm: dict[str, Any] = {"counted": statistics_of(y), "norm_weight": torch.rand(16)[:, None, None]}
+    norm |= {"norm_bias": None, "eps": 1e-5, "phases": 1}
     return y.permute(0, 3, 1, 2), norm | {"norm_activation": "relu", "norm_slope": 0.0, "tile": REFERENCE}
 
 

@@ -99,7 +99,6 @@ def _patterns() -> list[Pattern]:
 
 
 def _pattern(name: str) -> Pattern:
-    """Return an activation in fp32, so that there are no casts, taken apart."""
     by_channel = ACTIVATIONS[name].by_channel
     activation = Activation(name) if ACTIVATIONS[name].gains else Activation(name, SLOPE)
 
@@ -132,7 +131,6 @@ def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound
 def _all(
     pattern: Pattern, parts: tuple[object, ...], given: tuple[object, ...], value: fx.Node, bound: Bound
 ) -> Bound | None:
-    """Return the same for all arguments of an operation."""
     matched: Bound | None = bound
     for part, argument in zip(parts, given, strict=False):
         matched = None if matched is None else _fitted(pattern, part, argument, value, matched)
@@ -140,7 +138,6 @@ def _all(
 
 
 def _number(part: object, given: object, bound: Bound) -> Bound | None:
-    """Return what is bound once a number of a pattern is one in a graph."""
     if part == SLOPE and isinstance(given, int | float):
         return bound._replace(slope=float(given))
     return bound if part == given and not isinstance(given, fx.Node) else None

@@ -188,7 +188,6 @@ def _is_kept_whole(target: OpOverload) -> bool:
 
 @cache
 def _tags_of(name: str) -> set[torch.Tag]:
-    """Return the tags of any overload of an operation of ATen."""
     packet = getattr(torch.ops.aten, name)
     return {tag for overload in packet.overloads() for tag in getattr(packet, overload).tags}
 

@@ -74,7 +74,6 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
 
 
 def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
-    """Return the groups that no layer of those `kept` multiplies, as `fp8_groups` has them."""
     unread = []
     for group in groups(net):
         if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):

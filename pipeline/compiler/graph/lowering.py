@@ -133,7 +133,6 @@ def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
 
 
 def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
-    """Return the parts of a concatenation with their first channels."""
     first = 0
     for part in parts:
         yield part, first
@@ -239,7 +238,6 @@ class _Lowering:
             self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
 
     def _call_kernel(self, node: fx.Node, layer: KernelLayer) -> None:
-        """Return the operation of a layer's kernel, with memory for all that it writes."""
         values, parts = inputs_of(node), list(node.users)
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
@@ -312,14 +310,12 @@ class _Lowering:
         return view
 
     def _part(self, place: Place, length: int) -> fx.Node:
-        """Return `length` channels of a wide buffer."""
         wide = self._wide(place.widest)
         if length == shape_of(place.widest)[1]:
             return wide
         return self._noted(aten.slice.Tensor, wide, 1, place.first, place.first + length)
 
     def _memory(self, part: fx.Node, layer: KernelLayer) -> fx.Node:
-        """Return the memory that a kernel writes a part of its answer to."""
         if part_of_answer(part) == LOGITS:
             return self._empty(part, torch.float32, contiguous=True)
         if part_of_answer(part) == STATISTICS:
@@ -356,7 +352,6 @@ class _Lowering:
         return self._call(aten.to.dtype, scaled, self.net.dtype)
 
     def _noted(self, target: Callable[..., object], *args: Argument) -> fx.Node:
-        """Return a call whose answer's channels lie side by side."""
         made = self._call(target, *args)
         self.laid_out.add(made)
         return made
@@ -365,7 +360,6 @@ class _Lowering:
         return self.graph.call_function(target, args)
 
     def _constant(self, name: str, tensor: Tensor | None) -> fx.Node | None:
-        """Return a node for a tensor of any shape, on the net's device."""
         if tensor is None:
             return None
         name = f"packed_{as_word(name)}_{len(self.graph.nodes)}"

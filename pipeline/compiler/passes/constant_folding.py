@@ -89,7 +89,6 @@ def _as_weight(user: fx.Node, node: fx.Node) -> bool:
 
 
 def _known(net: ExportedNet) -> dict[fx.Node, Known]:
-    """Return what each node gives that depends on no input, in the graph's order."""
     known: dict[fx.Node, Known] = {}
     written = {node.args[0] for node in net.module.graph.nodes if _is_mutable(node)}
     for node in net.module.graph.nodes:
@@ -108,7 +107,6 @@ def _is_mutable(node: fx.Node) -> bool:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """Return whether an operation gives the same for the same arguments, and does nothing else."""
     target = node.target
     if target is operator.getitem:
         return True
@@ -144,7 +142,6 @@ def _evaluated(node: fx.Node, known: dict[fx.Node, Known], dtype: torch.dtype) -
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor of any shape as if no two elements shared their place."""
     return int(tensor.numel()) * tensor.element_size()
 
 

@@ -1,4 +1,4 @@
-"""Hands layers to the kernels that accept them, with the work of the operations around: activations, pools, the head."""
+"""Hands layers to the kernels that accept them, with the operations around: activations, pools, the head."""
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +57,6 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
 
 
 def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
-    """Put a layer of the kernel in a node's place; return the layer's name."""
     weight, bias = (None, None) if is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
     layer, x = KernelLayer(name_of(node), op, weight, bias), source(node)
     with net.module.graph.inserting_before(node):
@@ -269,7 +268,6 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
 
 
 def _is_2x2(pool: fx.Node) -> bool:
-    """Return whether a pool is 2×2 with stride 2 and no padding, on an even size."""
     given = arguments(pool)
     even = all(length % 2 == 0 for length in shape_of(source(pool))[2:])
     steps = list(given["stride"]) in ([], [2, 2])

@@ -220,7 +220,6 @@ def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tens
 
 
 def _is_global(pool: fx.Node) -> bool:
-    """Return whether a node takes the mean over all pixels of a map, and keeps both dimensions."""
     given = arguments(pool)
     if is_call(pool, POOL):
         return list(given["output_size"]) == [1, 1]

@@ -119,7 +119,6 @@ def _addends(net: ExportedNet, add: fx.Node) -> Iterator[fx.Node]:
 
 
 def _sum(conv: fx.Node, others: list[fx.Node], root: fx.Node) -> fx.Node:
-    """Return what the root of a sum gives, of a convolution and the values that are left to add."""
     total = conv
     for value in others:
         with root.graph.inserting_before(root):

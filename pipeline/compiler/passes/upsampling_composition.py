@@ -99,7 +99,6 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node,
 
 
 def _together(rest: list[fx.Node]) -> fx.Node:
-    """Return the channels beside the up-sampled ones as one value."""
     if len(rest) == 1:
         return rest[0]
     batch, _, height, width = shape_of(rest[0])
@@ -131,7 +130,6 @@ def _gains(net: ExportedNet, conv: fx.Node, up: fx.Node) -> bool:
 
 
 def _exchange(conv: fx.Node, up: fx.Node) -> None:
-    """Put the same convolution in front of the same up-sampling."""
     graph, small = conv.graph, source(up)
     batch, _, height, width = shape_of(small)
     asked = arguments(up)

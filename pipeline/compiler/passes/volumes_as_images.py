@@ -178,7 +178,6 @@ class _Walk:
         self._now_gives_image(node, shape)
 
     def _put_layer(self, node: fx.Node) -> None:
-        """Put the kernels' layer in a convolution's place."""
         shape, x, op, held = shape_of(node), arguments(node)["input"], self.kernels[node], self.net.parameters(node)
         assert held is not None
         layer = KernelLayer(name_of(node), op, *held)
@@ -198,7 +197,6 @@ class _Walk:
         return held[0][:, :, 0] if held is not None and plain and held[0].shape[2:] == (1, 1, 1) else None
 
     def _put_conv(self, node: fx.Node, weight: Tensor) -> None:
-        """Put a convolution of 1×1 in the place of one of 1×1×1."""
         given, shape = arguments(node), shape_of(node)
         seen = self._image(given["input"])
         with self.graph.inserting_before(node):
@@ -244,6 +242,5 @@ class _Walk:
 
 
 def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a volume [N, channels, D, H, W] as an image."""
     batch, channels, depth, height, width = shape
     return batch, channels, depth * height, width

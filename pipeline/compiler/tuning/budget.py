@@ -72,7 +72,6 @@ class Budget:
 
 
 def _part(spent: float, allowed: float) -> float:
-    """Return what is spent of what is allowed, which may be nothing."""
     if not spent:
         return 0.0
     return min(spent / allowed, NO_NUMBER) if allowed else NO_NUMBER
@@ -191,7 +190,6 @@ def filled(
 
 
 def _fitting(order: Sequence[int], taken: Sequence[float]) -> list[int]:
-    """Return the units that still fit, each beside those before it in this order."""
     fitting: list[int] = []
     for at in order:
         if at not in fitting and sum(taken[other] ** 2 for other in [*fitting, at]) <= 1:

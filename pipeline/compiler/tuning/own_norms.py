@@ -175,7 +175,6 @@ def put_pass(found: FoundPass) -> fx.Node:
 
 
 def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
-    """Return the weight and the bias of a pass's head as the module's own; two of None without one."""
     if found.head is None:
         return None, None
     module = found.x.graph.owning_module
@@ -330,7 +329,6 @@ class _Measuring(fx.Interpreter):
 
 
 def _right(name: str, given: dict[str, Any]) -> bool:
-    """Return whether the last image's part of what an operation wrote is what its reference gives."""
     maps = ("x", "counted", "result", "statistics", "residual")
     last = {role: part[-1:] for role, part in given.items() if role in maps and part is not None}
     with untimed_library():
