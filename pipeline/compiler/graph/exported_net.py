@@ -123,11 +123,7 @@ class ExportedNet:
 
 
 def export(
-    net: nn.Module,
-    inputs: Tensor | Batch,
-    dtype: torch.dtype,
-    layout: Order = "NHWC",
-    convert: InHalf = net_in_dtype,
+    net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
 ) -> ExportedNet:
     """Return the graph of a net in eval mode and fp32 for inputs of these shapes; the net stays as it is.
 
