@@ -1,4 +1,4 @@
-"""Further small nets: of two answers, a block with a stride, windows whose taps lie apart, windows in groups."""
+"""Further small nets: dilated and grouped windows, volumes, joined values, inverted residuals, heads, and others."""
 
 import torch
 from torch import Tensor, nn
@@ -119,3 +119,240 @@ FURTHER = {
     "grouped": (Grouped, (2, 3, 14, 22)),
     "pix2pix": (Pix2Pix, (2, 3, 24, 40)),
 }
+
+
+class Few(nn.Module):
+    """A norm that two layers read, and a last level of two channels, as MONAI's nets have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 32, 3, padding=1), nn.InstanceNorm2d(32)
+        self.grow = nn.ConvTranspose2d(32, 2, 3, stride=2, padding=1, output_padding=1)
+        self.beside = nn.ConvTranspose2d(32, 2, 3, stride=2, padding=1, output_padding=1)
+        self.last = nn.Conv2d(2, 2, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = functional.leaky_relu(self.norm(self.first(image)))
+        large = functional.leaky_relu(self.grow(value))
+        logits: Tensor = self.last(large) + large + self.beside(value)
+        return logits
+
+
+def normed_head() -> nn.Module:
+    """Norms up to the logits, as nnU-Net has."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, padding=1),
+        nn.InstanceNorm2d(32, affine=True),
+        nn.LeakyReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        nn.InstanceNorm2d(64, affine=True),
+        nn.LeakyReLU(),
+        nn.ConvTranspose2d(64, 32, 3, stride=2, padding=1, output_padding=1),
+        nn.InstanceNorm2d(32),
+        nn.LeakyReLU(),
+        nn.Conv2d(32, 3, 1),
+    )
+
+
+class Late(nn.Sequential):
+    """A convolution of stride 2, padded by one more row below and column right, as TensorFlow's nets are; its norm."""
+
+    def __init__(self, inner: int, outer: int, side: int, groups: int = 1) -> None:
+        few, many = (side - 3) // 2, (side - 1) // 2
+        padding = nn.ZeroPad2d((few, many, few, many))
+        super().__init__(
+            padding, nn.Conv2d(inner, outer, side, 2, groups=groups, bias=False), nn.BatchNorm2d(outer), nn.SiLU()
+        )
+
+
+class Squeezed(nn.Module):
+    """A depthwise layer, the factors of its channels, and a 1×1 convolution of both: the end of a block."""
+
+    def __init__(self, channels: int, outer: int, depthwise: nn.Module, gate: nn.Module) -> None:
+        super().__init__()
+        self.depthwise, self.gate = depthwise, gate
+        self.reduce, self.expand = nn.Conv2d(channels, 4, 1), nn.Conv2d(4, channels, 1)
+        self.project = nn.Sequential(nn.Conv2d(channels, outer, 1, bias=False), nn.BatchNorm2d(outer))
+
+    def forward(self, image: Tensor) -> Tensor:
+        value = self.depthwise(image)
+        mean = (
+            functional.adaptive_avg_pool2d(value, 1) if isinstance(self.gate, nn.Sigmoid) else value.mean((2, 3), True)
+        )
+        factors = self.gate(self.expand(functional.silu(self.reduce(mean))))
+        projected: Tensor = self.project(factors * value)
+        return projected
+
+
+class InvertedResiduals(nn.Module):
+    """Widths of 8 channels and no multiple of 16, up-sampled beside a skip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = Late(3, 16, 3)
+        grouped = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1, groups=16, bias=False), nn.BatchNorm2d(16), nn.SiLU())
+        self.high = Squeezed(16, 24, grouped, nn.Sigmoid())
+        self.wide = nn.Sequential(nn.Conv2d(24, 40, 1, bias=False), nn.BatchNorm2d(40), nn.SiLU())
+        self.low = Squeezed(40, 24, Late(40, 40, 5, groups=40), nn.Hardsigmoid())
+        self.again = Squeezed(
+            24, 24, nn.Sequential(nn.Conv2d(24, 24, 5, padding=2, groups=24), nn.SiLU()), nn.Sigmoid()
+        )
+        self.up = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        self.head = nn.Conv2d(16, 2, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        high = self.high(self.stem(image))
+        low = self.low(self.wide(high))
+        low = self.again(low) + low
+        joined = torch.cat([functional.interpolate(low, scale_factor=2, mode="nearest"), high], dim=1)
+        logits: Tensor = self.head(self.up(joined))
+        return logits
+
+
+Axes = tuple[int, int, int]
+
+
+class PlainVolumes(nn.Module):
+    """Instance norms, a strided convolution, a transposed one beside a skip, a head of 1×1×1: as nnU-Net's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.block(1, 32)
+        self.high = self.block(32, 32)
+        self.down = self.block(32, 48, stride=2)
+        self.low = self.block(48, 48)
+        self.grow = nn.ConvTranspose3d(48, 32, 2, stride=2)
+        self.last = self.block(64, 24)
+        self.head = nn.Conv3d(24, 3, 1)
+
+    @staticmethod
+    def block(inner: int, outer: int, stride: int = 1) -> nn.Sequential:
+        norm = nn.InstanceNorm3d(outer, affine=True)
+        return nn.Sequential(nn.Conv3d(inner, outer, 3, stride, 1), norm, nn.LeakyReLU(0.01, inplace=True))
+
+    def forward(self, volume: Tensor) -> Tensor:
+        high = self.high(self.first(volume))
+        grown = self.grow(self.low(self.down(high)))
+        logits: Tensor = self.head(self.last(torch.cat([grown, high], dim=1)))
+        return logits
+
+
+class ResidualVolumes(nn.Module):
+    """Batch and group norms, PReLU, residuals, pools, up-sampling, a factor for each channel, an odd depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv3d(8, 64, 3, padding="same", bias=False), nn.BatchNorm3d(64), nn.PReLU(64))
+        self.second = nn.Conv3d(64, 64, 3, padding=1)
+        self.norm = nn.GroupNorm(4, 64)
+        self.mix = nn.Conv3d(64, 16, 1)
+        self.last = nn.Sequential(nn.Conv3d(80, 16, 3, padding=1), nn.ReLU())
+        self.wide = nn.Conv3d(16, 8, (1, 5, 5), padding=(0, 2, 2))
+
+    def forward(self, volume: Tensor) -> Tensor:
+        high = self.first(volume)
+        value = functional.silu(self.norm(self.second(high) + high))
+        low = self.mix(functional.max_pool3d(value, (1, 2, 2)))
+        gate = low.mean((2, 3, 4), keepdim=True).sigmoid()
+        grown = functional.interpolate(low * gate, size=high.shape[2:], mode="nearest")
+        logits: Tensor = self.wide(self.last(torch.cat([grown, value], dim=-4)))
+        return logits
+
+
+class FlatVolumes(nn.Module):
+    """Windows and strides within slices, as nnU-Net's and MONAI's nets have where slices are far from each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.block(1, 32, (1, 3, 3))
+        self.high = self.block(32, 64, (1, 3, 3))
+        self.mixed = nn.Conv3d(64, 64, (1, 3, 3), padding="same")
+        self.down = self.block(64, 48, (1, 3, 3), (1, 2, 2))
+        self.low = self.block(48, 48, (3, 3, 3))
+        self.grow = nn.ConvTranspose3d(48, 32, (1, 2, 2), (1, 2, 2))
+        self.last = self.block(96, 24, (1, 3, 3))
+        self.head = nn.Conv3d(24, 3, 1)
+
+    @staticmethod
+    def block(inner: int, outer: int, window: Axes, stride: Axes = (1, 1, 1)) -> nn.Sequential:
+        conv = nn.Conv3d(inner, outer, window, stride, (window[0] // 2, window[1] // 2, window[2] // 2))
+        return nn.Sequential(conv, nn.InstanceNorm3d(outer, affine=True), nn.LeakyReLU(0.01, inplace=True))
+
+    def forward(self, volume: Tensor) -> Tensor:
+        high = self.high(self.first(volume))
+        high = functional.relu(self.mixed(high) + high)
+        grown = self.grow(self.low(self.down(high)))
+        logits: Tensor = self.head(self.last(torch.cat([grown, high], dim=1)))
+        return logits
+
+
+def strided_in_slices() -> nn.Module:
+    """As nnU-Net's second level where slices are somewhat further apart than pixels: a window of 3×3×3."""
+    down = nn.Conv3d(16, 32, 3, (1, 2, 2), 1)
+    return nn.Sequential(nn.Conv3d(8, 16, 3, padding=1), nn.ReLU(), down, nn.InstanceNorm3d(32), nn.ReLU())
+
+
+VOLUMES = {
+    "volumes, a stride within slices": (strided_in_slices, (2, 8, 3, 32, 6)),
+    "volumes of slices far apart": (FlatVolumes, (2, 1, 3, 16, 12)),
+    "volumes": (PlainVolumes, (2, 1, 4, 16, 12)),
+    "volumes, residuals, an odd depth": (ResidualVolumes, (1, 8, 3, 16, 24)),
+}
+
+
+def conv(inner: int, outer: int = 16) -> nn.Conv2d:
+    """A layer that a kernel takes."""
+    return nn.Conv2d(inner, outer, 3, padding=1)
+
+
+class NewestFirst(nn.Module):
+    """Each layer reads all values before it, the newest first, as each level of UNet++ does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([conv(3), *(conv(16 * count) for count in range(1, 5))])
+
+    def forward(self, image: Tensor) -> Tensor:
+        first, *rest, last = self.layers
+        values = [first(image).relu()]
+        for layer in rest:
+            values.insert(0, layer(torch.cat(values, 1)).relu())
+        logits: Tensor = last(torch.cat(values, 1))
+        return logits
+
+
+class NewestLast(nn.Module):
+    """Each layer norms all values before it, the newest last, as DenseNet's blocks do; a pool makes the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = conv(3)
+        self.layers = nn.ModuleList([conv(16 * count) for count in range(1, 4)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(16 * count) for count in range(1, 4)])
+
+    def forward(self, image: Tensor) -> Tensor:
+        values = [functional.max_pool2d(self.first(image).relu(), 2)]
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            values.append(layer(norm(torch.cat(values, 1)).relu()))
+        return values[-1]
+
+
+class Shared(nn.Module):
+    """A skip that two concatenations want, which have no order in common, each beside an up-sampling of Inductor's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skip, self.low, self.lower = conv(3), conv(16), conv(16)
+        self.once, self.again = conv(32), conv(48)
+
+    def forward(self, image: Tensor) -> Tensor:
+        skip = self.skip(image).relu()
+        once = self.once(torch.cat([self.grown(self.low, skip), skip], 1)).relu()
+        logits: Tensor = self.again(torch.cat([self.grown(self.lower, once), once, skip], 1))
+        return logits
+
+    @staticmethod
+    def grown(low: nn.Module, value: Tensor) -> Tensor:
+        """A value once it was half as large; the activation keeps the up-sampling out of the layer after it."""
+        half = low(functional.max_pool2d(value, 2))
+        return functional.relu6(functional.interpolate(half, scale_factor=2.0, mode="nearest"))

@@ -8,10 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.unet import UNet
-from tests.compiler.further_nets import FURTHER
-from tests.compiler.inverted_residuals import InvertedResiduals
-from tests.compiler.last_layers import Few, normed_head
-from tests.compiler.volume_nets import VOLUMES
+from tests.compiler.further_nets import FURTHER, VOLUMES, Few, InvertedResiduals, normed_head
 
 Size = tuple[int, ...]
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.stages.common.inductor import own_cache
-from tests.compiler.joining_nets import NewestFirst, NewestLast, Shared
+from tests.compiler.further_nets import NewestFirst, NewestLast, Shared
 from tests.compiler.nets import classic, image, lively
 from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import lowered, own_calls, rewritten_from

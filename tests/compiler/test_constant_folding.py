@@ -9,11 +9,13 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from pipeline.compiler.artifact import load, save
+from pipeline.compiler.folding import BatchNorm, fold, folded
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.lowering import Plan, lower
-from pipeline.compiler.passes import rewrite
+from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
 from pipeline.compiler.passes.constant_folding import fold_constants
-from tests.compiler.nets import image
+from tests.compiler.nets import image, lively
+from tests.compiler.nets_that_passes_leave import Made, conv
 from tests.compiler.rewriting import called, distance, layers, rewritten_from
 
 
@@ -55,7 +57,7 @@ def standardised() -> tuple[Standardised, Tensor]:
     return Standardised().eval(), image(2, 3, 16, 16)
 
 
-def folded(net: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float16) -> ExportedNet:
+def computed_once(net: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float16) -> ExportedNet:
     """An exported net after this pass alone."""
     made = export(net.eval(), batch, dtype)
     rewrite(made, [fold_constants])
@@ -71,7 +73,7 @@ def known_weights(net: ExportedNet) -> list[Tensor]:
 @torch.no_grad()
 def test_weights_are_computed_in_fp32_and_rounded_once(standardised: tuple[Standardised, Tensor]) -> None:
     net, batch = standardised
-    made = folded(net, batch)
+    made = computed_once(net, batch)
     wanted = net.second.weight
     wanted = (wanted - wanted.mean((1, 2, 3), keepdim=True)) / wanted.std((1, 2, 3), keepdim=True) / 17
     found = known_weights(made)
@@ -133,7 +135,7 @@ STAYS: dict[str, Callable[[Written, Tensor], Tensor]] = {
 @pytest.mark.parametrize("case", STAYS)
 def test_it_leaves(case: str) -> None:
     side = 512 if "broadcast" in case else 16
-    assert folded(Written(STAYS[case]), image(1, 3, side, side)).matched["fold_constants"] == []
+    assert computed_once(Written(STAYS[case]), image(1, 3, side, side)).matched["fold_constants"] == []
 
 
 def test_only_what_is_small_enough_is_kept() -> None:
@@ -143,14 +145,14 @@ def test_only_what_is_small_enough_is_kept() -> None:
         rows, columns = torch.meshgrid(torch.arange(512.0), torch.arange(512.0), indexing="ij")
         return x + torch.stack([rows, columns, rows * 0]).sin()
 
-    made = folded(Written(grid), image(1, 3, 512, 512), torch.float32)
+    made = computed_once(Written(grid), image(1, 3, 512, 512), torch.float32)
     kept = [made.constant(node) for node in made.module.graph.nodes]
     assert max(constant.numel() * 4 for constant in kept if constant is not None) == 2**20
     assert "aten.sin.default" in called(made.module)
 
 
 def test_a_positional_grid_of_whole_numbers_is_a_constant() -> None:
-    made = folded(Written(lambda _, x: x + torch.arange(16).reshape(4, 4) % 3), image(1, 3, 4, 4))
+    made = computed_once(Written(lambda _, x: x + torch.arange(16).reshape(4, 4) % 3), image(1, 3, 4, 4))
     (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
     found = made.constant(add.args[1])
     assert found is not None
@@ -158,7 +160,7 @@ def test_a_positional_grid_of_whole_numbers_is_a_constant() -> None:
 
 
 def test_a_grid_in_the_types_of_the_image_is_exact_until_it_is_rounded() -> None:
-    made = folded(Written(lambda _, x: x + torch.arange(4).to(x) / 3), image(1, 3, 4, 4))
+    made = computed_once(Written(lambda _, x: x + torch.arange(4).to(x) / 3), image(1, 3, 4, 4))
     (add,) = [node for node in made.module.graph.nodes if str(node.target) == "aten.add.Tensor"]
     found = made.constant(add.args[1])
     assert found is not None
@@ -176,14 +178,14 @@ def test_what_is_computed_once_lies_as_its_readers_want_it() -> None:
 
     And so has what is added to a map that has.
     """
-    made = folded(Written(biased), image(1, 3, 8, 8))
+    made = computed_once(Written(biased), image(1, 3, 8, 8))
     (bias,) = [part for part in made.module.buffers() if part.shape == (1, 3, 8, 8)]
     assert bias.is_contiguous()
-    made = folded(Written(lambda net, x: functional.conv2d(x, (net.kernel * 2).contiguous())), image(1, 3, 8, 8))
+    made = computed_once(Written(lambda net, x: functional.conv2d(x, (net.kernel * 2).contiguous())), image(1, 3, 8, 8))
     assert made.matched["fold_constants"]
     (weight,) = [part for part in made.module.buffers() if part.shape == (3, 3, 3, 3)]
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    made = folded(Written(lambda net, x: x + (net.kernel * 2).contiguous()), image(3, 3, 3, 3))
+    made = computed_once(Written(lambda net, x: x + (net.kernel * 2).contiguous()), image(3, 3, 3, 3))
     (added,) = [part for part in made.module.buffers() if part.shape == (3, 3, 3, 3)]
     assert added.is_contiguous(memory_format=torch.channels_last)
 
@@ -198,3 +200,54 @@ def test_what_torch_cannot_compute_once_stays_computed(monkeypatch: pytest.Monke
 
 def no_memory(*_: object) -> Tensor:
     raise RuntimeError("no memory")
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_one_convolution_does_what_both_did(affine: bool, bias: bool) -> None:
+    conv, norm = nn.Conv2d(3, 8, 3, bias=bias), nn.BatchNorm2d(8, affine=affine).eval()
+    norm.running_mean, norm.running_var = torch.linspace(-1, 1, 8), torch.linspace(0.1, 2, 8)
+    known = BatchNorm(norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+    weight, shift = fold(conv.weight, conv.bias, known)
+    batch = image(2, 3, 9, 9)
+    torch.testing.assert_close(nn.functional.conv2d(batch, weight, shift), norm(conv(batch)), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_stage_s_copy_folds_with_it_and_the_net_is_left_alone() -> None:
+    norm = nn.BatchNorm2d(8)
+    net = lively(nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU()))
+    rewritten, count = folded(net)
+    assert count == 1
+    assert net.get_submodule("1") is norm
+    batch = image(2, 3, 9, 9)
+    torch.testing.assert_close(rewritten(batch), net(batch), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_norm_by_the_batch_itself_is_not_folded() -> None:
+    """Without running statistics a batch norm is another function of each batch."""
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, track_running_stats=False)).eval()
+    rewritten, count = folded(net)
+    assert count == 0
+    batch = image(2, 3, 9, 9)
+    torch.testing.assert_close(rewritten(batch), net(batch))
+
+
+@torch.no_grad()
+def test_one_that_the_net_s_own_autocast_runs_is_not_folded() -> None:
+    """Its convolution reads bf16, and would be given weights in the net's type; the convolution before it is folded."""
+
+    def both(x: torch.Tensor, first: nn.Module, before: nn.Module, second: nn.Module, after: nn.Module) -> torch.Tensor:
+        y = before(first(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            made: torch.Tensor = after(second(y))
+        return made.float()
+
+    net = lively(Made(both, conv(3, 8), nn.BatchNorm2d(8), conv(8, 8), nn.BatchNorm2d(8)))
+    batch = image(2, 3, 9, 9)
+    made = export(net, batch, torch.float32)
+    rewrite(made, FOR_ANY_BACKEND)
+    assert made.matched["fold_batch_norm"] == ["layers.0"]
+    torch.testing.assert_close(made.module(batch), net(batch), rtol=2e-2, atol=2e-2)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.graph.fp8_values import fp8_groups, reads_fp8
-from tests.compiler.inverted_residuals import Late
+from tests.compiler.further_nets import Late
 from tests.compiler.nets import image, lively
 from tests.compiler.rewriting import computing, distance, layers, lowered, own_calls, rewrite_all, rewritten
 
