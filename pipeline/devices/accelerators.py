@@ -154,11 +154,6 @@ class DeviceError(InputError):
 def choose_device(asked: object, found: Sequence[Accelerator], flag: str = "device=") -> Kind:
     """Return the kind of device to run on: the one asked for; for "auto" a CUDA GPU if there is one, else the CPU.
 
-    Args:
-        asked: one of `CHOICES`.
-        found: the machine's accelerators.
-        flag: how the user writes the choice, for the message: "device=" or "--device ".
-
     Raises:
         DeviceError: there is no such device here, or "auto" would pass over an accelerator that this version can't run.
     """

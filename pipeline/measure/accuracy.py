@@ -42,13 +42,7 @@ def kept_signal(schedule: Schedule) -> Tensor:
 
 
 def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterator[Tensor]:
-    """Yield the latents after each step, fp32, on the CPU; the first input is the noise that the loop starts with.
-
-    Args:
-        run: the network or a stage; it may write over its last answer.
-        start: the inputs of a call, which are copied; the task's time step is set at each step.
-        task: of diffusion.
-    """
+    """Yield the latents after each step, fp32, on the CPU; the first input is the noise that the loop starts with."""
     batch, kept = start.clone(), kept_signal(task.schedule)
     counter = batch.tensors[batch.names.index(task.timestep)]
     times = torch.linspace(TRAINED_STEPS - 1, 0, task.steps, dtype=torch.float64).round().long().tolist()
@@ -64,14 +58,7 @@ def denoised(run: Callable[[Batch], Tensor], start: Batch, task: Task) -> Iterat
 
 
 def parts(latents: Tensor, answer: Tensor, kept: float, task: Task) -> tuple[Tensor, Tensor]:
-    """Return the clean latents and the noise that a network's answer stands for; all have the same shape.
-
-    Args:
-        latents: that the network was given.
-        answer: the network's.
-        kept: the share of the signal's variance that the latents hold.
-        task: says what the network predicts; "v_prediction" is Salimans and Ho's (2022).
-    """
+    """Return the clean latents and the noise that a network's answer stands for; all have the same shape."""
     signal, spread = math.sqrt(kept), math.sqrt(1 - kept)
     if task.prediction == "epsilon":
         return (latents - spread * answer) / signal, answer

@@ -24,14 +24,7 @@ def describe(
     packages: tuple[str, ...] = (),
     variables: tuple[str, ...] = (),
 ) -> Environment:
-    """Describe the environment of a worker.
-
-    Args:
-        device: of the worker.
-        launcher: Hydra's.
-        packages: distributions besides `PACKAGES` whose versions count.
-        variables: beginnings of variables that count besides those of every run.
-    """
+    """Describe the environment of a worker."""
     properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     cudnn = torch.backends.cudnn.version() if properties else None
     gpu = gpu_behind(device)

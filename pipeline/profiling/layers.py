@@ -127,11 +127,6 @@ def own_times(events: list[TraceEvent], calls: int) -> list[LayerTime]:
 def replayed_times(events: list[TraceEvent], uncaptured: list[TraceEvent], calls: int) -> list[LayerTime] | None:
     """Return the time of each layer of replayed kernels, by an uncaptured call that launched them in order.
 
-    Args:
-        events: of `calls` calls of the stage, which hide the layers.
-        uncaptured: of one call of the same network outside its graph.
-        calls: how many.
-
     Returns:
         None where the kernels aren't the same ones in the same order: then nothing is known.
     """

@@ -27,15 +27,7 @@ Given = TypeVar("Given", bound=Batch | Tensor)  # to a stage at each call
 def record(
     run: Callable[[Given], object], batches: Sequence[Given], calls: int, folder: Path, shapes: bool = False
 ) -> tuple[list[TraceEvent], bytes]:
-    """Record `calls` calls of a warm stage: their complete events, and the Chrome trace that holds them.
-
-    Args:
-        run: the stage.
-        batches: its inputs, of any shape, taken in turn.
-        calls: how many calls the pass holds.
-        folder: where the trace may lie meanwhile.
-        shapes: keep the shapes of the operators' inputs as well, at the price of slower operators.
-    """
+    """Record `calls` calls of a warm stage: their complete events, and the Chrome trace that holds them."""
     on_gpu = batches[0].is_cuda
     with torch.inference_mode(), recording(on_gpu, shapes) as session:
         for batch in islice(cycle(batches), calls):

@@ -29,11 +29,7 @@ BUILT = (Phase.START, Phase.BUILD)  # the phases in which a stage may have no fo
 
 
 def main(descriptor: int) -> None:
-    """Do one job; report a failure as a record, and leave its traceback in the log.
-
-    Args:
-        descriptor: takes the messages.
-    """
+    """Do one job; report a failure as a record, and leave its traceback in the log."""
     die_with_the_parent()
     reporter = PipeReporter(descriptor)
     job = from_json(Job, reporter.job())

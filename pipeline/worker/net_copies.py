@@ -90,11 +90,7 @@ def foreign_weight(model: nn.Module, made: Net) -> str:
 
 
 def frames_compiled(*, anew: bool = False) -> int:
-    """Return the number of functions that torch.compile has compiled in this process.
-
-    Args:
-        anew: whether it has to compile them again at their next call.
-    """
+    """Return the number of functions that torch.compile has compiled in this process."""
     dynamo = sys.modules.get("torch._dynamo")  # slow to import, and not needed by a network without torch.compile
     if dynamo is None:
         return 0

@@ -80,12 +80,7 @@ def run_stage(job: Job, reporter: Reporter) -> None:
 
 
 def prepare(job: Job, layout: Order | None = None) -> Bench:
-    """Return the bench with the job's network and images, on the device that was asked for.
-
-    Args:
-        job: from the request, or from the record of a finished run.
-        layout: of the network in a finished run; None lets the stage choose.
-    """
+    """Return the bench with the job's network and images, on the device that was asked for."""
     device = open_device(job.device)
     if job.device == "cuda" and not torch.cuda.is_available():
         reason = "device=cuda: the driver lists a GPU but torch sees none; is this torch's CPU-only build?"

@@ -59,13 +59,6 @@ def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int)
 
     If the samples have labels, all of them are judged, except those that are used: at most half of those beyond the
     verified batches.
-
-    Args:
-        samples: the number of distinct samples.
-        labelled: the number judged by labels; 0 without labels.
-        size: of a batch.
-        verified: the number of first batches that the answer is verified on.
-        wanted: the number of samples; rounded up to whole batches.
     """
     checked, count = verified * size, math.ceil(wanted / size)
     if labelled and (whole := (labelled - checked) // size) > 0:
@@ -78,13 +71,7 @@ def share_of(samples: int, labelled: int, size: int, verified: int, wanted: int)
 
 
 def given_away(verified: int, whole: int, given: int) -> tuple[int, ...]:
-    """Which evaluation batches a stage is calibrated on: the last whole ones.
-
-    Args:
-        verified: batches that are judged first, and never given.
-        whole: full batches behind them.
-        given: the number of these.
-    """
+    """Which evaluation batches a stage is calibrated on: the last whole ones."""
     return tuple(range(verified + whole - given, verified + whole))
 
 
@@ -134,15 +121,7 @@ def workload_of_tensors(
 def calibration_samples(
     data: DataSpec, names: Sequence[str], device: torch.device, verified: int, wanted: int
 ) -> CalibrationImages:
-    """Return samples beyond the judged ones with all inputs; repeated ones where there are no others.
-
-    Args:
-        data: names the file; if it holds labels, all its samples are judged, and some then calibrate instead.
-        names: of the inputs, in the order of the network's forward.
-        device: of the batches.
-        verified: the number of first batches that the answer is verified on.
-        wanted: the number of samples; rounded up to whole batches.
-    """
+    """Return samples beyond the judged ones with all inputs; repeated ones where there are no others."""
     path, size = file_at(data.path), data.batch_size
     samples = next(iter(headers(path).values())).shape[0]
     first, last, independent, left_out = share_of(samples, samples if data.labels else 0, size, verified, wanted)
