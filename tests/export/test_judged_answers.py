@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 
 from models.build import build_model
-from pipeline.export import judged_answers
+from pipeline.export import exporting
 from pipeline.export.bundle import BundleFails, Said
 from pipeline.export.carried import golden_check
 from pipeline.export.carried.golden_check import compared
 from pipeline.export.contract import GoldenLimits, Judged, load_contract
-from pipeline.export.judged_answers import as_logits, golden_limits
+from pipeline.export.exporting import as_logits, golden_limits
 from pipeline.export.recorded_stage import classes, opened
 from pipeline.inputs.input_contract import LabelRules
 from pipeline.records import codec
@@ -86,7 +86,7 @@ def judged(run: Path, tmp_path: Path, spoilt: Spoilt) -> Judged:
     record = codec.load(run)
     recorded = opened(run, record, record.stages[0], tmp_path / "built")
     (tmp_path / "scratch").mkdir()
-    return judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
+    return exporting.judged(recorded, tmp_path, tmp_path / "scratch", answering(run, spoilt))
 
 
 def test_one_sample_beyond_the_limit_for_all_images_is_let_pass(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_tensors_go_to_the_bundle_with_all_inputs(tmp_path: Path) -> None:
             path.with_suffix(".bin").write_bytes(answer.numpy().astype(np.float64).tobytes())
         return {"shape": list(answer.shape)}
 
-    found = judged_answers.judged(recorded, tmp_path, tmp_path / "scratch", ask)
+    found = exporting.judged(recorded, tmp_path, tmp_path / "scratch", ask)
     assert (found.images, found.relative_l2, found.flipped_share) == (6, 0.0, None)
 
 
