@@ -164,7 +164,7 @@ def opened(folder: Path, run: RunRecord, stage: StageRecord, scratch: Path) -> R
     except InputError as error:
         raise ExportError(str(error)) from None
     mean = "masks mean" if config.task.has_masks else "answers mean"
-    notes = training_notes(config)
+    notes = [*training_notes(config), *(each.text for each in run.warnings if each.code == "parts left out")]
     if not config.model.is_trained:
         notes.append(f"the network has random weights: its {mean} nothing; {UNLESS_TRAINED}")
     return RecordedStage(folder, run, stage, bench, notes)

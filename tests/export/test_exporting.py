@@ -27,7 +27,7 @@ from pipeline.export.contract import ContractError, GoldenLimits, Judged, load_c
 from pipeline.export.recorded_stage import RecordedStage
 from pipeline.inputs.input_contract import InputContract, LabelRules
 from pipeline.records import codec
-from pipeline.records.run_record import Execution
+from pipeline.records.run_record import Execution, RunWarning
 from pipeline.stages.api import Workload
 from pipeline.worker.bench import Bench
 from tests.compiler.rewriting import lowered, rewritten_from
@@ -93,10 +93,13 @@ def test_random_weights_are_exported_with_a_warning(
     run = run_folder(tmp_path / "run", [stage("eager")], trained=False)
     record, rules = codec.load(run), LabelRules("*_mask.png", positive=255, ignore=None)
     data = replace(record.config.data, labels="masks", label_rules=rules)
-    codec.save(replace(record, config=replace(record.config, data=data)), run)
+    dropped = RunWarning("parts left out", "model.output=out leaves out the outputs aux", "none")
+    codec.save(replace(record, config=replace(record.config, data=data), warnings=[dropped]), run)
     assert asked(run, "--stage", "eager", "--to", tmp_path / "out") == 0
     assert "random weights" in capsys.readouterr().err
     found = load_contract(tmp_path / "out")
+    assert dropped.text in found.notes
+    assert f"Note: {dropped.text}." in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert (found.masks_judged, found.labels) == (False, rules)
 
 
