@@ -155,7 +155,7 @@ READ = torch.ops.aten._local_scalar_dense.default  # behind item(), bool(), floa
 READ_WHOLE = (Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__)  # behind which there is no operator
 
 
-CHECK_RANGES = (functional.one_hot,)  # they read numbers to check them alone
+CHECK_RANGES: tuple[Callable[..., object], ...] = (functional.one_hot,)  # they read numbers to check them alone
 
 
 class Reads(TorchDispatchMode):

@@ -45,7 +45,8 @@ def by_five_axes(value: Tensor) -> Tensor:
 
 
 def most_frequent(value: Tensor) -> Tensor:
-    return value + torch.mode(value, 1, keepdim=True).values
+    frequent: Tensor = torch.mode(value, 1, keepdim=True).values
+    return value + frequent
 
 
 def onnx_stage(function: Callable[[Tensor], Tensor], folder: Path) -> tuple[nn.Module, Callable[..., Tensor]]:
