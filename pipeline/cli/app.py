@@ -125,7 +125,12 @@ def answer(line: CommandLine) -> None:
             return report(record, invocation)
         return math.inf
 
-    measured()
+    try:
+        measured()
+    except SystemExit as ended:
+        if ended.code == FAILED and line.options.cfg:  # Hydra has named a --package that isn't there
+            raise SystemExit(REFUSED) from None
+        raise
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 
+from pipeline.cli import app
 from pipeline.cli.arguments import parse
 from pipeline.cli.messages import CONF
 from pipeline.config.request_error import RequestError
@@ -243,3 +244,13 @@ def test_a_config_folder_of_the_users_is_read_beside_the_programs_own(
     assert parse(["stage=half", "--config-dir", "mine"], GPU).words == ["stage=half", "--config-dir", "mine"]
     codec.save(replace(MEASURED, command="python -m pipeline preset=smoke"), Path("run"))
     assert resumed("resume=run") == ["preset=smoke"]
+
+
+def test_a_package_that_is_not_there_is_a_wrong_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pipeline", "--package", "stage.nosuch", "--cfg", "job"])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 2
+    assert "package 'stage.nosuch' not found in config" in capsys.readouterr().err
