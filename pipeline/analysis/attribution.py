@@ -72,14 +72,9 @@ class Remaining:
 
     place: str  # a level, or a class
     seconds: float  # above the level's roofline; of the class, all
-    total: float = 0.0  # above the roofline over all levels; 0 for a class
+    total: float = 0.0  # above the roofline over all levels; 0 where the place is a class
     below: float = 0.0  # by which other layers are faster than their rooflines
     between: float = 0.0  # in what lies between layers, which has no roofline
-
-    @property
-    def is_level(self) -> bool:
-        """True if the place is a level of the network."""
-        return self.total > 0
 
 
 def way(summary: RunSummary) -> tuple[list[StageSummary], list[str]]:

@@ -115,7 +115,8 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
     old, new = (baseline_seconds(run) for run in (first, second))
     if old and new and not 1 / BASELINE_MOVED < old.value / new.value < BASELINE_MOVED:
         found.append(Difference("baseline seconds", old.value, new.value))
-    found += config_differences(first.config, second.config, shared_stages(first.config, second.config))
+    shared = {stage.name for stage in first.config.stages} & {stage.name for stage in second.config.stages}
+    found += config_differences(first.config, second.config, shared)
     found += accuracy_differences(first, second)
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
@@ -164,11 +165,6 @@ def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | 
         for config in (old, new)
     )
     return [Difference(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
-
-
-def shared_stages(old: RunConfig, new: RunConfig) -> set[str]:
-    """Return the names of the stages that both requests have; another stage is a line of its own."""
-    return {stage.name for stage in old.stages} & {stage.name for stage in new.stages}
 
 
 def anything_told(changes: Sequence[Change]) -> bool:

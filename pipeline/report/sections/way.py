@@ -73,7 +73,7 @@ def _still(winner: StageSummary) -> str:
     left = remaining(winner)
     if left is None:
         return ""
-    if not left.is_level:
+    if not left.total:
         place = "work of other kinds" if left.place == "other" else left.place
         return f"After its matrix work, most time goes into {place}: {seconds(left.seconds)}."
     text = f"Largest headroom: {clean(left.place)}, {seconds(left.seconds)} of the {seconds(left.total)}"
