@@ -28,6 +28,7 @@ from pipeline.inputs.weights_file import PICKLES, READABLE, SAFE, find, header, 
 NESTS = ["", "state_dict", "model_state_dict", "model", "network_weights", "net"]
 INFLATES_TO = 2  # times its size, with a margin for the names of small weights
 DEEPEST = 50  # mappings or modules within each other; one can hold itself
+MOST_ENTRIES = 10**6  # of all mappings: one that holds another twice, and so on, has 2^50
 MOST_NAMED = 6  # sets of weights, or entries, in a message
 # Parts of names that wrappers add, also in the middle: DataParallel, torch.compile, FSDP, activation checkpoints.
 ADDED = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
@@ -60,8 +61,10 @@ class Held:
         tensors: by name, with the keys of the mappings around it and dots between.
         homes: the keys of the mapping that each tensor lies in.
         others: the keys of everything else that such a mapping holds.
+        entries: the number that was looked at.
     """
 
+    entries: int = 0
     tensors: dict[str, Tensor] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     others: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -236,8 +239,11 @@ def gather(held: Held, value: object, before: str, depth: int) -> bool:
         part = torch.from_numpy(entry) if is_weight else entry
         if isinstance(part, Tensor):
             held.tensors[name], held.homes[name] = part, home
-        elif part is not None and (depth > DEEPEST or not gather(held, part, f"{name}.", depth + 1)):
-            held.others[home].append(name)
+        elif part is not None:
+            held.entries += 1
+            ended = depth > DEEPEST or held.entries > MOST_ENTRIES
+            if ended or not gather(held, part, f"{name}.", depth + 1):
+                held.others[home].append(name)
     return len(held.tensors) > known
 
 

@@ -288,6 +288,18 @@ def test_other_weights_in_the_same_file_are_told(tmp_path: Path) -> None:
     assert checkpoint.LOADED[other].told == [told]
 
 
+def test_lists_that_hold_others_twice_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty of them within each other have as many entries as no machine could look at."""
+    monkeypatch.setattr(checkpoint, "MOST_ENTRIES", 1000)
+    laughs: list[Any] = []
+    for _ in range(50):
+        laughs = [laughs, laughs]
+    laughs[0].append(laughs)
+    torch.save({"state_dict": STATE, "laughs": laughs}, tmp_path / "net.pt")
+    checkpoint.load_into(UNet(base=4, depth=2), str(tmp_path / "net.pt"))
+    assert checkpoint.read(tmp_path / "net.pt").entries < 2000
+
+
 def test_weights_in_several_files_are_read_by_their_index(tmp_path: Path) -> None:
     for number, part in enumerate((ENCODER, REST)):
         names = {f"encoder.{name}": value for name, value in part.items()} if number == 0 else part
