@@ -1,6 +1,7 @@
 """int8 on a CPU by ONNX Runtime, OpenVINO or Inductor: calibrated on the user's images, sensitive layers kept in fp32.
 
-Each runtime is a class: it quantizes the network once, runs it while some layers stay in fp32, and builds the stage.
+Each runtime is a class with `layers`, the module paths of what can be int8: `calibrate` quantizes the network once,
+`run` calls it while some layers stay in fp32, and `stage` builds the stage, whose execution names all layers in fp32.
 """
 
 import copy
@@ -9,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
@@ -28,38 +29,6 @@ from pipeline.stages.common.fewer_bits import convolutions, judges, layer_detail
 from pipeline.stages.common.inductor import check_compiled, check_possible, own_cache
 
 Method = Literal["MinMax", "Entropy", "Percentile"]
-
-
-class Quantized(Protocol):
-    """A network in int8 by one runtime.
-
-    Attributes:
-        layers: the module paths of those that can be int8.
-    """
-
-    layers: list[str]
-
-    def __init__(self, workload: Workload) -> None:
-        """Load the runtime.
-
-        Raises:
-            Skip: it isn't installed, or lacks a compiler.
-        """
-
-    def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Quantize the network by the ranges of its values on batches [batch, channels, height, width].
-
-        Args:
-            batches: of calibration images.
-            method: for the range of a value.
-            narrow: use 7 bits, because the CPU adds products of int8 in 16 bits, which overflow.
-        """
-
-    def run(self, kept: list[str]) -> Run:
-        """Return the network in which the layers `kept` stay in fp32."""
-
-    def stage(self, kept: list[str]) -> Runner:
-        """Build the stage in which the layers `kept` stay in fp32; its execution names all layers in fp32."""
 
 
 def build(  # noqa: PLR0913 - the options of conf/stage
@@ -120,7 +89,13 @@ class ByOnnxRuntime:
         self.workload, self.onnx = workload, onnx_models
 
     def calibrate(self, batches: list[Tensor], method: Method, narrow: bool) -> None:
-        """Export the network; the first quantized model measures the ranges."""
+        """Export the network; the first quantized model measures the ranges.
+
+        Args:
+            batches: of calibration images [batch, channels, height, width].
+            method: for the range of a value.
+            narrow: use 7 bits, because the CPU adds products of int8 in 16 bits, which overflow.
+        """
         self.model = self.onnx.Quantizer(self.workload, batches, "int8", ["Conv"], method, narrow)
         self.layers = list(self.model.layers)
 
@@ -278,7 +253,7 @@ class ByInductor:
         )
 
 
-RUNTIMES: dict[str, type[Quantized]] = {
+RUNTIMES: dict[str, type[ByOnnxRuntime | ByOpenVino | ByInductor]] = {
     "onnxruntime": ByOnnxRuntime,
     "openvino": ByOpenVino,
     "inductor": ByInductor,

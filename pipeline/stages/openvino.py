@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.inductor import compilations
 from pipeline.devices import host
-from pipeline.errors import first_line
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.inductor import check_compiled
+from pipeline.stages.common.network_forms import taken_by
 from pipeline.stages.common.openvino_plugin import (
     EXTRA,
     chosen,
@@ -98,11 +98,8 @@ def by_backend(net: nn.Module, batch: Tensor, options: dict[str, str | int]) -> 
     # Without aot_autograd it leaves the weights as inputs, for which Dynamo of torch 2.12 finds no guards.
     asked: dict[str, Any] = {"device": "CPU", "config": options, "aot_autograd": True}
     run: Callable[[Tensor], Tensor] = torch.compile(net, backend="openvino", options=asked, dynamic=False)
-    try:
-        with torch.inference_mode():
-            run(batch)
-    except Exception as error:  # Dynamo and OpenVINO raise many kinds
-        raise StageError(f"OpenVINO's backend can't take the network: {first_line(error)}", "unsupported") from error
+    with taken_by("OpenVINO's backend"), torch.inference_mode():
+        run(batch)
     check_compiled()
     return run
 

@@ -15,6 +15,7 @@ from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
+from pipeline.stages.common.network_forms import taken_by
 from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, export, on_stream, open_session
 from pipeline.stages.common.precision import half_net
 
@@ -162,13 +163,11 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
         raise Skip(f"torch_tensorrt isn't installed ({first_line(error)}); {remedy}", "missing library") from error
     model, folder = half_net(workload, torch.float16), workload.caches / "tensorrt"
     folder.mkdir(parents=True, exist_ok=True)
-    try:
+    with taken_by("torch-tensorrt"):
         compiled: Callable[[Tensor], Tensor] = torch_tensorrt.compile(
             model, ir="dynamo", inputs=[workload.batches[0]], use_explicit_typing=True, cache_built_engines=True,
             reuse_cached_engines=True, engine_cache_dir=str(folder), timing_cache_path=str(folder / "timing.bin"),
         )  # fmt: skip
-    except Exception as error:  # torch-tensorrt raises many kinds
-        raise StageError(f"torch-tensorrt can't take the network: {first_line(error)}", "unsupported") from error
     what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16{model.and_casts}"
     how = execution("fp16", captured=False, provider="torch-tensorrt")
     return Runner(compiled, what, how, traffic=no_traffic)

@@ -8,9 +8,9 @@ import torch
 from pipeline.compiler.batch import IN_WORDS
 from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
-from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
+from pipeline.stages.common.network_forms import taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 EXTRA = "thunder"
@@ -42,11 +42,8 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     torch.backends.cudnn.benchmark = True
     model = half_net(workload, half)
     compiled = thunder.jit(model)
-    try:
-        with torch.inference_mode():
-            compiled(workload.batches[0])
-    except Exception as error:  # Thunder raises many kinds, for an operator that it lacks as well
-        raise StageError(f"Thunder can't take the network: {first_line(error)}", "unsupported") from error
+    with taken_by("Thunder"), torch.inference_mode():
+        compiled(workload.batches[0])
     fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[model.layout]}{model.and_casts}"
     return Runner(
         compiled,

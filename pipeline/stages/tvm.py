@@ -11,9 +11,9 @@ from torch.utils.dlpack import from_dlpack
 
 from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import exported_program
-from pipeline.errors import first_line
 from pipeline.records.run_record import CompileFacts, Execution
-from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
+from pipeline.stages.api import Runner, Skip, Workload, images_alone, library, no_traffic
+from pipeline.stages.common.network_forms import taken_by
 
 EXTRA = "tvm"
 ARTEFACT = "tvm.so"
@@ -41,11 +41,8 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": torch.get_num_threads()})
     path = workload.folder / ARTEFACT
     workload.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with target:
-            tvm.compile(lowered(tvm, relax, workload, target, trials), target=target).export_library(str(path))
-    except Exception as error:  # TVM raises many kinds, for an operator that it lacks as well
-        raise StageError(f"TVM can't take the network: {first_line(error)}", "unsupported") from error
+    with taken_by("TVM"), target:
+        tvm.compile(lowered(tvm, relax, workload, target, trials), target=target).export_library(str(path))
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     how = f"{trials} trials of MetaSchedule" if trials else "rows in parallel, 16 pixels at a time"
     return Runner(

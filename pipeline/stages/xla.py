@@ -13,6 +13,7 @@ from pipeline.compiler.half import AsItLies, short
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
+from pipeline.stages.common.network_forms import taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
 
 EXTRA = "xla"
@@ -51,11 +52,8 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         weights = {name: to_jax(jax, tensor) for name, tensor in model.state_dict(keep_vars=False).items()}
         net = functional(jax, torchax, model, "tensorfloat32" if tf32 else "highest")
     run = Compiled(jax, net, weights)
-    try:
-        with torch.inference_mode():
-            logits = run(workload.batches[0])
-    except Exception as error:  # torchax raises many kinds, for an operator that it lacks as well
-        raise StageError(f"torchax can't take the network: {first_line(error)}", "unsupported") from error
+    with taken_by("torchax"), torch.inference_mode():
+        logits = run(workload.batches[0])
     check_answer(logits, workload)
     return Runner(
         run,
