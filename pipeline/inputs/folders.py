@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pipeline.inputs.volume_files import check_place, read_labels, read_volume
 from pipeline.inputs.windows import Named
 
 CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")  # in nnU-Net's file names, before the suffix
+UNQUOTED = re.compile(r"[\w*.:+/-]+")
 FIRST = "_0000"  # ends the name of a case's first channel; its labels have the case's name alone
 COLOUR = 3  # channels
 MOST_NAMED = 5
@@ -328,10 +330,18 @@ def hint(sample: Sample, folder: Path) -> str:
     match, name = best
     image, label = (f"{text[:at]}*{text[at + match.size :]}" for text, at in ((sample.name, match.a), (name, match.b)))
     if image == "*" and match.size:
-        return f" (there is {name}){rule}; data.label_pattern={label} names them otherwise"
+        return f" (there is {name}){rule}; {typed('data.label_pattern', label)} names them otherwise"
     if match.size < LEAST_SHARED:
         return rule
-    return f" (there is {name}){rule}; data.label_map={image}:{label} names them so"
+    return f" (there is {name}){rule}; {typed('data.label_map', f'{image}:{label}')} names them so"
+
+
+def typed(key: str, value: str) -> str:
+    """Return an option as a shell and Hydra take it, in quotes where a sign in it means something to either."""
+    if UNQUOTED.fullmatch(value):
+        return f"{key}={value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return shlex.quote(f'{key}="{escaped}"')
 
 
 def of_no_sample(
