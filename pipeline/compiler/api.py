@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import OptimizedModule
 
 from pipeline.compiler import artifact, driver, fp8_build
 from pipeline.compiler.batch import Batch
@@ -289,6 +290,7 @@ def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
     """Return the example as a batch; raise CompileError where the network or an input isn't as `compile` takes it."""
     if not isinstance(network, nn.Module):
         raise CompileError(f"the network is a {type(network).__name__}, not a torch.nn.Module")
+    _check_parts(network)
     _check_gpu()
     if not example or not all(isinstance(part, Tensor) for part in example):
         raise CompileError("give an example of the network's inputs as tensors: compile(network, image)")
@@ -305,6 +307,13 @@ def _checked_inputs(network: nn.Module, example: Sequence[Tensor]) -> Batch:
     if not example[0].is_floating_point():
         raise CompileError("the first input holds whole numbers; it is to be images or volumes in fp32")
     return _batch(example)
+
+
+def _check_parts(network: nn.Module) -> None:
+    for name, part in network.named_modules():
+        if isinstance(part, torch.jit.ScriptModule | OptimizedModule):
+            how = "compiled" if isinstance(part, OptimizedModule) else "scripted"
+            raise CompileError(f"{name or 'the network'} is {how} already; give the module that it was made of")
 
 
 def _batches(calibration: Calibration, inputs: Batch) -> list[Batch]:

@@ -132,6 +132,11 @@ def test_what_holds_no_longer_is_refused(make: Callable[..., library.Compiled]) 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no network": (lambda: library.compile(torch.relu, FIRST), "a builtin_function_or_method, not a torch.nn.Module"),  # type: ignore[arg-type]
+    "compiled": (lambda: library.compile(torch.compile(small_unet().eval()), FIRST), "the network is compiled already"),  # type: ignore[arg-type, unused-ignore]
+    "a scripted part": (
+        lambda: library.compile(nn.Sequential(torch.jit.script(nn.ReLU())).eval(), FIRST),
+        "^0 is scripted already; give the module that it was made of$",
+    ),
     "no example": (lambda: library.compile(small_unet().eval()), "give an example"),
     "training": (lambda: library.compile(small_unet(), FIRST), "in training mode"),
     "half": (lambda: library.compile(small_unet().eval().half(), FIRST), "the network is in float16"),
