@@ -143,6 +143,17 @@ def by_learnt_frequencies(net: Written, x: Tensor) -> Tensor:
     return answer
 
 
+def by_a_median(net: Written, x: Tensor) -> Tensor:
+    """Which torch has no half kernel of."""
+    answer: Tensor = net.second(x) - torch.quantile(x.flatten(1), 0.5, dim=1)[:, None, None, None]
+    return answer
+
+
+def filled_beyond_half(net: Written, x: Tensor) -> Tensor:
+    answer: Tensor = net.second(x).masked_fill(net.table > 0, -1e9).softmax(1) * 8
+    return answer
+
+
 def by_data(net: Written, x: Tensor) -> Tensor:
     """As MONAI's ResNet has it in a shortcut."""
     answer: Tensor = net.second(x.data).data
@@ -164,7 +175,7 @@ BETWEEN: list[Callable[[Written, Tensor], Tensor]] = [
     *(whole_numbers_added, whole_numbers_multiplied, up_sampled_by_more_than_twice),
     *(up_sampled_in_single_precision, batch_norm_in_single_precision),
     *(padded_weight, padded_weight_of_the_image, recurrent),
-    *(by_frequencies, by_learnt_frequencies, by_data, written_by_data),
+    *(by_frequencies, by_learnt_frequencies, by_data, written_by_data, by_a_median, filled_beyond_half),
 ]
 
 
