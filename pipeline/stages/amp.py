@@ -13,13 +13,7 @@ from pipeline.stages.common.precision import Dtype, eager_execution, half_dtype,
 
 
 def build(workload: Workload, *, dtype: Dtype = "auto", cudnn_benchmark: bool = True) -> Runner:
-    """Run the fp32 network under autocast.
-
-    Args:
-        workload: gives the net.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else no autocast.
-        cudnn_benchmark: let cuDNN time its algorithms for each new shape.
-    """
+    """Run the fp32 network under autocast."""
     half = half_dtype(dtype, workload.device)
     allow_tf32(workload.device.type == "cuda")
     torch.backends.cudnn.benchmark = cudnn_benchmark

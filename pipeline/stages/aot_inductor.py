@@ -34,13 +34,6 @@ def build(
 ) -> Runner:
     """Export, compile into a package, load it.
 
-    Args:
-        workload: gives the network and the folder.
-        dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
-        freezing: fold what depends on weights alone; None is on a CPU, whose library then packs them.
-        max_autotune: let Inductor time its candidates.
-        measure_cold_start: have a fresh process load the package and answer once.
-
     Raises:
         Skip: a CPU run without a C++ compiler.
         StageError: torch.export or Inductor can't take the net.

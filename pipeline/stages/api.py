@@ -1,5 +1,7 @@
 """The interface of a stage: a module with `build(workload, *, options) -> Runner`.
 
+Its options are those of its file in conf/stage, which says what each means.
+
 A stage copies, casts, exports, compiles and tunes before `build` returns. It never changes the workload's model and
 images, nor the process (`pipeline.worker.contract`): a stage that needs another network works on a deep copy, and one
 that changes something is refused.

@@ -28,14 +28,6 @@ def build(
 ) -> Runner:
     """Compile, and make the call that triggers it.
 
-    Args:
-        workload: gives the network, and a new folder for Inductor's cache, so that the build is cold.
-        mode: of torch.compile.
-        dynamic: compile for any shape; None lets torch decide after a second shape.
-        fullgraph: fail at a graph break.
-        freezing: let Inductor take the weights as constants.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
-
     Raises:
         Skip, StageError: a CPU run has no C++ compiler, which Inductor needs; nothing was compiled.
     """

@@ -29,17 +29,6 @@ def build(
 ) -> Runner:
     """Export, rewrite, calibrate, decide what stays in fp16, measure each layer's candidates, capture.
 
-    Args:
-        workload: gives the network, and images for the scales and for the choice of layers: where there are enough,
-            none of those that the answer is checked on.
-        calibration_images: how many images the scales come from.
-        keep_fp16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
-        budget: for "auto", the share of pixels that may change their class against fp16.
-        error_budget: for "auto", the relative L2 by which the logits may differ from fp16's.
-        tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
-        inductor_search: whether Inductor also times its choices, as `fused` does.
-        keep_fp32: modules that stay in fp32, as in `half`.
-
     Raises:
         Skip: no CUDA GPU, or one without fp8 products or without what the kernels need.
         ValueError: a budget or `calibration_images` is negative.

@@ -17,13 +17,6 @@ def build(
 ) -> Runner:
     """Export, rewrite, measure each layer's candidates, compile the rest, capture.
 
-    Args:
-        workload: gives the network and its images.
-        tuning_folder: keeps what was measured, for the next build; null is ~/.cache/unet-ladder.
-        inductor_search: whether Inductor also times its choices, for minutes: "always", "never", or "auto": for six at
-            most, and where no candidate with the project's kernels takes less than 0.9 of the time of its defaults.
-        keep_fp32: modules that stay in fp32, as in `half`.
-
     Raises:
         Skip: no CUDA GPU.
         StageError: the network has no module of that name.

@@ -20,13 +20,6 @@ def build(
 ) -> Runner:
     """Run the network in half precision, eagerly.
 
-    Args:
-        workload: gives the net.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
-        cudnn_benchmark: let cuDNN time its algorithms for each new shape.
-        keep_fp32: modules that stay in fp32, by their paths; "auto": none at first, and then those at which a wrong
-            answer begins to be wrong (`pipeline.worker.retries`).
-
     Raises:
         StageError: the network has no module of that name.
     """

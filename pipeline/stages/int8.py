@@ -45,17 +45,6 @@ def build(  # noqa: PLR0913 - the options of conf/stage
 ) -> Runner:
     """Calibrate, decide which layers stay in fp32, build, and judge the answer.
 
-    Args:
-        workload: gives the network, and images for scales and choice: others than the evaluation images.
-        runtime: what quantizes and runs the network.
-        calibration_images: how many images the scales come from.
-        method: how a value's range is taken from the images; ONNX Runtime alone has more than MinMax.
-        reduce_range: use 7 bits; None where the CPU adds products of int8 in 16 bits, which overflow.
-        keep_fp32: names of layers, "none", or "auto": as many as it takes to stay within the budget.
-        budget: the share of pixels that may change their class against fp32.
-        error_budget: the relative L2 by which the logits may differ from fp32's.
-        dice_budget: what a class may lose of Dice against fp32's masks.
-
     Raises:
         Skip: not on a CPU, or the runtime isn't installed.
         StageError: int8 is off by more than the budget, or no convolution runs in int8.

@@ -25,16 +25,6 @@ def build(
 ) -> Runner:  # fmt: skip
     """Export, check, open a session, bind fixed buffers on the device.
 
-    Args:
-        workload: gives the network and the folder for model.onnx.
-        provider: "cuda", "cpu", or "auto": the workload's device.
-        dtype: "fp32", "fp16", or "auto": fp16 on a GPU, fp32 on a CPU.
-        nhwc: let the CUDA provider keep activations in NHWC.
-        algo_search: how cuDNN's algorithms are chosen: EXHAUSTIVE, HEURISTIC or DEFAULT.
-        tf32: let fp32 convolutions use TF32.
-        cuda_graph: capture the session's work, and replay it.
-        fuse_conv_bias: have cuDNN add a convolution's bias within the convolution's kernel; with `nhwc` alone.
-
     Raises:
         StageError: the session would run on another provider than was asked for.
     """

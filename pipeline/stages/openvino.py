@@ -41,11 +41,6 @@ def build(
 ) -> Runner:
     """Compile for the CPU, and read back what runs.
 
-    Args:
-        workload: gives the network.
-        dtype: "fp32", "bf16", or "auto": bf16 on a CPU with units for it, else fp32.
-        torch_compile: call OpenVINO by torch.compile, not by its own runtime.
-
     Raises:
         Skip: not on a CPU, no OpenVINO, or bf16 on a CPU without units for it.
         StageError: another precision runs than was asked for, or something else than OpenVINO.

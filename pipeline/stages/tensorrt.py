@@ -38,16 +38,6 @@ def build(
 ) -> Runner:
     """Export, quantize where asked, build the engine, bind fixed buffers.
 
-    Args:
-        workload: gives the network, the folder for model and caches, and for int8 and fp8 the images for the scales.
-        backend: what calls TensorRT.
-        dtype: "fp16"; "int8" and "fp8" by quantize-dequantize pairs, for which the rest is.
-        calibration_images: how many images the scales come from.
-        keep_fp16: names of layers that stay in fp16.
-        budget: the share of pixels that may change their class against fp32.
-        error_budget: the relative L2 by which the logits may differ from fp32's.
-        dice_budget: what a class may lose of Dice against fp32's masks.
-
     Raises:
         Skip: no CUDA GPU, or no TensorRT.
         StageError: nodes would run elsewhere, or fewer bits are off by more than the budget.

@@ -19,11 +19,6 @@ EXTRA = "thunder"
 def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -> Runner:
     """Trace, and make the call that compiles.
 
-    Args:
-        workload: gives the net.
-        dtype: "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
-        nvfuser: fail where nvFuser isn't among the executors; else whatever is installed runs, and is named.
-
     Raises:
         Skip: Thunder isn't installed.
         StageError: it can't take the network, or nvFuser was asked for and isn't there.

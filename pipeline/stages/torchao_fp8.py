@@ -39,13 +39,6 @@ def build(
 ) -> Runner:
     """Quantize the weights, decide what stays in bf16, compile.
 
-    Args:
-        workload: gives the network, and images for the choice of layers: others than the evaluation images.
-        keep_bf16: names of layers, "none", or "auto": as many as it takes to stay within the budget.
-        budget: share of pixels that may change their class against fp32.
-        error_budget: relative L2 by which the logits may differ from fp32's.
-        dice_budget: what a class may lose of Dice against fp32's masks.
-
     Raises:
         Skip: no CUDA GPU, no torchao, or no kernels for the GPU.
         StageError: fp8 is off by more than the budget, or torchao can't take a layer.

@@ -36,11 +36,6 @@ Method = Literal["trace", "script"]
 def build(workload: Workload, *, method: Method = "trace", dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
     """Freeze the program, save it, and run it from its file.
 
-    Args:
-        workload: gives the network and the folder for the file.
-        method: "trace" records one call, "script" compiles the source, which not every network's allows.
-        dtype: "fp16", "bf16", "fp32", or "auto": fp16 on a GPU, fp32 on a CPU.
-
     Raises:
         StageError: the network's source is beyond TorchScript, or what it does depends on what its images hold.
     """

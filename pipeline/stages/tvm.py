@@ -23,10 +23,6 @@ LANES = 16  # pixels of a row that are computed at once: fp32 in an AVX-512 regi
 def build(workload: Workload, *, trials: int = 0) -> Runner:
     """Export, import into Relax, schedule, compile for this CPU, load the library that was written.
 
-    Args:
-        workload: gives the network, and the folder for the library.
-        trials: programs that TVM's MetaSchedule may measure; 0 takes `scheduled`'s schedule.
-
     Raises:
         Skip: not on a CPU, as the wheel of PyPI is built without CUDA, or no TVM.
         StageError: TVM can't take the net.

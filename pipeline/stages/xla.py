@@ -32,10 +32,6 @@ class Jitted(Protocol):
 def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Runner:
     """Trace, compile for the batch's shape, and make the call that shows where the answer lies.
 
-    Args:
-        workload: gives the net.
-        dtype: "fp32", "fp16", "bf16", or "auto": fp16 on a GPU, bf16 on a CPU with units for it, else fp32.
-
     Raises:
         Skip: torchax or JAX isn't installed.
         StageError: JAX has no device of the workload's kind, or torchax can't take the net.
