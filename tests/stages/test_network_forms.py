@@ -36,7 +36,8 @@ def decides(value: Tensor) -> Tensor:
 def of_frequencies(value: Tensor) -> Tensor:
     kept = torch.zeros_like(found := torch.fft.rfft2(value))
     kept[..., :4] = found[..., :4]
-    return torch.fft.irfft2(kept, s=value.shape[-2:])
+    back: Tensor = torch.fft.irfft2(kept, s=value.shape[-2:])
+    return back
 
 
 def by_five_axes(value: Tensor) -> Tensor:
