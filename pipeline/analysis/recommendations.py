@@ -136,7 +136,7 @@ def capture_a_graph(summary: RunSummary, winner: StageSummary) -> Recommendation
     if evidence.idle_at_least is None or evidence.idle_at_least < IDLE_SHARE:
         return None
     figures: Figures = {"idle": evidence.idle, "winner": winner.name, "launches": profile.launches_per_call}
-    command = retyped(summary.run.command, "stage=compile", "stage.mode=reduce-overhead")
+    command = retyped(summary.run.command, "stage=compile_graph")
     return Recommendation("capture a graph", figures, command)
 
 

@@ -208,7 +208,9 @@ def notes_of(contract: Contract) -> list[str]:
     notes = (
         []
         if contract.masks_judged or not contract.makes_masks
-        else ["the network has random weights: its masks mean nothing"]
+        else [
+            "the network has random weights: its masks mean nothing; measure with model.trained=true if it is trained"
+        ]
     )
     notes += [note for note in contract.notes if PLANS in note]
     if contract.classes_out and contract.takes_volumes:

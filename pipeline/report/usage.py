@@ -31,6 +31,8 @@ from pipeline.compiler.artifact import load
 net = torch.compile(load(Path("RUN/{folder}")), mode="reduce-overhead")
 masks = net(batch).argmax(1)  # batch: [{batch}, channels, {side}], fp32, on the GPU""",
     ".onnx": """\
+import os
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import; official builds report to Microsoft
 import onnxruntime
 session = onnxruntime.InferenceSession("RUN/{path}", providers=["{provider}"])
 masks = session.run(None, {{session.get_inputs()[0].name: batch}})[0].argmax(1)  # batch: numpy, {kind}""",

@@ -84,7 +84,7 @@ def near_full(**tflops: float) -> RunRecord:
 TRIPPED: dict[str, tuple[Rule, RunRecord, str, str]] = {
     "noisy": (rules.quiet_the_machine, run_with(aa_pairs=noisy()), "data.batch_size=8", "differs by up to"),
     "tie": (rules.take_the_quicker_build, made_up.run(), "stage=onnxruntime", "ties"),
-    "idle": (rules.capture_a_graph, run_with(IDLING), "stage.mode=reduce-overhead", "45 %"),
+    "idle": (rules.capture_a_graph, run_with(IDLING), "stage=compile_graph", "45 %"),
     "recompiled": (
         rules.compile_for_all_shapes,
         run_with({"compile_facts": RECOMPILED}),
