@@ -209,7 +209,7 @@ def notes_of(contract: Contract) -> list[str]:
         []
         if contract.masks_judged or not contract.makes_masks
         else [
-            "the network has random weights: its masks mean nothing; measure with model.trained=true if it is trained"
+            "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
         ]
     )
     notes += [note for note in contract.notes if PLANS in note]
