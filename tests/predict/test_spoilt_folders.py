@@ -119,9 +119,9 @@ def test_a_mask_beyond_the_limit_of_pillow_is_known_again(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
     code = (
-        "import tempfile, time\nfrom pipeline.command_line import guarded\ndef program():\n"
+        "import signal, tempfile, time\nfrom pipeline.command_line import guarded\ndef program():\n"
         "    with tempfile.TemporaryDirectory():\n        print('made', flush=True)\n        time.sleep(60)\n"
-        "guarded(program)"
+        f"signal.signal({int(number)}, signal.SIG_DFL)\nguarded(program)"  # under nohup HUP is ignored from the start
     )
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as process:
