@@ -31,7 +31,10 @@ class LayerGroup:
     layers: list[LayerWork]
 
     def multiplied(self, batch: int, execution: Execution) -> float:
-        """Return the FLOPs of a batch that the stage really does: a composed layer does less than the network's own."""
+        """Return the FLOPs of a batch that the stage really does.
+
+        Two layers that were merged into one need fewer FLOPs than both.
+        """
         own = execution.layer_flops.get(self.timed, sum(layer.flops for layer in self.layers))
         return float(batch * own)
 
@@ -269,7 +272,7 @@ def _figures(
 
 
 def _bare(time: LayerTime) -> LayerFigures:
-    """Return the time of what the untouched network has no layer for."""
+    """Return the figures of work that belongs to no layer of the original network."""
     seconds, launches = time.seconds_per_call, time.launches_per_call
     return LayerFigures(time.name or BETWEEN, "", BETWEEN, seconds, launches, 0.0, 0.0, 0.0, 0.0)
 

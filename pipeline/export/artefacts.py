@@ -177,14 +177,14 @@ def as_program(recorded: RecordedStage, folder: Path) -> Made:
     """Write a program of torch.export with its weights, in an archive without a pickle.
 
     Raises:
-        ExportError: torch.export can't take the networkwork, or it calls an operation that can't be saved.
+        ExportError: torch.export can't take the network, or it calls an operation that can't be saved.
     """
     try:
         content = checked_archive(archive_of(recorded.with_ends(eager_form(recorded)), *recorded.given))
     except ArchiveError as error:
         raise ExportError(f"this network can't be saved without its source: {error}") from None
     except Exception as error:  # torch.export raises any type, the network's own, too
-        raise ExportError(f"torch.export can't take the networkwork: {first_line(error)}") from error
+        raise ExportError(f"torch.export can't take the network: {first_line(error)}") from error
     (folder / PROGRAM).write_bytes(content.getvalue())
     check_alone(folder / PROGRAM, recorded.stage.name)
     return Made("exported", PROGRAM)

@@ -54,13 +54,14 @@ def _together(wrong: dict[str, list[str]]) -> str:
 def read_image(path: Path, channels: int = 3, fill: float | None = None) -> np.ndarray:
     """Read an image as [height, width, channels]: uint8, uint16, or fp32 of other integers and of floats.
 
-    Grey becomes three equal channels, and three equal channels become one. A palette becomes its colours, CMYK is
-    converted, transparency is dropped, and the orientation in EXIF is applied.
+    Grey becomes three equal channels if `channels` is 3, and three equal channels become one if `channels` is 1. A
+    palette becomes its colours, CMYK is converted, transparency is dropped, and the orientation in EXIF is applied.
 
     Args:
         path: the file.
         channels: of the network's input.
-        fill: NaN, infinite values and those that a GeoTIFF calls nodata become this; None: NaN is refused.
+        fill: NaN, infinite values and those that a GeoTIFF calls nodata become this; with None, NaN and infinite values
+            are refused.
 
     Raises:
         ImageError: it can't be read, has several pages, other channels, or values of another type.

@@ -40,7 +40,7 @@ class InputContract:
         low, high: limits of scaled values, one for all channels or one for each; empty without clipping.
         channel_order: of the network's input; "bgr": the reverse of a file's, before anything is normalised.
         axes: order of the axes of NIfTI volumes.
-        fill: the value that NaN, infinite values and a GeoTIFF's nodata are read as; None: NaN is refused.
+        fill: the value that NaN, infinite values and a GeoTIFF's nodata are read as; None: the first two are refused.
     """
 
     channels: Annotated[int, Meta(ge=1)] = 3

@@ -106,7 +106,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def kind_of(path: Path) -> str:
-    """Return what a file is by its first bytes if its suffix says otherwise, in a clause; else an empty text."""
+    """Return, in a clause, what keeps a file from being read as its name says; an empty text if nothing is seen."""
     try:
         with path.open("rb") as file:
             first = file.read(512)

@@ -1,5 +1,6 @@
 """The path from files to masks: threads read cases, the network answers batches of windows, threads write masks.
 
+On a GPU these are processes, each behind a thread that waits for it (`pipeline.predict.workers`).
 The calling thread cuts windows, starts the network and puts its answers together. What waits between two parts is
 bounded in number or in bytes, so memory does not grow with the number of cases.
 """

@@ -46,7 +46,7 @@ class Rate:
 
     @property
     def per_second(self) -> float | None:
-        """Masks a second after the first; None if all came at once."""
+        """Masks per second, counted after the first masks; None if all were finished at once."""
         seconds, masks = self.last[0] - self.first[0], self.last[1] - self.first[1]
         return masks / seconds if seconds and masks else None
 

@@ -208,9 +208,7 @@ def notes_of(contract: Contract) -> list[str]:
     notes = (
         []
         if contract.masks_judged or not contract.makes_masks
-        else [
-            "the network has random weights: its masks mean nothing, unless model.trained=true was left out"
-        ]
+        else ["the network has random weights: its masks mean nothing, unless model.trained=true was left out"]
     )
     notes += [note for note in contract.notes if PLANS in note]
     if contract.classes_out and contract.takes_volumes:

@@ -3,8 +3,8 @@
 Its options are those of its file in conf/stage, which says what each means.
 
 A stage copies, casts, exports, compiles and tunes before `build` returns. It never changes the workload's model and
-images, nor the process (`pipeline.worker.contract`): a stage that needs another network works on a deep copy, and one
-that changes something is refused.
+images, nor the process; one that does is refused (`pipeline.worker.contract`). A stage that needs another network works
+on a deep copy. Set a torch-wide switch inside `run` and put it back; only TF32 and cudnn.benchmark are a stage's own.
 """
 
 import importlib

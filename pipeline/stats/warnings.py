@@ -206,8 +206,8 @@ def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
 def reference_in_doubt(reference: Reference) -> RunWarning | None:
     """Warn if the fp32 network's answer is far from the fp64 one, or depends on the size of the batch.
 
-    Healthy networks stay near 1e-6. cuDNN has been seen to be off by 0.1 in fp32 with an algorithm that worked in more
-    than 100 GiB (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
+    The relative L2 of healthy networks is near 1e-6. One cuDNN algorithm with a workspace above 100 GiB gave an error
+    of 0.1 in fp32 (six 3×3 convolutions of 1024 channels on 64×64 maps, batch 8, NVIDIA H200).
     """
     seen = {
         "fp64": reference.fp64_relative_l2,

@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """So many channels that lie at one place and are wanted at another, too."""
+    """A copy of `channels` channels from `source` to `target`."""
 
     source: Place
     target: Place

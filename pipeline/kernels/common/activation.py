@@ -1,9 +1,12 @@
 """The activations that a kernel can end in: a network's operation, the reference and the kernels' expression of each.
 
 To add one, write its expression and its entry in `ACTIVATIONS`; all that finds activations in a graph follows from the
-entry. An operation with arguments also needs a form: a function of them that returns the slope. Triton and Gluon
-compile the same expression. The scale of an output in fp8 can be applied before a homogeneous activation at no cost.
-Others, such as SiLU, take a gain instead of a slope: a factor of the activation's value.
+entry. Triton and Gluon compile the same expression. An operation with arguments also needs a form: a function of them
+that returns the slope.
+
+The scale of an output in fp8 can be applied before a homogeneous activation at no cost. One without a slope and not
+homogeneous, such as SiLU: `gains=True`, `_gained(...)` as the reference, `* slope` in the expression; fp8 puts its
+scale there. Its form returns 0.0 for the arguments that it means (the gain is then 1), None for others.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -249,7 +249,7 @@ def cache_of_its_own() -> Iterator[None]:
 
 
 def lead_start_up(rows: Rows) -> str:
-    """Return the saving by the cache."""
+    """Return the time to compile a small network, with an empty cache and with a filled one."""
     empty, filled = rows.row(EMPTY), rows.row(FILLED)
     if empty is None or filled is None:
         return ""
@@ -258,7 +258,7 @@ def lead_start_up(rows: Rows) -> str:
 
 
 def says_start_up(rows: Rows) -> list[str]:
-    """Return the use of a cache, and how to keep one."""
+    """Return what a filled cache doesn't save, and where to keep its folder."""
     if rows.row(FILLED) is None:
         return []
     rest = "What is left is tracing, which a cache of kernels doesn't save; a package of AOTInductor's does."

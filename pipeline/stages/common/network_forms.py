@@ -61,7 +61,9 @@ def nudge(part: Tensor, by: float, size: float) -> Tensor:
 
 
 def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch) -> str:
-    """Return how an exported network answers otherwise than the network itself, on extreme inputs too; else empty.
+    """Return how an exported network's answer differs from the network's, also on extreme inputs.
+
+    Return an empty text if it does not.
 
     Args:
         run: of the exported network.
