@@ -26,6 +26,7 @@ COLOUR = 3  # channels
 MOST_NAMED = 5
 LEAST_SHARED = 2  # characters of the names of an image and its label, unless the label's begins with the image's
 FAR_BEYOND = 4  # times the largest value: no mean of images of the same kind
+LARGEST_SHARE = 4.0  # of values that are to lie in 0 to 1, as some float images go beyond
 BITS_OF_A_SENSOR = (8, 10, 12, 14)  # whose values lie in files of 16
 
 
@@ -200,8 +201,8 @@ def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
     """Raise if the largest value can't be that of the images that the normalisation is for.
 
     Raises:
-        ImageError: values of 16 bits are those of a sensor of fewer, and `data.scale` doesn't say so; or the mean is
-            far beyond all values.
+        ImageError: values of 16 bits are those of a sensor of fewer, and `data.scale` doesn't say so; the mean is far
+            beyond all values; or all are far beyond the mean.
     """
     kind, largest = images[0].dtype, max(float(image.max()) for image in images)
     if contract.normalize == "zscore" or largest <= 0:
@@ -217,6 +218,13 @@ def check_range(images: Sequence[np.ndarray], contract: InputContract) -> None:
         raise ImageError(
             f"data.mean={max(contract.mean):g}: the largest of all values is {largest:g}, divided by data.scale="
             f"{contract.scale:g}; give the mean of values so divided, or another data.scale, such as 1"
+        )
+    figures = (*contract.mean, *contract.std)  # "unit" leaves values as they are
+    of_shares = contract.scale is not None and contract.normalize != "unit" and max(figures, default=2.0) <= 1
+    if of_shares and largest / (contract.scale or 1.0) > LARGEST_SHARE:
+        raise ImageError(
+            f"data.scale={contract.scale:g}: the largest of all values is {largest:g}, and mean and standard deviation "
+            f"are those of values in 0 to 1; leave data.scale out, or set data.scale={largest:g} at least"
         )
 
 

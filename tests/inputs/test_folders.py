@@ -14,7 +14,7 @@ from pipeline.export.recorded_stage import with_ends
 from pipeline.export.request import Ends
 from pipeline.inputs.datasets import load_dataset
 from pipeline.inputs.folders import folder_samples
-from pipeline.inputs.input_contract import InputContract, LabelRules
+from pipeline.inputs.input_contract import NAMED, InputContract, LabelRules, Normalization
 from pipeline.inputs.volume_files import read_labels, read_volume
 from pipeline.predict.mask_files import Look, content_of
 from pipeline.records import codec
@@ -66,6 +66,23 @@ def test_a_mean_far_beyond_all_values_is_refused(mean: float, scale: float | Non
     with pytest.raises(
         ImageError, match=r"data\.mean=100: the largest of all values is 100, divided by data\.scale=255"
     ):
+        folder_samples(*asked, volumes=False)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "scale", "right"),
+    [("imagenet", 1.0, False), ("centred", 20.0, False), ("imagenet", 100.0, True), ("unit", 1.0, True)],
+)
+def test_values_far_beyond_the_rule_are_refused(
+    normalize: Normalization, scale: float, right: bool, tmp_path: Path
+) -> None:
+    grey(tmp_path / "images" / "a.png", 255)
+    contract = InputContract(3, normalize, *NAMED[normalize], scale)
+    asked = str(tmp_path / "images"), None, contract, LabelRules()
+    if right:
+        assert folder_samples(*asked, volumes=False)[0]
+        return
+    with pytest.raises(ImageError, match=rf"data\.scale={scale:g}: the largest of all values is 255"):
         folder_samples(*asked, volumes=False)
 
 
