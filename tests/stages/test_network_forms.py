@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from pipeline.compiler.batch import Batch
 from pipeline.stages import onnxruntime
 from pipeline.stages.api import StageError, Workload
 from pipeline.stages.common.network_forms import check_form, fault, taken_by
+from pipeline.stages.common.onnx_models import bound
 
 IMAGE = Batch((torch.rand(2, 3, 16, 16),), ("image",))
 
@@ -71,6 +74,13 @@ def test_what_onnx_has_no_form_of_is_said_in_plain_words(
     with pytest.raises(StageError) as caught:
         onnx_stage(function, tmp_path)
     assert str(caught.value).startswith(said)
+
+
+def test_an_answer_whose_size_depends_on_the_image_is_refused() -> None:
+    lengths = [SimpleNamespace(shape=["u7", 2])]
+    session: Any = SimpleNamespace(get_inputs=list, get_outputs=lambda: lengths)
+    with pytest.raises(StageError, match="the size of this network's answer depends on the image"):
+        bound(session, IMAGE, torch.float32)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), OSError("no space"), StageError("wrong")])

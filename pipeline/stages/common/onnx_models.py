@@ -309,7 +309,10 @@ def bound(
     Output [batch, classes, height, width], in `precision`. An input that the exporter found without use isn't bound.
     """
     fixed, taken = batched(batch).clone(), {found.name for found in session.get_inputs()}
-    shape = [int(length) for length in session.get_outputs()[0].shape]
+    shape = session.get_outputs()[0].shape
+    if any(not isinstance(length, int) for length in shape):
+        reason = "onnxruntime runs answers of one size; the size of this network's answer depends on the image"
+        raise StageError(reason, "unsupported")
     logits = torch.empty(shape, dtype=precision, device=fixed.device)
     kind = fixed.device.type
     binding = session.io_binding()
