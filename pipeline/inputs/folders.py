@@ -317,31 +317,32 @@ def label_file(sample: Sample, folder: Path, rules: LabelRules, volumes: bool) -
     is_there = Path.exists if volumes else Path.is_file
     if there := next((path for path in tried if is_there(path)), None):
         return there
-    odd = tried[0].exists() or tried[0].is_symlink()
+    if tried[0].exists() or tried[0].is_symlink():
+        raise ImageError(f"{tried[0]}: no regular file")
     suffixes = [suffix_in(formats_of(volumes), path) for path in tried[1:3]]
     others = f", nor with {' or '.join(suffixes)}" if suffixes else ""
-    what = "no regular file" if odd else f"no such labels{others}"
-    raise ImageError(f"{tried[0]}: {what}{hint(sample, folder)}")
+    beside, cure = hint(sample, folder)
+    raise ImageError(f"{tried[0]}{beside and f' (there is {beside})'}: no such labels{others}{cure}")
 
 
-def hint(sample: Sample, folder: Path) -> str:
-    """Return the option that finds a label in a folder by a name like the sample's; without one the rule."""
+def hint(sample: Sample, folder: Path) -> tuple[str, str]:
+    """Return a name in a folder like the sample's and the option that finds it; without one "" and the rule."""
     rule = "; data.labels holds one file of labels for each image"
     channel = CHANNEL.fullmatch(sample.name)
     if channel and channel["number"] != FIRST[1:]:
-        return f"{rule}; by nnU-Net's names it is a channel of {channel['case']}: data.channels counts them all"
+        return "", f"{rule}; by nnU-Net's names it is a channel of {channel['case']}: data.channels counts them all"
     beside = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     matches = [SequenceMatcher(None, sample.name, name, autojunk=False).find_longest_match() for name in beside]
     best = max(zip(matches, beside, strict=True), key=lambda part: part[0].size, default=None)
     if best is None:
-        return rule
+        return "", rule
     match, name = best
     image, label = (f"{text[:at]}*{text[at + match.size :]}" for text, at in ((sample.name, match.a), (name, match.b)))
     if image == "*" and match.size:
-        return f" (there is {name}){rule}; {typed('data.label_pattern', label)} names them otherwise"
+        return name, f"{rule}; {typed('data.label_pattern', label)} names them otherwise"
     if match.size < LEAST_SHARED:
-        return rule
-    return f" (there is {name}){rule}; {typed('data.label_map', f'{image}:{label}')} names them so"
+        return "", rule
+    return name, f"{rule}; {typed('data.label_map', f'{image}:{label}')} names them so"
 
 
 def typed(key: str, value: str) -> str:
