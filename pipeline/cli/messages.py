@@ -1,6 +1,8 @@
 """One line for an error of Hydra, OmegaConf or YAML: its first line, with the nearest valid name."""
 
 import re
+import shlex
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -19,6 +21,8 @@ MOST_OF_OWN = 1000  # characters of this program's own message, whose end says w
 FILE = re.compile(r"Could not find '([\w/]+)/([^'/]*)'")
 KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 OPTIONS, STAGE = "model.options.", "stage."
+ONE_OF_SEVERAL = "model.options.net"  # of presets of libraries
+ANY_CLASS = "model=custom model.target=PACKAGE.CLASS, such as diffusers.UNet2DConditionModel"
 
 
 def one_line(error: BaseException) -> str:
@@ -49,8 +53,11 @@ def _hint(text: str) -> str:
     key, keys = found[1], known_keys()
     if key.startswith(STAGE) and key in keys:
         return f"; in a list of stages it is stage.rungs.NAME.{key.removeprefix(STAGE)}"
-    close = get_close_matches(key, keys, n=1)
-    adds = f"; +{key}=VALUE adds it" if key.startswith(OPTIONS) else ""
+    if key == ONE_OF_SEVERAL:
+        return f"; this model has one network; others by {ANY_CLASS}"
+    close = [name for name in get_close_matches(key, keys, n=1) if name != key]  # of another preset
+    typed = next((word for word in sys.argv if word.startswith(f"{key}=")), f"{key}=VALUE")
+    adds = f"; {shlex.quote(f'+{typed}')} adds it" if key.startswith(OPTIONS) else ""
     return f"{f'; did you mean {close[0]!r}?' if close else ''}{adds}"
 
 
