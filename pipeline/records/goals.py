@@ -119,8 +119,8 @@ class Goal:
 class Tolerance:
     """The distance from fp32 that a stage may have, and the reason."""
 
-    relative_l2: float
-    flipped_share: float
+    relative_l2: Annotated[float, Meta(ge=0)]
+    flipped_share: Annotated[float, Meta(ge=0)]
     reason: str
 
 

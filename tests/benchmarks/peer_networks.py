@@ -129,7 +129,7 @@ def allowance(net: nn.Module, inputs: Inputs, way: str) -> float:
     exact = net(*inputs)
     if distance(net(*inputs), exact) > FP32:
         raise NotJudgeableError("it answers differently at each call")
-    nudged = distance(net(*changed(inputs, lambda part: nudge(part, NUDGE, 1.0))), exact)
+    nudged = distance(net(*changed(inputs, lambda part: nudge(part, NUDGE, max(1.0, float(part.abs().max()))))), exact)
     if way != "rewrite":
         return FP32 + AMPLIFIED * (nudged if math.isfinite(nudged) else 0)
     half_net = AsItLies(net, torch.float16, Batch(inputs, tuple(map(str, range(len(inputs))))))
