@@ -7,7 +7,7 @@ come and go than to compute. Where the last 1×1 convolution alone reads the ans
 
 On other maps one kernel merges the statistics of blocks before (`merge_statistics`). A program has eight channels of an
 image, 32 neighbouring bytes of each entry, and keeps a running mean and squared deviations for as many blocks as it has
-rows, which it merges at the end. Of a volume there are so many blocks that bands of its rows are merged first. Of a
+rows, which it merges at the end. A volume has many blocks: bands of its rows are merged first. Of a
 group norm a program has whole groups: of wide ones there are few programs too, so that bands begin at fewer blocks.
 """
 
@@ -343,7 +343,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
 
 
 def may_head(classes: int, channels: int) -> bool:
-    """Return whether a pass over so many channels can make the logits of so many classes."""
+    """Return whether a pass over this number of channels can make the logits of the classes."""
     return classes <= MOST_CLASSES and channels <= WIDEST
 
 

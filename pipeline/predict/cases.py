@@ -174,7 +174,7 @@ class Reader:
 
 
 def groups(cases: Iterable[Case], most: int) -> Iterator[list[Case]]:
-    """Yield neighbouring cases: at most so many at once, and one alone if its files are large."""
+    """Yield groups of neighbouring cases: at most `most` of them, and one alone if its files are large."""
     group: list[Case] = []
     size = 0
     for case in cases:

@@ -256,7 +256,7 @@ class Prediction:
             self.finish(UNDER_WAY if self.network.on_gpu else 0)
 
     def finish(self, most: int) -> None:
-        """Wait until at most so many batches are under way, and put answers into their masks."""
+        """Wait until at most `most` batches are under way, and put answers into their masks."""
         while len(self.under_way) > most:
             windows, started = self.under_way.popleft()
             with self.outcome.rate.spent("network"):

@@ -24,7 +24,7 @@ from pipeline.errors import first_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Empty = Callable[[int], np.ndarray]  # gives so many bytes of memory
+Empty = Callable[[int], np.ndarray]  # gives memory of a size in bytes
 KEEP_MEMORY = dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**28))  # glibc's: pages stay
 
 
@@ -141,7 +141,7 @@ class Channel:
         return pickle.loads(head, buffers=[copies[first:last] for first, last in pairwise(ends)])  # noqa: S301 - likewise
 
     def map(self, size: int) -> None:
-        """Map at least so many bytes of the shared memory, and enlarge it if it has fewer."""
+        """Map at least `size` bytes of the shared memory, and enlarge it if it has fewer."""
         if size > len(self.mapped):
             if os.fstat(self.memory).st_size < size:
                 os.ftruncate(self.memory, size)

@@ -55,7 +55,7 @@ def exported(path: Path) -> Callable[[Tensor], Tensor]:
 def own_kernels(folder: Path) -> Callable[[Tensor], Tensor]:
     """Load a graph that calls the kernels in the folder unet_kernels beside it."""
     sys.path.insert(0, str(HERE))
-    sys.pycache_prefix = os.devnull  # no bytecode is read from here, whoever wrote it
+    sys.pycache_prefix = os.devnull  # no bytecode is read from here
     graph: Callable[[Tensor], Tensor] = import_module("unet_kernels.artifact").load(folder)
     return torch.compile(graph, mode="reduce-overhead") if DEVICE == "cuda" else graph
 

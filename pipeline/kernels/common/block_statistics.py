@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 ROWS, COLS = 8, 16  # pixels of a block
-WIDEST_GROUP = 64  # channels that a kernel norms together, of powers of two: so many a program of them has
+WIDEST_GROUP = 64  # channels that a kernel norms together, a power of two: one program's channels
 
 
 def blocks_of(height: int, width: int, phases: int = 1) -> int:

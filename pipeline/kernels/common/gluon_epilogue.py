@@ -240,7 +240,7 @@ def write_statistics(
 
     A channel's pixels lie in four threads of one warp, so that only these exchange sums. They go to statistics [maps,
     blocks, 2, channels]: a map is an image of `height` × `width` pixels, or one phase of it. With `REPEATS` the rows
-    hold a tile's channels in so many maps, one after the other.
+    hold a tile's channels in several maps, one after the other.
     """
     OUT: gl.constexpr = y.shape[0]
     down, across = (height + 7) // 8, (width + COLS - 1) // COLS

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.kernels.common.activation import Activation
 
-CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of so many channels in fp16 and in fp8
+CHANNELS, CHANNELS_IN_FP8 = 8, 16  # TMA moves rows of 16 bytes: multiples of these numbers of channels
 FP16_AND_FP8 = frozenset({"fp16", "fp8"})
 NO_WEIGHT = torch.empty(0)  # of a kernel that has none
 

@@ -195,7 +195,7 @@ def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl
 
 @gluon.jit
 def slots_for_rows(SLOTS: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
-    """Shared memory for so many rows of a strip, a plane for each pixel of each chunk of its channels."""
+    """Return shared memory for SLOTS rows of a strip, a plane for each pixel of each chunk of its channels."""
     pixels: gl.constexpr = 16 * gl.num_warps() + BESIDE
     return gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * pixels, 1, WORDS], FLAT)
 
