@@ -117,7 +117,7 @@ class Network:
             if self.predictor.images_in:
                 parts.append(self.moved(images))
             elif contract.normalize == "zscore" or not self.on_gpu:  # sums of another order differ in their last bits
-                parts.append(self.moved(list(to_batch(np.stack(images), contract))))
+                parts.append(to_batch(np.stack(images), contract).to(self.predictor.device))
             else:
                 parts.append(self.rule(contract, images[0].dtype, images[0].ndim + 1)(self.moved(images).float()))
         return torch.cat(parts) if len(parts) > 1 else parts[0]
@@ -126,9 +126,9 @@ class Network:
         """Return memory for the values of images, which a GPU copies from without the host's help."""
         return torch.empty(size, dtype=torch.uint8, pin_memory=self.on_gpu).numpy()
 
-    def moved(self, images: Sequence[np.ndarray | Tensor]) -> Tensor:
+    def moved(self, images: Sequence[np.ndarray]) -> Tensor:
         """Return images in one tensor on the device; the network's stream waits for the copies, the caller doesn't."""
-        tensors = [torch.as_tensor(image) for image in images]
+        tensors = [torch.from_numpy(image) for image in images]
         if self.to_device is None:
             return torch.stack(tensors)
         with torch.cuda.stream(self.to_device):

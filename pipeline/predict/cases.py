@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.config.data_request import GIB
 from pipeline.config.request_error import RequestError
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError, first_line, typed_line
@@ -28,7 +29,6 @@ from pipeline.predict.mask_files import PNG, InputFile, mask_suffix
 from pipeline.records.data_words import IMAGES, VOLUMES
 
 BYTES_OF_A_VALUE = 8  # as it is read, and in fp32
-GIB = 2**30
 GROUP, BYTES_OF_A_GROUP = 8, 2**24  # cases, and bytes of their files, that one call of a worker reads
 
 

@@ -132,10 +132,10 @@ class Prediction:
             OSError: the disk is full or read-only.
         """
         progress = Progress(len(cases), say, now)
-        number = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
+        processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
         writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, os.getpid(), self.look))
         with (
-            Workers(number, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
+            Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
             MaskWriter(writing, workers, self.outcome) as self.writer,
         ):
             for case, opened in self.opened_ahead(workers, cases):

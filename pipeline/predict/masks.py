@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.config.data_request import GIB
 from pipeline.devices.host import free_memory_bytes
 from pipeline.errors import ImageError
 from pipeline.predict.windows import Span
@@ -20,7 +21,6 @@ from pipeline.predict.windows import Span
 SIGMA = 1 / 8  # of a window's side
 Takes = Literal["classes", "values"]  # of the network's answer to a window
 EIGHT_BITS = 256  # classes
-GIB = 2**30
 BYTES_OF_A_SUM, BYTES_OF_A_CHOICE = 4, 12  # fp32 of each class; fp32 and int64 of the largest
 
 

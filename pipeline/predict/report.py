@@ -110,9 +110,10 @@ class Outcome:
             OSError: the disk is full or read-only.
         """
         told = {"format": FORMAT, "finished": finished, "made_of": made_of, "identity": made_by}
+        words = {"product": self.product, "sample": self.sample}
         counts = {"made": len(self.made), "kept": len(self.kept), "failed": self.failed}
         rate = {"masks_per_second": self.rate.per_second, "shares": self.rate.shares}
-        write_json(told | counts | rate, path)
+        write_json(told | words | counts | rate, path)
 
 
 class Progress:

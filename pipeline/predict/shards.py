@@ -148,8 +148,8 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
     cores = max(1, len(os.sched_getaffinity(0)) // len(chosen))
     processes = []
     for shard, gpu in zip(shards, chosen, strict=True):
-        share = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
-        command = [sys.executable, "-m", __package__, *without_devices(words), *share]
+        its_own = ["--shard", f"{shard.index}/{shard.count}", "--workers", str(cores)]
+        command = [sys.executable, "-m", __package__, *without_devices(words), *its_own]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu}
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
     try:
@@ -160,9 +160,9 @@ def on_devices(devices: str, words: Sequence[str], out: Path) -> Outcome:
         raise
     if bad := [code for code in codes if code not in (0, FAILED)]:
         raise RequestError(f"--devices {devices}: the process of one GPU ended with code {bad[0]}; its line is above")
-    total = Outcome()
-    for shard in shards:
-        share = json.loads((out / shard.manifest).read_text())
+    shares = [json.loads((out / shard.manifest).read_text()) for shard in shards]
+    total = Outcome(shares[0]["product"], shares[0]["sample"])
+    for share in shares:
         total.made += [""] * share["made"]
         total.kept += [""] * share["kept"]
         total.failed |= share["failed"]

@@ -1,7 +1,7 @@
 """Processes that read and write files for the calling process, each behind a thread that waits for it.
 
-Threads of one process hold Python's lock by turns: with 16 of them that decode and encode, the network's thread waited
-nine tenths of its time (H100, 16 cores). Arrays travel through shared memory.
+Threads of one process hold Python's lock by turns: the classic network in fp8 made 411 masks a second beside 16 threads
+that decode and encode, and 1,050 beside 16 processes (H100, 16 cores). Arrays travel through shared memory.
 """
 
 import mmap

@@ -69,14 +69,6 @@ class Writing:
                 raise RequestError(f"{path}: {error.strerror or error}") from error
         return failed
 
-    def give_names(self, masks: Sequence[Path]) -> None:
-        """Sync all these masks, and give them their names.
-
-        Raises:
-            OSError: the disk is full or read-only, or the folder is gone.
-        """
-        mask_files.give_names(masks, self.maker.process)
-
 
 class MaskWriter:
     """Has masks written by workers; leaving its context waits for the last.
@@ -142,7 +134,8 @@ class MaskWriter:
                 return
             self.naming, self.unnamed = self.unnamed, []
             paths = [self.writing.folder / mask.case.mask for mask in self.naming]
-        self.workers.submit(self.writing.give_names, paths).add_done_callback(self.named)
+        named = self.workers.submit(mask_files.give_names, paths, self.writing.maker.process)
+        named.add_done_callback(self.named)
 
     def named(self, done: Future[None]) -> None:
         """Record the masks that have their names now."""

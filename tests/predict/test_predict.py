@@ -29,11 +29,6 @@ from tests.predict.made_up_runs import BATCH, OPTIONS, SIZE, save_mask, weights,
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path)
-
-
-@pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
     folder.mkdir()

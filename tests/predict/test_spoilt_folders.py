@@ -13,14 +13,9 @@ import tifffile
 
 from pipeline.predict import cases
 from pipeline.predict.command import main
-from tests.predict.made_up_runs import SIZE, write_image, write_run
+from tests.predict.made_up_runs import SIZE, write_image
 
 LONG = "a" * 251
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return write_run(tmp_path)
 
 
 @pytest.fixture

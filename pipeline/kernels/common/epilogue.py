@@ -89,7 +89,7 @@ class Epilogue:
 
     @property
     def residual_unit(self) -> float | None:
-        """What a stored unit of the residual is worth; None without one."""
+        """The value of a stored unit of the residual; None without one."""
         return None if self.residual is None else self.residual_scale
 
     def of(self, sums: Tensor) -> Tensor:

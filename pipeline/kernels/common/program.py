@@ -148,7 +148,7 @@ class BoxTile:
 
     @property
     def constants(self) -> dict[str, int]:
-        """What a kernel is compiled with for this tile."""
+        """The constants and options with which a kernel is compiled for this tile."""
         return {
             **{name.upper(): getattr(self, name) for name in ("rows", "cols", "out", "depth")},
             "num_warps": self.warps,
