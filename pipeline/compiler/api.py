@@ -21,8 +21,8 @@ from pipeline.compiler.errors import CompileError
 from pipeline.compiler.fp8_build import Fp8, KeepFp16, Sensitivity
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from pipeline.compiler.input_forms import form_of, said
-from pipeline.compiler.machine import write_json
 from pipeline.compiler.network_calls import library_switches
+from pipeline.compiler.tuning.autotune import write_json
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.kernels.common.capability import is_cuda
 

@@ -25,8 +25,8 @@ from pipeline.compiler import custom_ops
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.errors import shortened, typed_line
 from pipeline.compiler.graph.fx_graph import as_word
-from pipeline.compiler.machine import write_json
 from pipeline.compiler.network_calls import exported_program
+from pipeline.compiler.tuning.autotune import write_json
 
 # 7: an exported program with the kernels' operations. 6: a tile said which operand of its products comes first. 5: the
 # slope of SiLU and its like was no gain. 4: it wasn't said how far apart a window's taps are. 3: nor of how many slices

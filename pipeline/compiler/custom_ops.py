@@ -31,7 +31,7 @@ from pipeline.kernels.common.kernel_op import NO_WEIGHT, KernelOp, SecondSource,
 from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.conv3x3 import conv3x3_narrow, normed_reference
 from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.excitation import reference as excitation_by_torch
 from pipeline.kernels.norm_pass import Norm, NormPass, merge_statistics

@@ -29,8 +29,7 @@ from pipeline.kernels.common.epilogue import (
     required,
     store_reference,
 )
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, flops_of
-from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, convolution, flops_of
 from pipeline.kernels.common.nhwc import check_pixels, depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded

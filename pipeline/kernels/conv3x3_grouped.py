@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
-from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, flops_of
 from pipeline.kernels.conv3x3 import OP as DENSE
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3 import pack as pack_dense
-from pipeline.kernels.conv3x3.conv3x3_operands import BLOCK, FOLDS, Operands, check_operands
+from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK, FOLDS, Operands, check_operands
 from pipeline.kernels.polyphase import polyphase_operands, polyphase_triton
 
 HALF_BLOCK = 32

@@ -15,7 +15,7 @@ from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.common.program import by_slice, stored_by_slice
-from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS_OF_VOLUMES
+from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS_OF_VOLUMES
 
 
 def _images(x: Tensor, slices: int) -> Tensor:

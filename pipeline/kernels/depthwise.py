@@ -19,8 +19,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.block_statistics import COLS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_blocks, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
-from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
 from pipeline.kernels.common.nhwc import check, check_few_programs, stride_of
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import count_row, finish, rounded

@@ -43,8 +43,7 @@ from pipeline.kernels.common.epilogue import (
     store_reference,
 )
 from pipeline.kernels.common.gluon_epilogue import halves_of, load_channels, load_slopes, stage
-from pipeline.kernels.common.kernel_op import KernelOp, flops_of
-from pipeline.kernels.common.library import transposed_convolution, volume_growth
+from pipeline.kernels.common.kernel_op import KernelOp, flops_of, transposed_convolution, volume_growth
 from pipeline.kernels.common.nhwc import depth_of, descriptor, interpreted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import BoxTile, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box, view, weight_boxes_of

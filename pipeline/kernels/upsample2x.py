@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, required
-from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription
-from pipeline.kernels.common.library import bilinear
+from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8, KernelOp, LayerDescription, bilinear
 from pipeline.kernels.common.nhwc import check_vector, next_power_of_two, store
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
@@ -81,13 +80,7 @@ def _upsample2x(
 
 
 def upsample2x(
-    x: Tensor,
-    _: Tensor,
-    epilogue: Epilogue,
-    outputs: Outputs,
-    tile: Tile | None = None,
-    *,
-    align_corners: bool = False,
+    x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None, *, align_corners: bool = False
 ) -> None:
     """Write x [N, H, W, C] at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
 

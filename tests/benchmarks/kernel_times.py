@@ -25,8 +25,7 @@ from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.kernels.common.activation import NONE, RELU
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
-from pipeline.kernels.common.library import convolution
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, convolution
 from pipeline.measure.peaks import fp8_matmul
 
 DTYPES = {"fp16": torch.float16, "fp8": torch.float8_e4m3fn}

@@ -10,14 +10,7 @@ from torch.nn import functional
 
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, rewrite
-from pipeline.compiler.passes.parallel_convolutions import (
-    STRAIGHT,
-    Branch,
-    Walk,
-    add_parallel_convolutions,
-    added,
-    placed,
-)
+from pipeline.compiler.passes.constant_folding import STRAIGHT, Branch, Walk, add_parallel_convolutions, added, placed
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.rewriting import distance, layers, lowered, rewritten_from

@@ -33,7 +33,7 @@ from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
 from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted
 from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, shared_by
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from tests.kernels.compiled_kernels import (
     MIXED,
     from_registers,

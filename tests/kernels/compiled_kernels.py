@@ -11,7 +11,7 @@ from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
 from pipeline.kernels.common.kernel_op import SecondSource
-from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_operands
+from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first.conv_first_gluon import RowsTile
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.excitation import Excitation, excitation
@@ -183,7 +183,7 @@ def from_registers() -> None:
     beside = Outputs(torch.zeros(1, 32, 32, 32).half(), statistics=torch.zeros(1, blocks_of(32, 32), 2, 32))
     conv3x3.conv3x3(x, weight, replace(counts, residual=x), beside, conv3x3_narrow.Tile(16, 4, 2, 3))
     how, counted = norm_pass.NormPass(Norm(eps=1e-5), Activation("relu")), beside.statistics
-    operands = conv3x3_operands.Operands(x, weight, replace(counts, residual=x), beside)
+    operands = conv3x3_triton.Operands(x, weight, replace(counts, residual=x), beside)
     assert counted is not None
     conv3x3.normed_conv3x3(operands, counted, how, by_slots)
     norm_small(x[:, :16, :16].contiguous())

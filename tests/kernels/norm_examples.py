@@ -9,7 +9,7 @@ from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import Norm, NormPass, Tile
 from tests.kernels.examples import DEVICE, FP8, HALF, poisoned, values
 

@@ -12,8 +12,7 @@ from pipeline.kernels import conv1x1, conv3x3, conv_first, norm_pass
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import blocks_of, grouped, merged, statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
-from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
-from pipeline.kernels.common.library import store_results
+from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters, store_results
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
 from tests.kernels.examples import DEVICE, HALF, Layer, example, values

@@ -15,7 +15,7 @@ from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.nhwc import MOST_PROGRAMS, check
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.excitation import Excitation, excitation
 from pipeline.kernels.norm_pass import Norm, merge_statistics
 from tests.kernels.examples import DEVICE, FP8, HALF, PLAIN, Layer, assert_near, example, for_kernel, poisoned

@@ -10,7 +10,7 @@ from pipeline.kernels import conv3x3, norm_pass
 from pipeline.kernels.common.activation import NONE, RELU, Activation
 from pipeline.kernels.common.capability import gluon_barred, supported
 from pipeline.kernels.conv3x3 import conv3x3_narrow
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 from pipeline.kernels.norm_pass import NormPass
 from tests.kernels.examples import FP8, HALF, assert_near
 from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored

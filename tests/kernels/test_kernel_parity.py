@@ -14,7 +14,7 @@ from pipeline.kernels.common.kernel_op import KernelOp, SecondSource
 from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, candidates, shared_by
-from pipeline.kernels.conv3x3.conv3x3_operands import STACKED, Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import STACKED, Operands
 from tests.kernels.examples import (
     ACTIVE,
     DEVICE,

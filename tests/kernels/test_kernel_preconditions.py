@@ -9,14 +9,7 @@ from torch.nn import functional
 
 from pipeline.compiler.ops import KERNELS, TILES
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
-from pipeline.kernels import (
-    conv1x1,
-    conv3x3,
-    few_channels,
-    norm_pass,
-    upconv2x2,
-    upsample2x,
-)
+from pipeline.kernels import conv1x1, conv3x3, few_channels, norm_pass, upconv2x2, upsample2x
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, RELU, Activation, recognised
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs

@@ -20,10 +20,7 @@ from pipeline.kernels.polyphase import (
     polyphase_triton,
 )
 from pipeline.kernels.polyphase.polyphase_gluon import pairs_are_rows
-from pipeline.kernels.polyphase.polyphase_operands import (
-    held_blocks,
-    spread_of,
-)
+from pipeline.kernels.polyphase.polyphase_operands import held_blocks, spread_of
 from tests.kernels.examples import ACTIVE, FP8, TYPES, assert_torch_s, values
 from tests.kernels.polyphase_examples import Phases, check, operands
 

@@ -21,10 +21,9 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import ROWS, blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, flops_of
-from pipeline.kernels.common.library import ended
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended, flops_of
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
-from pipeline.kernels.conv3x3.conv3x3_operands import STACKED
+from pipeline.kernels.conv3x3.conv3x3_triton import STACKED
 from pipeline.kernels.polyphase import PHASE_TAPS, UPSAMPLED
 from pipeline.kernels.polyphase.polyphase_compose import (
     Composition,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
-from pipeline.compiler.passes.constant_folding import fold_batch_norm, fold_constants
+from pipeline.compiler.passes.constant_folding import add_parallel_convolutions, fold_batch_norm, fold_constants
 from pipeline.compiler.passes.kernel_folding import (
     fold_activation,
     fold_head,
@@ -16,7 +16,6 @@ from pipeline.compiler.passes.kernel_folding import (
     take_head,
 )
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
-from pipeline.compiler.passes.parallel_convolutions import add_parallel_convolutions
 from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import (
     compose_by_library,

@@ -19,8 +19,7 @@ from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.kernels.common.epilogue import Outputs
-from pipeline.kernels.common.kernel_op import LibraryParameters, Tile
-from pipeline.kernels.common.library import store_results
+from pipeline.kernels.common.kernel_op import LibraryParameters, Tile, store_results
 
 # How far from its reference a layer's answer may be (relative L2). Right ones are at most 2e-3 off on an H200, where
 # another order of sums rounds to another fp8 value; a tile that is wrong misplaces whole boxes.

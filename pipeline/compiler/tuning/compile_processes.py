@@ -20,8 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.cache import triton_key
 from triton.runtime.jit import JITFunction
 
-from pipeline.compiler.machine import processors
-from pipeline.compiler.tuning.autotune import MOST_AT_ONCE
+from pipeline.compiler.tuning.autotune import MOST_AT_ONCE, processors
 from pipeline.kernels.common.program import Program
 
 FEWEST_PROGRAMS = 8  # fewer are compiled before the processes, which import torch, have begun

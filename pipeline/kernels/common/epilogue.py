@@ -10,13 +10,7 @@ from torch.nn import functional
 
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, blocks_of, statistics_of
-from pipeline.kernels.common.nhwc import (
-    by_pixels,
-    check,
-    check_matrix,
-    check_vector,
-    store,
-)
+from pipeline.kernels.common.nhwc import by_pixels, check, check_matrix, check_vector, store
 
 MOST_CLASSES = 8  # the width of the narrowest product: beyond it the head is a kernel of its own
 

@@ -19,11 +19,10 @@ from torch import Tensor
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, flops_of
-from pipeline.kernels.common.library import convolution, volume_convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, flops_of, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
-from pipeline.kernels.conv3x3.conv3x3_operands import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
+from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
 from pipeline.kernels.norm_pass import Norm, NormPass, check_norm, merge_statistics
 from pipeline.kernels.norm_pass import reference as pass_by_torch
 

@@ -31,7 +31,7 @@ from pipeline.kernels.common.dependent_launch import DEPENDENT, let_the_next_beg
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two, shared_bytes
 from pipeline.kernels.common.program import by_slice, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, view, weight_boxes_of
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 
 @gluon.jit

@@ -26,7 +26,7 @@ from pipeline.kernels.common.epilogue import Epilogue, check_blocks, required
 from pipeline.kernels.common.nhwc import check_counted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import evenest, on_grid
 from pipeline.kernels.common.tma import view
-from pipeline.kernels.conv3x3.conv3x3_operands import Operands
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
 
 # Triton 3.8 renamed it.
 copy_to_shared = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared

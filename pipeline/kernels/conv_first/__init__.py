@@ -20,8 +20,14 @@ from torch.nn import functional
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, flops_of
-from pipeline.kernels.common.library import convolution, volume_convolution
+from pipeline.kernels.common.kernel_op import (
+    CHANNELS,
+    KernelOp,
+    LayerDescription,
+    convolution,
+    flops_of,
+    volume_convolution,
+)
 from pipeline.kernels.common.nhwc import interpreted, stride_of
 from pipeline.kernels.common.program import stored_by_slice
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton

@@ -20,9 +20,12 @@ from pipeline.kernels.common.kernel_op import (
     LayerDescription,
     LibraryParameters,
     SecondSource,
+    convolution,
+    ended,
     flops_of,
+    transposed_convolution,
+    volume_convolution,
 )
-from pipeline.kernels.common.library import convolution, ended, transposed_convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import pack as window_taps
 from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton

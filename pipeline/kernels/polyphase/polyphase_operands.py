@@ -10,7 +10,7 @@ from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, store_reference, sums_of
 from pipeline.kernels.common.nhwc import check, check_vector
 from pipeline.kernels.common.program import by_slice
-from pipeline.kernels.conv3x3.conv3x3_operands import BLOCK
+from pipeline.kernels.conv3x3.conv3x3_triton import BLOCK
 from pipeline.kernels.polyphase.polyphase_compose import PHASES
 
 FOLDS = frozenset({"statistics"})
@@ -27,7 +27,7 @@ class Operands(NamedTuple):
 
     With `small` alone: an up-sampling to twice its height and width. With `small` and `full`: the same, and a 3×3
     convolution of `full` into the same sums. With `full` alone: its 3×3 or 4×4 convolution of stride 2, padding 1. With
-    a weight of 27 taps that is of volumes, whose slices lie one below the other as in `conv3x3_operands`: `full` is
+    a weight of 27 taps that is of volumes, whose slices lie one below the other as in `conv3x3_triton`: `full` is
     [N, D · H, W, skip], out [N, D' · H / 2, W / 2, out] with D' = D / 2, or D where the stride is of each slice alone,
     and the epilogue's slices are D.
     """
