@@ -27,7 +27,7 @@ def check_agreement(
     """Compare a candidate's answer with the plain network's by `by`; where they are far apart, both with fp32's.
 
     Raises:
-        WrongAnswerError: the candidate isn't finite where the plain net is, or is far from it and further from fp32.
+        WrongAnswerError: it isn't finite where the plain net is, or is far from it and further from fp32.
     """
     error = distance(answer, plain)
     if error <= AGREES[precision]:

@@ -37,11 +37,7 @@ TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for 
 
 
 def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
-    """Export a network, in fp32 and eval mode, in fp16 and rewrite it for the kernels, on any device.
-
-    Raises:
-        UnsupportedError: torch can't export the network.
-    """
+    """Export a network in eval mode in fp16 and rewrite it for the kernels, on any device; raise UnsupportedError."""
     net = export(network, _batch(example), torch.float16)
     with without_tf32():
         rewrite(net, FOR_ANY_BACKEND)
@@ -52,7 +48,7 @@ def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
 def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: bool = False) -> list[str]:
     """Compile a network's kernels for a target such as "sm_90", without a GPU, into Triton's cache; return their names.
 
-    With `every_tile` all tiles that a build would measure, not only each layer's likeliest. The network is on the CPU.
+    With `every_tile` all tiles that a build would measure, not only each layer's likeliest.
 
     Raises:
         CompileError: the target isn't known, Triton's interpreter is on, a kernel doesn't compile, or export fails.
@@ -89,9 +85,9 @@ def _compiled(program: Program) -> str:
 def programs_of(
     net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, *, every_tile: bool = True
 ) -> Programs:
-    """Return the programs of tiles that `choose` will measure, and of the norms' passes of `put_own_norms`.
+    """Return the programs of tiles that `choose` and `put_own_norms` will measure, without those that the tuner knows.
 
-    Without `every_tile` each layer's likeliest alone. What the tuner knows is compiled already.
+    Without `every_tile` each layer's likeliest alone.
     """
     with only_noted() as programs:
         lowered = lower(net, Plan(scales))

@@ -107,7 +107,7 @@ def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
 def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Return the net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
 
-    `Module.to` would take complex ones for floating ones and drop their imaginary parts, of which Fourier layers are.
+    `Module.to` would drop the imaginary parts of Fourier layers.
     """
     net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)
     return net

@@ -84,10 +84,7 @@ def layout(value: Tensor) -> str:
 
 
 def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
-    """Return an operation's arguments put together; x, result, pooled and residual are [N, channels, height, width].
-
-    A user's image may come in any layout and floating type; the kernels read fp32 in NCHW.
-    """
+    """Return an operation's arguments put together; a user's image, in any layout and type, becomes fp32 in NCHW."""
     x, weight, residual = given["x"], given["weight"], given["residual"]
     result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
@@ -146,10 +143,7 @@ def refuse_gradients(name: str) -> None:
 
 
 def without_gradients(op: OpOverload, keys: torch._C.DispatchKeySet, *given: object, **named: object) -> None:
-    """Run an operation that writes into its operands; raise RuntimeError where gradients are wanted.
-
-    Torch can't hang a backward on it, and would cut gradients off.
-    """
+    """Run an operation that writes into its operands; raise RuntimeError where gradients are wanted."""
     parts = [*given, *named.values()]
     if torch.is_grad_enabled() and torch._C._any_requires_grad(*parts):
         raise no_gradient(op)

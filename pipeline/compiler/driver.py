@@ -41,18 +41,17 @@ from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
 from pipeline.compiler.graph.fx_graph import shape_of
 from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
-from pipeline.compiler.graph.lowering import Plan, find_places, lower
+from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
 from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
 from pipeline.compiler.network_calls import library_switches, refuses, switch_on_the_library, without_tf32
-from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import choose, untimed_library
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs
 
-COMPOSED = "Inductor of the rewritten network"  # the name of a candidate
 IMAGES, VOLUMES = 4, 5  # axes of [batch, channels, height, width], and with a depth before the height
 Makers = dict[str, Callable[[], Candidate | None]]
 
@@ -133,10 +132,7 @@ def build(request: Request) -> Built:
 
 
 def best_form(request: Request, barred: Callable[[], str | None], best: Callable[["Rewritten"], Built]) -> Built:
-    """Return what `best` makes of the rewritten network; all of it by Inductor, where it can't be rewritten.
-
-    `barred` tells why no kernel runs on this GPU.
-    """
+    """Return what `best` makes of the rewritten network, or all of it by Inductor; `barred` tells why no kernel runs."""
     rank = len(request.inputs.shape)
     if rank not in (IMAGES, VOLUMES):
         why = f"the project's kernels are for images and volumes, and this network's input has {rank} axes"
@@ -227,7 +223,8 @@ class Rewritten(Whole):
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
             self.plain = fx.GraphModule(self.net.module, copy.deepcopy(self.net.module.graph))
-            rewrite(self.net, FOR_THE_LIBRARY if barred else FOR_THE_KERNELS)
+            if not barred:
+                rewrite(self.net, FOR_THE_KERNELS)
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
@@ -254,22 +251,6 @@ class Rewritten(Whole):
             request.progress(f"compiling {len(programs)} kernels meanwhile")
         with compiled_beside(programs, request.progress):
             yield
-
-    def composed(self) -> Candidate | None:
-        """Return the network by Inductor, up-samplings composed by the library; None where there is nothing to gain."""
-        return self._built(COMPOSED, self._composed)
-
-    def _composed(self) -> Candidate | None:
-        nodes = [node.name for node in self.net.module.graph.nodes if layer_of(self.net.module, node)]
-        if not nodes and not find_places(self.net, {}).joined:
-            return None
-        self.request.progress(f"all of it by {COMPOSED}")
-        plan = Plan(by_library=nodes)
-        how = Properties("fp16", layout=self.request.layout, layer_flops=composed_flops(self.net))
-        lowered = lower(self.net, plan)
-        composed = captured(COMPOSED, lowered, how, *self.request.inputs)
-        composed.lowered, composed.plan = lowered, plan
-        return composed
 
     def candidate(
         self,
@@ -356,7 +337,7 @@ def composed_flops(net: ExportedNet) -> dict[str, float]:
 def without_fp8(rewritten: Rewritten) -> Makers:
     """Return what builds the candidates in fp16; Inductor's comes first, as the others are checked against it."""
     if rewritten.barred:
-        return {INDUCTOR: lambda: rewritten.by_inductor, COMPOSED: rewritten.composed}
+        return {INDUCTOR: lambda: rewritten.by_inductor}
     return {
         INDUCTOR: lambda: rewritten.by_inductor,
         "fp16": lambda: rewritten.candidate({}, "fp16"),

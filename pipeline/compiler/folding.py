@@ -123,7 +123,7 @@ def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
 def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
     """Return a convolution that does what a convolution and a batch norm in eval mode do; None for anything else.
 
-    That is also a subclass that computes otherwise, or a hook that sees or changes what lies between or comes of them.
+    That is also a subclass that computes otherwise, or a hook on either.
     """
     fits = any(_computes_as(conv, kinds[0]) and _computes_as(norm, kinds[1]) for kinds in FOLDED)
     fits = fits and not (conv._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks)

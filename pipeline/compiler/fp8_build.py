@@ -257,7 +257,7 @@ def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: b
 
 
 def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
-    """Return the layers but for those that read fp8, by their paths: "" where a product is no layer's.
+    """Return the layers but for those that read fp8, by their paths; "" where a product is no layer's.
 
     Inductor's are among them, and those that no call runs; a layer that another does with its own is as that one is.
     """

@@ -40,10 +40,8 @@ def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """Return the net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
-    What they answer stays fp32 until the next module with weights, which may be kept as well.
-
-    Raises:
-        CompileError: the network has no module of that name, or it is the whole net.
+     What they answer stays fp32 until the next module with weights, which may be kept as well. Raises CompileError
+    where the network has no module of that name, or it is the whole net.
     """
     known = {name: part for name, part in net.named_modules(remove_duplicate=False) if name}
     if missing := [name for name in kept if name not in known]:
@@ -98,18 +96,10 @@ def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterat
 def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> str:
     """Let a net cast what it makes itself, where it doesn't run without, but so; return what is said of it, or "".
 
-    So runs a net in half precision that makes fp32 values in its forward, such as a grid of positions, a time's sines
-    or a softmax in fp32, which torch's layers don't take beside their weights. Only torch's layers cast where that
-    suffices, so that what the net's own modules compute in fp32 on purpose stays fp32; else all with weights. One
-    number a sample, as a time step is, stays as it is. Where no module meets them, as a filter for
-    functional.conv2d or the grid of a warp, each function of torch that a net calls is given one type (`OneType`); what
-    torch has no half kernel of, such as a quantile, then runs in fp32.
-
-    Args:
-        whole: calls the net, with casts of the inputs.
-        net: in half precision; it is changed.
-        dtype: of its weights.
-        inputs: of `whole`: a batch [batch, channels, height, width], and what others the net has.
+     That is a net which makes fp32 values in its forward, such as a grid of positions, that torch's layers don't take
+    beside their weights. Only torch's layers cast where that suffices; else all with weights. One number a sample stays
+    as it is. Where no module meets them, such as a filter for functional.conv2d, each function is given one type
+    (`OneType`). `whole` calls the `net`, which is changed, with casts of the `inputs`.
     """
     if dtype == torch.float32 or not refuses(whole, inputs, finite=dtype == torch.float16):
         return ""
@@ -130,7 +120,7 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
 def in_other_ways(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch, finite: bool = False) -> str:
     """Give each function of torch that a net calls one type, and what half precision refuses another way.
 
-    Arguments and answer are those of `cast_own_values`; `finite` asks for an answer without infinities.
+    Arguments as of `cast_own_values`; `finite` asks for an answer without infinities.
     """
     forward, looks = net.forward, _Mending(dtype)
     with suppress(Exception), trial(inputs), looks:
@@ -175,8 +165,8 @@ Ways = dict[Called, Way]
 class OneType(FunctionMode):
     """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
-    That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
-    products. What takes both is left alone, and so are single numbers. Functions in `ways` are called so instead.
+     That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
+    products. Functions in `ways` are called so instead.
     """
 
     def __init__(self, half: torch.dtype, ways: Ways | None = None) -> None:
@@ -208,11 +198,7 @@ class _Mending(OneType):
     """Within, what fails in half precision is called in another way, which is kept if it works."""
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """Call the function.
-
-        Raises:
-            Exception: it fails in every way, or memory ran out.
-        """
+        """Call the function; raise where it fails in every way, or memory ran out."""
         try:
             if _name(func) in FILLS and _holds_more(self.half, args, named):
                 raise OverflowError(OVERFLOWS)

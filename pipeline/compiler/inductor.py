@@ -21,9 +21,9 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 
 
 def triton_as_inductor_has_it(device: torch.device) -> None:
-    """Name the folder that Triton keeps programs in, and its ptxas, unless TRITON_CACHE_DIR and TRITON_PTXAS_PATH do.
+    """Name the folder that Triton keeps programs in, and its ptxas, as Inductor will, unless the environment does.
 
-    Inductor names them where it first has a kernel; what was compiled before would lie elsewhere, by another ptxas.
+    What was compiled before would lie elsewhere, by another ptxas.
     """
     with suppress(OSError, KeyError):
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))

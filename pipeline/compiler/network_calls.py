@@ -38,10 +38,7 @@ def trial(inputs: Batch) -> Iterator[None]:
 
 
 def refuses(net: nn.Module, inputs: Batch, finite: bool = False) -> bool:
-    """Return whether a copy of the network fails with the inputs, for another reason than memory that ran out.
-
-    With `finite` an answer with infinities or NaN is a failure as well.
-    """
+    """Return whether a copy of the network fails with the inputs, but for memory, or isn't `finite` where asked."""
     try:
         with trial(inputs):
             answer = trial_copy(net)[0](*inputs.clone())
@@ -252,10 +249,7 @@ def exportable(may_set_weights: bool = False) -> Iterator[None]:
 
 
 class DataDetached(FunctionMode):
-    """A mode in which `tensor.data` is `tensor.detach()`: the same values, by an operator that a graph can hold.
-
-    Setting it is refused, as a graph would keep the values before; `may_set_weights` allows it for parameters.
-    """
+    """A mode in which `tensor.data` is `detach()`, which a graph can hold; only `may_set_weights` lets it be set."""
 
     def __init__(self, may_set_weights: bool = False) -> None:
         super().__init__()

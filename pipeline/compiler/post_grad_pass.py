@@ -437,10 +437,7 @@ def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()
 
 
 class Convolutions(CustomGraphPass):
-    """Puts a kernel's operation in the place of each convolution that one takes.
-
-    `anywhere` does so also on a device without the kernels, where references compute; kernels to `leave` are left out.
-    """
+    """Puts a kernel's operation in the place of each convolution that one takes, `anywhere` also on a CPU."""
 
     def __init__(self, *, anywhere: bool = False, leave: Collection[str] = ()) -> None:
         self.anywhere, self.leave = anywhere, frozenset([leave] if isinstance(leave, str) else leave)

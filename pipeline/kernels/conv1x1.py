@@ -103,10 +103,10 @@ def _conv1x1(
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the product x · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out].
+    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out], all of fp16 or fp8.
 
-    X is [N, H, W, in], fp16 or fp8; the pixels must follow each other at one step, as in a channel slice, and so must
-    those of the output and a residual. The weight is [out, in] of x's dtype, from `pack`.
+     Pixels of x, output and residual follow each other at one step, as in a channel slice; weight [out, in] is from
+    `pack`.
     """
     _check_operands(x, weight, epilogue, outputs)
     _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))
@@ -128,19 +128,15 @@ def gated_conv1x1(
 def gated_reference(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource
 ) -> None:  # fmt: skip
-    """Compute `gated_conv1x1` in plain PyTorch, on any device.
-
-    The product with the gate is rounded to the weight's type, as a map that is stored is.
-    """
+    """Compute `gated_conv1x1` in plain PyTorch; the product with the gate is rounded, as a map that is stored is."""
     assert second.map is not None
     reference((x.float() * second.map.float()).to(weight.dtype), weight, epilogue, outputs)
 
 
 def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the product of every second pixel both ways with weightᵀ, through the epilogue into `outputs.out`.
+    """Write the product of every second pixel both ways with weightᵀ, into [N, ⌈H / 2⌉, ⌈W / 2⌉, out].
 
-    X may be a channel slice of a wider tensor; H is even, or N is 1. The output [N, ⌈H / 2⌉, ⌈W / 2⌉, out] is laid out
-    as x.
+    X may be a channel slice of a wider tensor; H is even, or N is 1.
     """
     seen = read_of(x, 2)
     _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
@@ -212,10 +208,7 @@ def strided_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
-    """Return whether the kernel takes a layer: not one of one pixel, as squeeze-and-excitation has them.
-
-    With a stride the height is even: the rows that are read then lie at one step from image to image.
-    """
+    """Return whether the kernel takes a layer: of several pixels; with a stride of even height."""
     suits = layer.in_size != (1, 1) if stride == 1 else layer.in_size[0] % 2 == 0
     return layer.kind == "conv2d" and layer.is_square(1, stride, 0) and layer.suits_bulk_copies and suits
 

@@ -29,10 +29,7 @@ OWN_FOLDS = FOLDS - {"head"}
 
 
 def window_of(width: int) -> int:
-    """Return how many input channels a tile reads for groups of `width`: a multiple of 64, equal on both sides.
-
-    Tiles begin at multiples of 64, groups at those of `width`: they are apart by a multiple of what divides both.
-    """
+    """Return how many input channels a tile reads for groups of `width`: a multiple of 64, equal on both sides."""
     beyond = width - math.gcd(width, BLOCK)
     return BLOCK + 2 * HALF_BLOCK * -(-beyond // HALF_BLOCK)
 
@@ -65,10 +62,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *
 def conv3x3_grouped(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: conv3x3_triton.Tile | None = None
 ) -> None:
-    """Write the convolution of x [N, H, W, channels] through the epilogue into `outputs`, as `conv3x3`, without a head.
-
-    The weight is [9, channels, window] of x's dtype, from `pack`, with a window of a multiple of 64 channels.
-    """
+    """Write the convolution of x [N, H, W, channels], as `conv3x3`, by weight [9, channels, window] from `pack`."""
     window = weight.shape[-1]
     if weight.shape[1:-1] != x.shape[3:] or window % BLOCK:
         raise ValueError(f"weight must be [9, {x.shape[3]}, a multiple of {BLOCK}], got {list(weight.shape)}")
@@ -88,10 +82,7 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
 def grouped_strided(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: polyphase_triton.Tile | None = None
 ) -> None:
-    """Write the convolution of stride 2, of even height and width; arguments: same as `conv3x3_grouped`.
-
-    The epilogue has a scale and a bias [channels], an activation, and statistics.
-    """
+    """Write the convolution of stride 2, of even height and width; arguments: same as `conv3x3_grouped`."""
     operands = polyphase_operands.Operands(epilogue, outputs, full=x, full_weight=weight, grouped=True)
     polyphase_operands.check_operands(operands)
     tile = tile or next(strided_candidates(x, weight, epilogue, outputs))

@@ -97,8 +97,7 @@ def conv_head(
 ) -> None:
     """Write the convolution of x [N, H, W, in] through the epilogue into `outputs.logits`, [N, classes, H, W] fp32.
 
-    The weight is [k · k, classes, in] of x's dtype, from `pack`; k is 1 or 3, and there are at most 8 classes. The
-    epilogue has a scale, a bias and an activation.
+    The weight [k · k, classes, in] is from `pack`; k is 1 or 3. The epilogue has a scale, a bias and an activation.
     """
     batch, height, width, inner = x.shape
     taps, classes = weight.shape[:2]

@@ -128,8 +128,8 @@ def _depthwise(
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the depthwise convolution of x through the epilogue into `outputs`, whose size tells the stride, 1 or 2.
 
-    X is [N, H, W, channels], fp16, a multiple of 8 channels, may be a channel slice; the weight [k², channels], from
-    `pack`, with a k of 3, 5 or 7. The epilogue has scale, bias and slopes, statistics; or a dilation, without a stride.
+     X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7, is from `pack`.
+    The epilogue has scale, bias and slopes, statistics; or a dilation, without a stride.
     """
     batch, height, width, channels = x.shape
     out, side = required(outputs.out), side_of(weight)
@@ -161,10 +161,7 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, channels] and weight [k², channels], likeliest first.
-
-    A thread has 2 to 4 channels, whose taps it holds in registers.
-    """
+    """Yield tiles worth measuring, likeliest first; a thread has 2 to 4 channels, whose taps it holds in registers."""
     lines = x.shape[1] // epilogue.dilation
     rows = 32 if lines > 64 else 16 if lines > 16 else 8
     yield Tile(rows, 32, 8 if len(weight) > 9 else 4, 3)

@@ -85,13 +85,9 @@ def _excitation(
 
 
 def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
-    """Return the factors [N, channels] of a map of `size`, height and width, in the weights' type.
+    """Return the factors [N, channels] in the weights' type of a map of `size`, from its statistics.
 
-    The statistics are the map's [N, blocks, 2, channels] fp32, contiguous; there are at most 128 channels between the
-    layers, and no slope for each channel.
-
-    Raises:
-        ValueError: statistics, weights or biases aren't as above.
+    There are at most 128 channels between the layers, whose activation has one slope; raises ValueError for others.
     """
     batch, entries, _, channels = statistics.shape
     check_pixels("the map of these statistics", size[0] * size[1])

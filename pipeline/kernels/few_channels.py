@@ -116,10 +116,7 @@ def _transposed3x3_few(
 
 
 def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the convolution of x [N, H, W, in] through the epilogue into out [N, H, W, out], fp16 or fp8.
-
-    The weight is [9, out, in] from `conv3x3.pack`; at most 4 channels become at most 8.
-    """
+    """Write the convolution of x, at most 4 channels, into out, at most 8; the weight is from `conv3x3.pack`."""
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
     out = _checked(x, weight, epilogue, outputs, grows=1, folds=FOLDS)
@@ -136,10 +133,7 @@ def conv3x3_few(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs,
 def transposed3x3_few(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: TransposedTile | None = None
 ) -> None:
-    """Write the transposed convolution of x [N, h, w, in] through the epilogue into out [N, 2 h, 2 w, out].
-
-    The weight is [16, out, in] from `phase_taps`, at most 4 output channels; values are fp16 or fp8.
-    """
+    """Write the transposed convolution of x into out [N, 2 h, 2 w, out]; the weight is from `phase_taps`."""
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
     out = _checked(x, weight, epilogue, outputs, grows=2)

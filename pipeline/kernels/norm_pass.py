@@ -150,7 +150,7 @@ def _merged_statistics(
 ):  # fmt: skip
     """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS], by STEP.
 
-    Mean and variance, or with `eps` a norm's factor and shift; each channel's are those of its GROUP of neighbours.
+    Mean and variance of each channel's GROUP of neighbours, or with `eps` a norm's factor and shift.
     """
     if DEPENDENT:
         # In this order, so that who comes after may read the map itself before it waits for what is merged here.
@@ -247,8 +247,7 @@ def merge_statistics(
 ) -> tuple[Tensor, Tensor]:
     """Return mean and biased variance [N, out] of a map, or with an eps factor and shift of a norm: x · factor + shift.
 
-    Statistics are [N, blocks, 2, out] fp32, contiguous, of a map of `size`, height and width, multiples of `phases`.
-    Each channel of a group gets the group's. `dependent`, the kernel may come before the one before it ends.
+    Statistics are of a map of `size`, height and width. `dependent`, the kernel may come before the one before it ends.
     """
     check_norm(statistics, size, phases, norm)
     height, width = size
@@ -301,13 +300,10 @@ def _merge(
 
 
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
-    """Write a map after its norm and activation, or the logits of a head of it.
+    """Write a map after its norm and activation, or the logits of a head of it; raise ValueError naming what is wrong.
 
-    X and out are [N, H, W, C] fp16 or fp8, channels side by side, rows of pixels after each other; out may be a channel
-    slice, and with a head is [N, classes, H, W] fp32, contiguous. Statistics are x's [N, blocks, 2, C] fp32.
-
-    Raises:
-        ValueError: a tensor or `how` isn't as the kernel takes it; the text begins with its name.
+     X and out are [N, H, W, C] fp16 or fp8, rows of pixels after each other; out may be a channel slice, and with a
+    head is [N, classes, H, W] fp32, contiguous. Statistics are x's [N, blocks, 2, C] fp32.
     """
     batch, height, width, channels = x.shape
     _check_map("x", x, x.shape)

@@ -79,7 +79,7 @@ def _upconv2x2(
 ):  # fmt: skip
     """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels].
 
-    With DEEP = 2 the weight is [8, channels, IN], and the rows of x are of slices of `height`, which make two each.
+    With DEEP = 2 the weight has 8 taps, and the rows of x are of slices of `height`, which make two each.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
@@ -235,8 +235,8 @@ def upconv2x2(
 ) -> None:
     """Write the transposed convolution of x [N, H, W, in] through the epilogue into `outputs.out`, [N, 2 H, 2 W, out].
 
-    Images of x must follow each other without a gap. The weight is [4, out, in] of x's dtype, from `pack`; or
-    [8, out, in] of volumes, of which H is D slices, the epilogue's `slices`, and the output is [N, 4 H, 2 W, out].
+     Images of x follow each other without a gap. The weight [4, out, in] is from `pack`; with [8, out, in] of volumes H
+    is the epilogue's `slices`, and the output [N, 4 H, 2 W, out].
     """
     batch, height, width, inner = x.shape
     outer, deep = weight.shape[1], 2 if len(weight) == 8 else 1

@@ -82,10 +82,7 @@ def _upsample2x(
 def upsample2x(
     x: Tensor, _: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None, *, align_corners: bool = False
 ) -> None:
-    """Write x [N, H, W, C] at twice the height and width, scaled, rounded to the dtype of `outputs.out`.
-
-    Both are fp32, fp16 or fp8 with channel stride 1. The epilogue has a scale [C], x's over `out`'s, and nothing else.
-    """
+    """Write x [N, H, W, C] at twice the height and width, scaled and rounded; fp32, fp16 or fp8, channel stride 1."""
     batch, height, width, channels = x.shape
     out = required(outputs.out)
     if tuple(out.shape) != (batch, 2 * height, 2 * width, channels):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.exported_net import export
-from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, FOR_THE_LIBRARY, rewrite
+from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.kernels.common.activation import Activation
 from tests.compiler.nets import NETS, classic, ending_in, image
 from tests.compiler.nets_that_passes_leave import Made
@@ -46,16 +46,6 @@ def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
     graph = lowered(made.net)
     assert made.error(graph) < 1e-3
     assert len(own_calls(graph)) == len(layers(made.net))
-
-
-@pytest.mark.parametrize("name", NETS)
-def test_where_no_kernel_runs_the_net_keeps_its_answer(name: str) -> None:
-    """With none of the project's operations."""
-    made = exported(name)
-    rewrite(made.net, [*FOR_ANY_BACKEND, *FOR_THE_LIBRARY])
-    graph = lowered(made.net, by_library=list(layers(made.net)))
-    assert own_calls(graph) == []
-    assert made.error(graph) < 1e-5
 
 
 def test_the_library_gives_the_references_answer() -> None:

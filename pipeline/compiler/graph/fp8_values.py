@@ -24,7 +24,7 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """Return the groups of values that must share type and scale: images in the network's type.
+    """Return the groups of images in the network's type that must share type and scale.
 
     A layer's output goes with its max-pool, a concatenation with its parts, which stay in fp16 if one is anything else.
     """
@@ -56,8 +56,8 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
     """Return the groups to be stored in fp8 when the layers named in `keep` read the other type.
 
-    Some layer must multiply a value of it in fp8, and none that can't: because it is kept, or because another of its
-    inputs is. Channels are a multiple of 16. All else reads it converted back, and a layer adds either type.
+     Some layer must multiply a value of it in fp8, and none that can't. All else reads it converted back, and a layer
+    adds either type.
     """
     kept = set(keep)
     while True:
@@ -141,7 +141,6 @@ def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> 
     """Return the scale of each value in fp8, by its node's name: stored value × scale = value.
 
     `largest` magnitudes lie at the end of e4m3; where the scale is a gain of an activation's, within a factor of two.
-    No layer reads a value in fp8 that is infinite somewhere, or no number.
     """
     by_name = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):

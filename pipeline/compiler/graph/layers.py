@@ -24,15 +24,8 @@ from pipeline.kernels.common.epilogue import Head
 from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended, flops_of
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3.conv3x3_triton import STACKED
-from pipeline.kernels.polyphase import PHASE_TAPS, UPSAMPLED
-from pipeline.kernels.polyphase.polyphase_compose import (
-    Composition,
-    Scales,
-    compose_nearest,
-    compose_transposed,
-    one_window,
-    pack,
-)
+from pipeline.kernels.polyphase import UPSAMPLED
+from pipeline.kernels.polyphase.polyphase_compose import Composition, Scales, compose_nearest, compose_transposed, pack
 
 OUT, POOLED, LOGITS, STATISTICS = range(4)  # places in a layer's answer
 
@@ -102,10 +95,7 @@ class KernelLayer(nn.Module):
         return [library_parameters(self.weight, self.bias, dtype)]
 
     def packed(self, dtype: torch.dtype, in_scales: Sequence[float] | None, out_scale: float, channels: int) -> Packed:
-        """Return the parts as the kernel reads them.
-
-        `in_scales` and `out_scale` are those of values in fp8; without the first products are in `dtype`.
-        """
+        """Return the parts as the kernel reads them: fp8 values with these scales; without `in_scales`, `dtype`."""
         rescale = (in_scales[0] if in_scales else 1.0) / out_scale
         if self.op.pack is None or self.weight is None or self.bias is None:
             return Packed(None, None if rescale == 1.0 else torch.full((channels,), rescale), None)
@@ -152,18 +142,11 @@ class Upsampling:
 
 
 class UpsampledLayer(KernelLayer):
-    """An up-sampling and a convolution [out, skip + mid, 3, 3], the skip's channels first, as one layer.
-
-    Its inputs are the small map of `channels` and, where there is one, the skip.
-    """
+    """An up-sampling of a small map and a convolution [out, skip + mid, 3, 3] of the skip and it as one layer."""
 
     def __init__(self, name: str, upsampling: Upsampling, weight: Tensor, bias: Tensor, channels: int) -> None:
         super().__init__(name, UPSAMPLED, weight, bias)
         self.upsampling, self.channels = upsampling, channels
-
-    def pays(self, _: Sequence[int]) -> bool:
-        """Return True: the tuner measures the composed kernel beside the two layers that it replaces."""
-        return True
 
     def composition(self) -> Composition:
         """Both as one linear map, in float64."""
@@ -206,45 +189,6 @@ class UpsampledLayer(KernelLayer):
         small, full = (*(in_scales or (1.0,)), 1.0)[:2]
         parts = pack(self.composition(), FP8 if in_scales else dtype, Scales(small, full, out_scale), rounded_together)
         return Packed(parts.small, parts.scale, parts.bias, parts.full, parts.border)
-
-
-class LibraryPhases(UpsampledLayer):
-    """The same for the library where no kernel runs: a convolution of the small map makes all phases."""
-
-    def pays(self, shape: Sequence[int]) -> bool:
-        """Return whether that multiplies less than up-sampling and convolution do, of a small map [N, in, h, w]."""
-        assert self.weight is not None
-        _, _, height, width = shape
-        outer, of_up = len(self.weight), self.weight.shape[1] - self._beside
-        grown = 0 if self.upsampling.weight is None else self.channels * of_up
-        apart = 4 * (grown + 9 * of_up * outer) * height * width
-        return PHASE_TAPS * self.channels * outer * (height + 1) * (width + 1) < apart
-
-    @property
-    def _beside(self) -> int:
-        """The channels of the skip."""
-        assert self.weight is not None
-        up = self.upsampling.weight
-        return self.weight.shape[1] - (self.channels if up is None else up.shape[1])
-
-    def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
-        """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""
-        (small, *skips), (of_small, *of_skip) = inputs, parameters
-        for skip, (weight, _) in zip(skips, of_skip, strict=True):
-            seen = skip.to(weight.dtype, memory_format=torch.channels_last)
-            window = functional.conv2d(seen, weight, padding=1)
-            residual = window if residual is None else window + residual
-        return self.op.library(small, of_small, Ends(self.activation, self.slopes, residual))
-
-    def parameters_in(self, dtype: torch.dtype) -> list[LibraryParameters]:
-        """Return the composed weight and bias in a type, as `UPSAMPLED.library` takes them, then the skip's weight."""
-        made = self.composition()
-        assert self.weight is not None
-        bias = made.bias if made.border is None else made.bias + made.border
-        parameters = [library_parameters(one_window(made.small), bias, dtype)]
-        if self._beside:
-            parameters.append(library_parameters(self.weight[:, : self._beside], NO_WEIGHT, dtype))
-        return parameters
 
 
 GETITEM = "<built-in function getitem>"
@@ -312,9 +256,8 @@ LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs 
 def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
     """Return a packed weight in e4m3 and the scale of each output channel, which lies along `axis`.
 
-    In flat parts of an image all taps of a channel see the same value, so what counts is the sum of their rounding
-    errors along `summed`: each tap takes over the errors of those before it, the largest first. On the shipped net in
-    fp8 weights and exact activations that took the logits from 1.5e-2 to 4.9e-3 (relative L2).
+     In flat parts of an image all taps of a channel see one value, so the sum of their rounding errors along `summed`
+    counts. On the shipped net in fp8 weights that took the logits from 1.5e-2 to 4.9e-3 (relative L2).
     """
     others = [dim for dim in range(weight.ndim) if dim != axis]
     scale = weight.float().abs().amax(others).clamp_min(LEAST) / FP8_MAX  # in fp16 the least would be 0

@@ -80,9 +80,8 @@ class Places:
 def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     """Return places in shared buffers for the parts of concatenations, so that these copy less or nothing.
 
-    The widest concatenation comes first. One whose channels lie in an earlier buffer is a view of it. Another gets its
-    own buffer, which becomes the home of its parts that have none yet. If all parts have a home, it stays a
-    concatenation, as each part would be copied anyway. A value is copied once for each buffer that isn't its home.
+     The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
+    of its parts that have none yet; if all have one, it stays a concatenation, as each part would be copied anyway.
     """
     if any(calls(net.module.graph, *BY_STORAGE)):  # it may read a value by where that lay as the net was exported
         return Places()
@@ -112,10 +111,7 @@ def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[f
 
 
 def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner: Collection[fx.Node]) -> bool:
-    """Return whether a concatenation's parts are of one type and scale, and lie so that kernels write and read them.
-
-    `inner` are concatenations that may lie in this one, whose parts begin at whole steps of their own.
-    """
+    """Return whether a concatenation's parts have one type and scale, and lie so that kernels write and read them."""
     if cat.meta["val"].dtype != net.dtype or 0 in shape_of(cat) or shape_of(cat)[1] % CHANNELS:
         return False
     if len({scales.get(value.name) for value in (cat, *joined(cat))}) > 1:
@@ -279,10 +275,7 @@ class _Lowering:
             self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
-        """Return what is kept of a value, or that as ATen reads it, with its channels side by side.
-
-        Where several layers read a value, its steps are forced upon it: Inductor would write a copy for each of them.
-        """
+        """Return what is kept of a value, channels side by side; forced where Inductor would copy it often."""
         if x in self.laid_out or shape_of(value)[2:] == (1, 1):
             return x
         if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
@@ -299,10 +292,7 @@ class _Lowering:
         self.stored[value] = made if home is None else self._put(made, home, shape_of(value)[1])
 
     def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
-        """Write something into `length` channels of a wide buffer.
-
-        By as_strided Inductor writes in place; by slice it would write a new buffer and copy the other parts.
-        """
+        """Write into channels of a wide buffer; by as_strided in place, where Inductor copies by slice."""
         batch, _, height, width = shape_of(place.widest)
         wide, sizes = self._wide(place.widest), [batch, length, height, width]
         view = self._noted(aten.as_strided.default, wide, sizes, steps_of(place.widest), place.first)

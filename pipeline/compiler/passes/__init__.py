@@ -17,11 +17,7 @@ from pipeline.compiler.passes.kernel_folding import (
 )
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
 from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding
-from pipeline.compiler.passes.upsampling_composition import (
-    compose_by_library,
-    compose_upsampling,
-    pointwise_before_upsampling,
-)
+from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
 from pipeline.compiler.passes.volumes_as_images import volumes_as_images
 
 Pass = Callable[[ExportedNet], list[str]]
@@ -53,8 +49,6 @@ FOR_THE_KERNELS: list[Pass] = [
     head_after_pointwise,
     take_head,
 ]
-# Where no kernel runs: what Inductor makes of all other layers is known to run on such a GPU.
-FOR_THE_LIBRARY: list[Pass] = [compose_by_library]
 
 
 def rewrite(net: ExportedNet, passes: list[Pass]) -> None:

@@ -51,7 +51,7 @@ class Known:
 def fold_constants(net: ExportedNet) -> list[str]:
     """Make values that depend on no input constants, computed in fp32 from the exact weights and rounded once.
 
-    Nothing random or unfilled is, nor what is larger than `GROWTH` and `FREE_BYTES` allow; views of a weight are.
+    Nothing random, unfilled or larger than `GROWTH` and `FREE_BYTES` allow is; views of a weight are.
     """
     matched, known = [], _known(net)
     for node, found in known.items():
@@ -158,10 +158,7 @@ CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in (
 
 
 def fold_batch_norm(net: ExportedNet) -> list[str]:
-    """Multiply a batch norm's scale into the weight of the convolution before it, if nothing else reads that.
-
-    Not into a transposed one in groups, or one that computes in another type. The result is rounded once, from fp32.
-    """
+    """Multiply a batch norm's scale into the weight of the convolution that it alone reads, in the net's type."""
     matched = []
     for norm in calls(net.module.graph, NORM):
         conv, answer = norm.args[0], only_user(norm)
@@ -222,8 +219,7 @@ class Branch(NamedTuple):
 def add_parallel_convolutions(net: ExportedNet) -> list[str]:
     """Branches that a sum alone reads join the one with the largest window; of them also a batch norm of their input.
 
-    So does that input itself where each channel has a window of its own. Elsewhere a kernel adds it to its sums, and a
-    weight of one beside small ones would round them.
+    So does that input itself where each channel has a window of its own; elsewhere a kernel adds it, unrounded.
     """
     matched: list[str] = []
     gone: set[fx.Node] = set()
@@ -258,7 +254,7 @@ def added(branches: list[Branch]) -> Branch:
 def placed(branch: Branch, largest: Branch) -> Tensor | None:
     """Return a branch's weight with zeros around it, in the largest's shape; None if its taps lie between the other's.
 
-    Tap t of a window reads the pixel t · dilation − padding beyond the first: by the paddings' difference it is placed.
+    Tap t of a window reads the pixel t · dilation − padding beyond the first.
     """
     one, other, sides = branch.walk, largest.walk, list[int]()
     if one.groups != other.groups or one.stride != other.stride or len(branch.weight) != len(largest.weight):

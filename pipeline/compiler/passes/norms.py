@@ -46,10 +46,7 @@ LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these
 
 
 def norms_in_nhwc(net: ExportedNet) -> list[str]:
-    """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over a channel's or a group's pixels.
-
-    A norm in fp64 stays as it is: for the digits that fp32 hasn't, the net's own code asks for it.
-    """
+    """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over channels or groups; none in fp64."""
     matched = []
     for norm in calls(net.module.graph, INSTANCE, GROUP):
         given = arguments(norm)

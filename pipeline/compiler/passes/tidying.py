@@ -96,10 +96,9 @@ OFFERED = (depthwise.STRIDED_OP, conv_first.STRIDED_OP)
 
 
 def centre_windows(net: ExportedNet) -> list[str]:
-    """Centre windows of convolutions of stride 2 that reach a row further below than above, and a column further right.
+    """Centre windows of stride 2 that reach a row further below than above, and a column further right, by zeros.
 
-    Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). The window gets more
-    rows and columns, of zeros, above and left. Exact, on even sizes; the kernels that take it wait for memory anyway.
+    Those are TensorFlow's "same" (EfficientNet) and windows of 4×4 with a padding of 1 (pix2pix). Exact, on even sizes.
     """
     return [*_late_windows(net), *_windows_of_4(net)]
 

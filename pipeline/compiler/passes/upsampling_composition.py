@@ -24,7 +24,7 @@ from pipeline.compiler.graph.fx_graph import (
     shape_of,
     source,
 )
-from pipeline.compiler.graph.layers import LibraryPhases, UpsampledLayer, Upsampling, put_layer
+from pipeline.compiler.graph.layers import UpsampledLayer, Upsampling, put_layer
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, UPSAMPLING, by_its_sizes, describe
 from pipeline.kernels.common.kernel_op import CHANNELS
 
@@ -33,15 +33,6 @@ NEAREST = "aten.upsample_nearest2d.vec"
 
 def compose_upsampling(net: ExportedNet) -> list[str]:
     """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it: one linear map."""
-    return _composed(net, UpsampledLayer)
-
-
-def compose_by_library(net: ExportedNet) -> list[str]:
-    """Compose up-samplings for a network that no kernel runs, where the library multiplies less then."""
-    return _composed(net, LibraryPhases)
-
-
-def _composed(net: ExportedNet, kind: type[UpsampledLayer]) -> list[str]:
     matched = []
     for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
         seen = describe(net, conv)
@@ -50,7 +41,7 @@ def _composed(net: ExportedNet, kind: type[UpsampledLayer]) -> list[str]:
         parts = parts_of(net, conv)
         grown = [part for part in parts if only_user(part) is not None and upsampling_of(net, part)]
         if grown:
-            matched.append(_compose(net, conv, parts, grown[-1], kind))
+            matched.append(_compose(net, conv, parts, grown[-1]))
     return [name for name in matched if name]
 
 
@@ -78,7 +69,7 @@ def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
     return Upsampling(weight, net.constant(given["bias"]))
 
 
-def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node, kind: type[UpsampledLayer]) -> str:
+def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node) -> str:
     """Put one layer in the place of a convolution and an up-sampling before it; its name, or "" where that can't be."""
     rest, small = [part for part in parts if part is not up], source(up)
     held, upsampling = net.parameters(conv), upsampling_of(net, up)
@@ -87,9 +78,7 @@ def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node,
     pieces = dict(zip(parts, held[0].split([shape_of(part)[1] for part in parts], dim=1), strict=True))
     up_last = torch.cat([pieces[part] for part in (*rest, up)], dim=1)
     name = name_of(conv)
-    layer = kind(name, upsampling, up_last, held[1], shape_of(small)[1])
-    if not layer.pays(shape_of(small)):
-        return ""
+    layer = UpsampledLayer(name, upsampling, up_last, held[1], shape_of(small)[1])
     with net.module.graph.inserting_before(conv):
         inputs = [small, *([_together(rest)] if rest else [])]
     put_layer(net, conv, layer, inputs)
@@ -108,10 +97,7 @@ def _together(rest: list[fx.Node]) -> fx.Node:
 
 
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:
-    """Move a 1×1 convolution before the up-sampling, unless it adds channels or would fold an activation.
-
-    Both commute: an up-sampled pixel is the same weighted mean of pixels in every channel.
-    """
+    """Move a 1×1 convolution before the up-sampling, with which it commutes, unless it adds channels."""
     matched = []
     for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
         up = source(conv)

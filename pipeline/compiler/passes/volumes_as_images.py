@@ -225,10 +225,7 @@ class _Walk:
         return self._viewed(seen, self.shapes[value], node)
 
     def _beside_each_other(self, value: fx.Node, before: fx.Node) -> fx.Node:
-        """Return an image without a gap between its voxels, as the library's convolution reads it.
-
-        The library's own copy took 0.33 ms for 32 channels of 2 × 128³ voxels on an H200, of a net's 5.1.
-        """
+        """Return an image without a gap between voxels: the library's own copy took 0.33 ms of 5.1 (H200)."""
         with self.graph.inserting_before(before):
             dense = self.graph.call_function(aten.contiguous.default, (value,), {"memory_format": torch.channels_last})
         dense.meta = dict(value.meta)

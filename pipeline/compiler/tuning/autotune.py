@@ -81,7 +81,10 @@ def locked(path: Path) -> Iterator[None]:
 @cache
 def code_digest() -> str:
     """Return the SHA-256 of the library's sources, which decide which tile is fastest."""
-    homes = {Path(__file__).parents[1], Path(pipeline.kernels.__path__[0])}  # installed, the second lies within the first
+    homes = {
+        Path(__file__).parents[1],
+        Path(pipeline.kernels.__path__[0]),
+    }  # installed, the second lies within the first
     named = {path: path.relative_to(home) for home in homes for path in home.rglob("*.py")}
     whole = hashlib.sha256()
     for path, name in sorted(named.items()):
@@ -122,11 +125,7 @@ class Tuner:
     unkept: str = ""  # why the folder keeps nothing
 
     def best(self, op: str, options: Iterable[Candidate], run: Callable[[Candidate], None]) -> Candidate:
-        """Return the candidate whose `run` takes the least time, from disk where `op` is known; a repr tells it apart.
-
-        Raises:
-            NothingRunsError: every candidate failed.
-        """
+        """Return the candidate whose `run` takes the least time, known or measured; NothingRunsError if all failed."""
         by_name = {repr(option): option for option in options}
         known = str(self.known(op).get("choice"))
         if known in by_name:
@@ -203,10 +202,7 @@ def build_side_by_side(calls: Iterable[Callable[[], object]]) -> None:
 
 
 def compiling_threads() -> ThreadPoolExecutor:
-    """Return threads that compile kernels for the current device.
-
-    Triton has its driver before the first of them asks: those that meet none build one each, into the same object.
-    """
+    """Return threads that compile for the current device, once Triton has the driver that each would else build."""
     on_device = partial(torch.cuda.set_device, torch.cuda.current_device()) if torch.cuda.is_available() else None
     pool = ThreadPoolExecutor(min(MOST_AT_ONCE, processors()), initializer=on_device)
     pool.submit(lambda: triton.runtime.driver.active).exception()

@@ -113,9 +113,8 @@ def dice_lost(overlaps: Tensor) -> float:
 def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
     """Return the layers that keep more bits so that the budget holds, and what each saved when it was last tried.
 
-    One after the other is kept, each time the one that saves most of what is over the budget, beside those kept
-    already, as the gain depends on them. All are tried at first; then, at each step, those few that promised most when
-    they were tried last. In the end those go again that the later ones made superfluous. `cost` is of the budget.
+    Each time the one is kept that saves most beside those kept already. All are tried at first; then those few that
+    promised most when they were tried last. In the end those go again that the later ones made superfluous.
     """
     kept: list[str] = []
     gains: dict[str, float] = {}
@@ -155,9 +154,9 @@ def filled(
 ) -> tuple[list[str], dict[str, float]]:
     """Return the layers that keep more bits so that the budget holds, and how much of it each takes alone.
 
-    Those have fewer bits that save most for the square of what they take, beside any first one, as long as the sum of
-    squares allows it; then the last of them go again while all together are over the budget, and others come that fit.
-    All layers of a unit have fewer bits or none; `cost` is of the budget, `price` what keeping layers takes.
+     Those have fewer bits that save most for the square of what they take, as long as the sum of squares allows it;
+    then the last of them go again while all together are over the budget, and others come that fit. All layers of a
+    unit have fewer bits or none; `cost` is of the budget, `price` what keeping layers takes.
     """
     if cost([]) <= 1:
         return [], {}

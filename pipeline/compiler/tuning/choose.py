@@ -154,10 +154,7 @@ def why_no_tile(entry: Mapping[str, object]) -> str:
 
 
 def with_random_signs(x: Tensor) -> Tensor:
-    """Return values of either sign in the shape and layout of x, on which a tile is checked.
-
-    After a ReLU all have one sign: an fp8 product, which keeps some 13 bits of its sums, is then further off.
-    """
+    """Return x with random signs, on which a tile is checked: sums of one sign in fp8 are further off."""
     signs = torch.randint(0, 2, x.shape, dtype=torch.int8, device=x.device) * 2 - 1
     signed = torch.empty_like(x)
     return signed.copy_(x.float() * signs)

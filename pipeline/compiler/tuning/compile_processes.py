@@ -52,11 +52,7 @@ class TargetAlone:
 
 
 class CompilingProcesses:
-    """A process that compiles programs in others, and says which it is through with.
-
-    Raises:
-        Exception: the system starts no further process (OSError), or an argument can't be pickled.
-    """
+    """A process that compiles programs in others, and says which it is through with; raises what starting it raises."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         target = triton.runtime.driver.active.get_current_target()
@@ -88,10 +84,7 @@ def worth_processes(programs: Sequence[Program]) -> bool:
 
 
 def _named_alike(target: GPUTarget) -> dict[str, str]:
-    """Return what has another process name programs in the cache as this one does: by the same version of ptxas.
-
-    Each process asks for it once; this one may have asked Triton's own before torch's was named.
-    """
+    """Return what has another process name programs in the cache as this one does: by the same version of ptxas."""
     nvidia = import_module("triton.backends.nvidia.compiler")  # which a Triton for AMD's GPUs may lack
     return {"TRITON_MOCK_PTX_VERSION": nvidia.get_ptxas_version(target.arch)}
 

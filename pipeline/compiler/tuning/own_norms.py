@@ -236,11 +236,7 @@ WHEN_READ, IN_A_PASS = "norm when read", "norm in a pass"
 
 
 def put_own_norms(lowered: fx.GraphModule, inputs: Tensor | Batch, tuner: Tuner) -> dict[str, int]:
-    """Put own kernels in the place of norms' passes, measured on the values there; return how many there are of each.
-
-    Raises:
-        NothingRunsError: a norm has no kernel that runs and is right.
-    """
+    """Put own kernels in the place of norms' passes, and return how many; NothingRunsError if none is right."""
     if calls := put_passes(lowered):
         walk = _Measuring(lowered, calls, tuner)
         walk.run(*batched(inputs))

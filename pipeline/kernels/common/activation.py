@@ -166,11 +166,7 @@ class Activation:
         return ACTIVATIONS[self.name].homogeneous or ACTIVATIONS[self.name].gains
 
     def divided_by(self, scale: float) -> tuple["Activation", float]:
-        """Return an activation and a divisor before it that together give this activation's value over a scale.
-
-        Raises:
-            ValueError: it doesn't take a scale.
-        """
+        """Return an activation and a divisor before it that together give its value over a scale that it takes."""
         if scale == 1.0 or self.is_homogeneous:
             return self, scale
         if not self.takes_scale:
@@ -197,10 +193,9 @@ RELU = Activation("relu")
 
 
 def recognised(target: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> Activation | None:
-    """Return the activation of an operation of a graph; None if no kernel ends in it, or not in this form.
+    """Return the activation of an operation such as "aten.gelu.default" with these arguments after the tensor, or None.
 
-    The target is "aten.gelu.default" or its like, also in place. Its arguments are those after the tensor; of
-    "aten.prelu.default" that is the weight, which the caller expands to the epilogue's `slopes` [out].
+    Of "aten.prelu.default" the argument is the weight, which the caller expands to the epilogue's `slopes` [out].
     """
     target = target.replace("_.default", ".default")
     for name, kind in ACTIVATIONS.items():

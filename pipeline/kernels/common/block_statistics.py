@@ -20,10 +20,7 @@ def blocks_of(height: int, width: int, phases: int = 1) -> int:
 
 
 def pixels_of_blocks(height: int, width: int, phases: int = 1, device: torch.device | None = None) -> Tensor:
-    """Return how many pixels each block has, [blocks] fp32, in the order of the entries: along a row of blocks first.
-
-    Of phases (0, 0), (0, 1) and so on, one after the other; height and width are multiples of `phases`.
-    """
+    """Return how many pixels each block has, [blocks] fp32, phase by phase, along a row of blocks first."""
     height, width = height // phases, width // phases
     rows = (height - ROWS * torch.arange(-(-height // ROWS), device=device)).clamp(max=ROWS)
     cols = (width - COLS * torch.arange(-(-width // COLS), device=device)).clamp(max=COLS)
@@ -49,10 +46,7 @@ def statistics_of(y: Tensor, phases: int = 1) -> Tensor:
 
 
 def merged(statistics: Tensor, height: int, width: int, phases: int = 1, group_width: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance [N, out] over the pixels of an image, of statistics [N, blocks, 2, out].
-
-    With a `group_width` each channel's are those of its group of `group_width` neighbours.
-    """
+    """Mean and biased variance [N, out] of an image, of statistics [N, blocks, 2, out]; or of each channel's group."""
     pixels = pixels_of_blocks(height, width, phases, statistics.device)[:, None]
     means, squares = statistics[:, :, 0], statistics[:, :, 1]
     mean = (means * pixels).sum(1) / (height * width)

@@ -18,8 +18,7 @@ REACHING_VIEWS = ((3, 6), (3, 7))
 def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nvidia") -> str | None:
     """Return why no kernel can run in `dtype` on a GPU of this compute capability, or None if one can.
 
-    The plain Triton kernels need half-precision products alone: before Hopper Triton loads their boxes by pointers.
-    The pair of numbers means something else for another vendor: torch gives (9, 4) for AMD's MI300.
+    Before Hopper Triton loads the plain kernels' boxes by pointers. AMD's MI300 has (9, 4) in torch: the vendor counts.
     """
     if vendor != "nvidia":
         return f"the kernels are written for NVIDIA's GPUs, and this one's vendor is {vendor}"
@@ -51,10 +50,7 @@ def vendor() -> str:
 
 
 def gluon_barred(capability: tuple[int, int] | None = None) -> str | None:
-    """Return why the Gluon kernels can't run on a GPU of this compute capability, or None if they can.
-
-    It is this machine's by default; without a GPU Hopper's, as kernels may be compiled there.
-    """
+    """Return why Gluon kernels can't run on a GPU, by default this one, or Hopper where none is; None if they can."""
     here = capability or (torch.cuda.get_device_capability() if torch.cuda.is_available() else (HOPPER, 0))
     if here[0] == HOPPER:
         return None

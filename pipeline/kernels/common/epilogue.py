@@ -137,8 +137,7 @@ def sums_of(
 ) -> Tensor:
     """Return the sums [N, H', W', out] of a convolution in plain PyTorch and fp32, padded by half of its window.
 
-    X is [N, H, W, in], or a volume's `slices` one below the other, the weight [k · k, out, in], of volumes
-    [27, out, in]. Taps are `dilation` pixels apart.
+    X is [N, H, W, in], or `slices` one below the other, the weight [k · k, out, in], of volumes [27, out, in].
     """
     taps, planes = weight.float().permute(1, 2, 0), x.float().permute(0, 3, 1, 2)
     if len(weight) == 27:
@@ -166,10 +165,9 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
-    """Raise ValueError, which begins with the name, where a part doesn't suit a kernel's output of this shape.
+    """Raise ValueError, which begins with the name, where a part doesn't suit an output of shape [N, H, W, out].
 
-    The shape is [N, H, W, out]. `out` is required of a kernel that folds nothing else to store; `folds` are its, as
-    `Epilogue.parts` names them.
+    `out` is required of a kernel that folds nothing else to store.
     """
     batch, height, width, outer = shape
     check_parts(epilogue, outputs, outer, folds)

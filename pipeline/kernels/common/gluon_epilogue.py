@@ -16,7 +16,7 @@ def _channels_of(
     o0, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr, REPEATS: gl.constexpr = 1,
     SLICES: gl.constexpr = 1,
 ):  # fmt: skip
-    """Return the channel in each row [OUT] of an accumulator.
+    """Return the channel in each row [OUT] of an accumulator; with REPEATS a tile's channels come so often.
 
     A thread's rows lie 8 apart. Where `PAIRED`, channel 2 i + j of each 16 is in row i + 8 j: a thread has neighbouring
     channels, and two bytes of fp8 are one conversion and one store. With 2 `SLICES` each 16 rows hold 8 of either.
@@ -34,10 +34,9 @@ def load_channels(
     ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr,
     REPEATS: gl.constexpr = 1, SLICES: gl.constexpr = 1,
 ):  # fmt: skip
-    """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows.
+    """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows; see `_channels_of`.
 
-    Loaded before the products and used after them: the way to memory and back is several hundred cycles. With `REPEATS`
-    the rows hold a tile's channels REPEATS times, one block after the other; `SLICES` as above.
+    Loaded before the products and used after them: the way to memory and back is several hundred cycles.
     """
     scale, bias, channels = ends
     channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS, SLICES)
@@ -146,10 +145,7 @@ def load_residual(acc, staging, scale, first, dtype: gl.constexpr, PAIRED: gl.co
 
 @gluon.jit
 def stage(part, buffer, dtype: gl.constexpr):
-    """Write a quarter of a tile [out, pixels / 4] into one of two buffers, once TMA has read the previous content.
-
-    The conversion to fp8 saturates (cvt.satfinite) and keeps a NaN.
-    """
+    """Write a quarter of a tile into one of two buffers, once TMA has read what it held; fp8 saturates, NaN stays."""
     tma.store_wait(1)
     buffer.permute((1, 0)).store(part.to(dtype))
     fence_async_shared()
@@ -160,10 +156,7 @@ def write(
     y, boxes, staging, image, y0, x0, o0, first, BUFFERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr,
     OUT: gl.constexpr,
 ):  # fmt: skip
-    """Y [out, pixels] to NHWC, a quarter of its rows at a time: while TMA stores one, the next is made.
-
-    By two buffers from `first` on, or by four, which nothing else is then stored from.
-    """
+    """Y [out, pixels] to NHWC, a quarter at a time, by two or four BUFFERS from `first` on; TMA stores meanwhile."""
     halves = halves_of(y)
     for half in gl.static_range(2):
         quarters = halves_of(halves[half])
@@ -236,11 +229,10 @@ def write_statistics(
     y, statistics, map_number, y0, x0, o0, height, width, channels,
     ROWS: gl.constexpr, COLS: gl.constexpr, PAIRED: gl.constexpr, REPEATS: gl.constexpr = 1,
 ):  # fmt: skip
-    """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], in the accumulator's order.
+    """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], to [maps, blocks, 2, channels].
 
-    A channel's pixels lie in four threads of one warp, so that only these exchange sums. They go to statistics [maps,
-    blocks, 2, channels]: a map is an image of `height` × `width` pixels, or one phase of it. With `REPEATS` the rows
-    hold a tile's channels in several maps, one after the other.
+     A channel's pixels lie in four threads of one warp, which alone exchange sums. A map is an image or a phase of it;
+    with `REPEATS` the rows hold a tile's channels in several maps, one after the other.
     """
     OUT: gl.constexpr = y.shape[0]
     down, across = (height + 7) // 8, (width + COLS - 1) // COLS

@@ -24,8 +24,7 @@ def in_fp8(value: Tensor) -> Tensor:
 def by_pixels(value: Tensor) -> Tensor:
     """Return a view of [N, channels, height, width] as [N, height, width, channels].
 
-    Of a side of length 1 torch keeps any step, such as 1 of the rows of a single pixel, which TMA doesn't take; it gets
-    the one that it has where all follows on.
+    Of a side of length 1 torch keeps any step, which TMA may not take; it gets the one of a dense map.
     """
     seen, reach = value.permute(0, 2, 3, 1), 1
     steps: list[int] = []

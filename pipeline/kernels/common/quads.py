@@ -17,10 +17,7 @@ wait_for_all_warps = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 @gluon.constexpr_function
 def row_layout(run: int, wide: int, warps: int) -> gl.DistributedLinearLayout:
-    """Pixels × channels [16 · warps, wide] where a thread has `run` neighbouring channels of each 4 · run.
-
-    A warp has 16 pixels; a quad of threads shares a pixel and the one 8 further on.
-    """
+    """Pixels × channels [16 · warps, wide]: of pixels p and p + 8 a thread has `run` channels of each 4 · run."""
     within, beyond = run.bit_length() - 1, (wide // (4 * run)).bit_length() - 1
     registers = [[0, 1 << bit] for bit in range(within)]
     registers += [[0, 4 * run << bit] for bit in range(beyond)] + [[8, 0]]
@@ -52,8 +49,7 @@ def channel_written(column, GROUP: gl.constexpr):
 def as_operand(words, sums: gl.constexpr, dtype: gl.constexpr):
     """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
 
-    Words, because values of 16 bits that go round a loop are taken apart and put together at its end, which waits for
-    loads that are meant to be on their way.
+    Values of 16 bits that go round a loop are put together at its end, which waits for loads that are on their way.
     """
     ROWS: gl.constexpr = words.shape[0]
     WORDS: gl.constexpr = words.shape[1]
@@ -91,10 +87,7 @@ def in_columns(values, GROUP: gl.constexpr, sums: gl.constexpr):
 def load_added(
     image, row, x0, steps, height, width, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr
 ):  # fmt: skip
-    """Load a row of a residual [16 · warps, OUT] in `row_layout`; nothing where `image` is None.
-
-    Outside the image it reads the border. Pixels are counted in units of 16 bytes, which they step by.
-    """
+    """Load a row of a residual [16 · warps, OUT] in `row_layout`, or the image's border; nothing without `image`."""
     values = ()
     if image is not None:
         row_stride, unit_stride = steps
@@ -138,10 +131,7 @@ def finish_rows(
 
 @gluon.jit
 def store_row(y, line, x0, unit_stride, inside, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr):
-    """Y [pixels, OUT] into a row of an NHWC output from `line` on, rounded to its dtype, where `inside`.
-
-    Pixels and channels are counted in units of 16 bytes, which all of them step by.
-    """
+    """Y [pixels, OUT], where `inside`, into an NHWC output's row at `line`, counted in units of 16 bytes."""
     dtype: gl.constexpr = line.dtype.element_ty
     UNIT: gl.constexpr = 128 // dtype.primitive_bitwidth
     values = in_order(y.to(dtype), GROUP)

@@ -37,20 +37,14 @@ def view(
     layout: object,
     _semantic: "GluonSemantic | None" = None,
 ) -> "gl.shared_memory_descriptor":
-    """Shared memory from where `memory` begins, as `shape`; it may reach past its end, into the next planes.
-
-    Triton 3.6 has it as a method `_reinterpret`, 3.9 under another name.
-    """
+    """Shared memory from where `memory` begins, as `shape`, which may reach into the next planes."""
     assert _semantic is not None  # the compiler gives it
     shape = [_unwrap_if_constexpr(size) for size in _unwrap_if_constexpr(shape)]
     return _semantic.memdesc_reinterpret(memory, _unwrap_if_constexpr(dtype), shape, _unwrap_if_constexpr(layout))
 
 
 def boxes_of(tensor: Tensor, box: list[int], swizzle_as: list[int]) -> TensorDescriptor:
-    """Return the TMA descriptor of boxes `box` of a tensor [..., channels] with the same number of dimensions.
-
-    They are swizzled as a matrix of the shape `swizzle_as` is.
-    """
+    """Return the descriptor of boxes of a tensor [..., channels], swizzled as a matrix of the shape `swizzle_as` is."""
     types = {torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
     dtype = types[tensor.dtype]
     flat = gl.NVMMASharedLayout.get_default_for(swizzle_as, dtype)

@@ -11,11 +11,7 @@ def finish(
     acc, scale, bias, channel, channels,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, CHANNELS_FIRST: tl.constexpr, slopes=None, residual=None,
 ):  # fmt: skip
-    """ACTIVATION(acc · scale[o] + bias[o] + residual) in fp32, for acc [out, pixels] or [pixels, out].
-
-    `channel` [out] are the channels' numbers; those beyond `channels` get 0 for all vectors, of which all but bias may
-    be None.
-    """
+    """ACTIVATION(acc · scale[o] + bias[o] + residual) in fp32, for acc [out, pixels] or [pixels, out]."""
     shift = tl.load(bias + channel, mask=channel < channels, other=0.0)
     if scale is not None:
         factor = tl.load(scale + channel, mask=channel < channels, other=0.0)
@@ -34,10 +30,7 @@ def store_statistics(
     y, statistics, image, y0, x0, height, width, channel, channels,
     ROWS: tl.constexpr, COLS: tl.constexpr, CHANNELS_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Mean and squared deviations of each block of 8 × 16 pixels of y, a tile of ROWS × COLS pixels, in fp32.
-
-    Y is [out, pixels] or [pixels, out]; only pixels inside the image count. Statistics are [N, blocks, 2, channels].
-    """
+    """Statistics [N, blocks, 2, channels] of y [out, pixels] or [pixels, out]; only pixels inside the image count."""
     OUT: tl.constexpr = y.shape[0] if CHANNELS_FIRST else y.shape[1]
     rows = y.T if CHANNELS_FIRST else y
     parts = rows.reshape(ROWS // 8, 8, COLS // 16, 16, OUT).permute(0, 2, 1, 3, 4)
@@ -60,10 +53,9 @@ def store_statistics(
 def count_row(
     y, mean, squares, statistics, row, stored, col, height, width, channel, channels, COLS: tl.constexpr
 ):  # fmt: skip
-    """Add y [COLS, out] to the running mean and squared deviations of a block's rows (Welford, 1962).
+    """Add y [COLS, out], if `stored`, to the running mean and squared deviations of a block's rows (Welford, 1962).
 
-    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels], from the program's block of
-    columns on. A row that isn't `stored` doesn't count; the block's first begins anew.
+    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels].
     """
     place = (row + 8) % 8  # a row that isn't stored may lie above the image
     seen = (place + 1).to(tl.float32)

@@ -39,8 +39,7 @@ def pack(weight: Tensor) -> Tensor:
 def stacked(weight: Tensor) -> Tensor:
     """Return a packed weight [27, out, in], out at most 32, as [36, 64, in], which computes two slices at once.
 
-    Four slices are read. The first three make one output slice, in the first 8 of each 16 rows; the last three make the
-    other, in the last 8. All other weights are zero.
+    Of four slices the first three make one output, in the first 8 of each 16 rows; the last three the other.
     """
     _, outer, inner = weight.shape
     both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
@@ -68,9 +67,8 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
-    X is [N, H, W, in], fp16 or fp8, a channel slice of a wider tensor or volumes as `Operands` has them. The weight of
-    its dtype is [9, out, in] from `pack`; of volumes [27, out, in], or [36, 64, in] from `stacked`. The epilogue has
-    scale, bias and slopes [out], a residual [N, H, W, out]; a head for at most 8 classes, and `out` channels of a tile.
+     X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them; the weight [9, out, in] is from `pack`, of
+    volumes [27, out, in], or [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
     check_operands(operands)
@@ -86,8 +84,8 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first.
 
-    Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: measured on an H200 with both on offer, it was
-    chosen for none of the 17 convolutions of the classic net, in fp16 or fp8, at batch 1 or 8.
+     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: with both on offer on an H200 it was chosen for
+    none of the classic net's 17 convolutions.
     """
     outer = weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
@@ -129,11 +127,7 @@ def slope_of(activation: Activation) -> float | None:
 def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
     """Write the convolution of activation(norm(x)) into the outputs: the norm's own pass over the map is gone.
 
-    X is [N, H, W, in] fp16, the weight [9, out, in], the epilogue one that `conv3x3_narrow.suits`, the activation one
-    with `slope_of`. A kernel before merges `counted`, statistics [N, blocks, 2, in] of x before it was rounded.
-
-    Raises:
-        ValueError: an operand isn't as above, or the kernels have no such groups.
+    X is fp16, the activation one with `slope_of`. A kernel before merges `counted`, statistics [N, blocks, 2, in] of x.
     """
     check_operands(operands)
     _, height, width, _ = operands.x.shape

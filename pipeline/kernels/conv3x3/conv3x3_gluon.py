@@ -48,10 +48,9 @@ def load_boxes(
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
     RESIDUAL: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
-    """Run the loading warp: load a tall box and three weights for each tile, chunk and horizontal shift.
+    """Run the loading warp: a tall box and three weights for each tile, chunk and horizontal shift; the residual last.
 
-    A tile's residual comes last, into the buffers that the group's tile before is stored from. Where `EARLY` the first
-    weights are on their way before the kernel before this one is done.
+    Where `EARLY` the first weights are on their way before the kernel before this one is done.
     """
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks, slices = geometry
@@ -266,9 +265,8 @@ def _conv3x3_gluon(
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]. With
-    DEEP = 4 a tile makes two slices, in the first and the last 8 of each 16 rows of the product: the weight is
-    [36, 64, IN] and x [N, 2 · slices, H, W, IN].
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels]; with
+    DEEP = 4 a tile makes two slices: the weight is [36, 64, IN] and x [N, 2 · slices, H, W, IN].
     """
     dtype: gl.constexpr = boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
@@ -373,11 +371,7 @@ RESERVED_BYTES = 2048  # of what a program may have: barriers, and what its grou
 
 
 def candidates(operands: Operands) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in] and weight [9, 27 or 36, out, in], likeliest first.
-
-    Those that fit in shared memory: a residual takes four quarters of a tile for each group of warps, an output alone
-    two, each in the wider of their types; boxes and weights then have to do with less.
-    """
+    """Yield tiles worth measuring, likeliest first, that fit in shared memory beside what is stored and added."""
     free = shared_bytes(operands.x.device) - RESERVED_BYTES
     return (tile for tile in _shapes(operands, free) if shared_by(tile, operands) <= free)
 

@@ -38,10 +38,8 @@ HALF_MAX = gl.constexpr(65504.0)
 class NormOnLoad(NamedTuple):
     """An instance or group norm with what follows it, max(y, slope · y), applied to the pixels that are read.
 
-    The idea: a norm's pass reads a map and writes it again, which takes longer than the arithmetic. Registers are
-    normed two fp16 values an instruction: (x − mean) · factor + shift, and the larger of that and slope times it. The
-    mean goes off first: where it is large beside the deviation, a shift of −mean · factor would round to fp16 with an
-    error as large as what is left.
+     The idea: a norm's pass takes longer than its arithmetic, two fp16 values an instruction: (x − mean) · factor +
+    shift. The mean goes off first: a shift of −mean · factor would round with an error as large as what is left.
     """
 
     mean: Tensor  # of each image and channel, or the channel's group, [N, in] fp32
@@ -154,7 +152,7 @@ def next_chunk(
     CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
     IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
 ):  # fmt: skip
-    """Return a chunk of a row's channels at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
+    """Return a chunk of a row at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
 
     A later row is sent for, into the slot of the row before, which every warp has read.
     """
@@ -172,10 +170,7 @@ def next_chunk(
 
 @gluon.jit
 def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
-    """Load a chunk of an input row's channels at three horizontal shifts, each [16 · warps, WORDS].
-
-    Outside the image it reads the border: a load that may not happen has to wait for its zeros.
-    """
+    """Load a chunk of an input row at three shifts, each [16 · warps, WORDS]; outside the image the border."""
     layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
     word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
@@ -246,10 +241,7 @@ def _read_row(held, slot, CHUNK: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.c
 
 @gluon.jit
 def _within_image(parts, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr):
-    """Return the loaded row with 0 outside the image and beyond its channels.
-
-    A pixel right of the image gives sums that aren't stored, so each shift has one border that matters.
-    """
+    """Return the loaded row with 0 outside the image; sums right of it aren't stored: each shift has one border."""
     layout: gl.constexpr = quads.row_layout(WORDS // 4, WORDS, gl.num_warps())
     col = (x0 + gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))).expand_dims(1)
     word = CHUNK * WORDS + gl.arange(0, WORDS, layout=gl.SliceLayout(0, layout)).expand_dims(0)
@@ -344,9 +336,8 @@ def conv3x3_rows(
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x, None without; where that
-    was MERGED right before, by who has waited for x, the first rows needn't wait for it. `added` is a residual, of the
-    shape of out, or None.
+     Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x; where that was MERGED
+    right before, by who has waited for x, the first rows needn't wait. `added` is a residual of the shape of out.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
     WORDS: gl.constexpr = DEPTH * dtype.primitive_bitwidth // 32
@@ -426,11 +417,9 @@ def queue(
     statistics: Tensor | None = None,
     norm: NormOnLoad | None = None,
 ) -> None:
-    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in] of its dtype, contiguous.
+    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in], contiguous, which step by 16 bytes.
 
-    Strides of x and of `out` [N, H, W, out] are multiples of 16 bytes; `planar`, out is [N, out, H, W] fp32 contiguous.
-    Statistics are [N, blocks, 2, out] fp32. A norm is of x, which is then fp16, and merged by the kernel that was
-    queued right before this one.
+    `planar`, out is [N, out, H, W] fp32 contiguous. A norm is of x in fp16, merged by the kernel queued right before.
     """
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
@@ -457,10 +446,7 @@ def queue(
 
 
 def past_the_l1(words: Tensor) -> bool:
-    """Return whether rows [N, H, W, words] come to shared memory 16 bytes at a time, past the L1 (cp.async.cg).
-
-    Triton knows so where the steps of images and rows, which it is told in words, are multiples of 16.
-    """
+    """Return whether rows come to shared memory past the L1 (cp.async.cg): where steps are multiples of 16."""
     return words.stride(0) % 16 == 0 and words.stride(1) % 16 == 0
 
 
@@ -474,11 +460,7 @@ def _added(epilogue: Epilogue) -> tuple[Tensor | None, float | None, int, int, i
 
 
 def launch(operands: Operands, tile: Tile, norm: NormOnLoad | None = None) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in], after a norm if there is one, by weight [9, out, in].
-
-    Raises:
-        ValueError: a strip doesn't take such operands, isn't made of the statistics' blocks, or an image is too large.
-    """
+    """Queue the convolution of checked operands, after a norm if there is one; raise ValueError for other strips."""
     x, weight, epilogue, outputs = operands
     if not weight.is_contiguous() or not suits(x, weight.shape[1], epilogue):
         taken = f"at most {MOST_IN} channels to {MOST_OUT} and folds statistics and a residual"
@@ -503,10 +485,7 @@ def pays(inner: int, outer: int, size: int = 2) -> bool:
 
 
 def candidates(x: Tensor, outer: int, *, ends: bool = False) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first.
-
-    With `ends` statistics are summed or a residual is added, for which more programs lack registers.
-    """
+    """Yield tiles worth measuring, likeliest first; with `ends` (statistics, a residual) registers are fewer."""
     pixel = x.shape[3] * x.element_size()
     if not pays(x.shape[3], outer, x.element_size()):
         return

@@ -77,8 +77,7 @@ class Operands(NamedTuple):
 def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, window: int | None = None) -> None:
     """Raise ValueError where an operand isn't as `conv3x3.conv3x3` says; the text names it.
 
-    `of_images` is what the epilogue may ask for where these are images; `window` how many of x's channels the weight
-    has, where these aren't all.
+    `window` is how many of x's channels the weight has, where these aren't all.
     """
     x, weight, epilogue, outputs = operands
     outer, slices, taps = operands.outer, epilogue.slices, len(weight)
@@ -114,8 +113,8 @@ def _conv3x3_triton(
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
-    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], and out [N · slices, H, W, channels].
-    GROUPED, x is [N, H, W, channels], and a tile reads IN of them, with its own in the middle.
+     With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], out [N · slices, H, W, channels]. GROUPED,
+    a tile reads IN of x's channels, with its own in the middle.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH
@@ -165,10 +164,7 @@ def _conv3x3_triton(
 
 
 def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
-    """Queue the convolution of checked operands: x [N, H, W, in] by weight [9 or 27, out, in].
-
-    Of groups the weight has those input channels alone that lie around a tile's own, as many on either side.
-    """
+    """Queue the convolution of checked operands; of groups the weight has the input channels around a tile's own."""
     x, weight, epilogue, outputs = operands
     tiles_y, tiles_x, tiles_out = operands.tiles(tile.rows, tile.cols, tile.out)
     tiles = len(x) * epilogue.slices * tiles_y * tiles_x * tiles_out
@@ -189,10 +185,9 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
-    """Yield tiles worth measuring for x [N, H, W, in] and `outer` output channels, likeliest first.
+    """Yield tiles worth measuring, likeliest first, with as many stages as fit, at least two.
 
-    Each with as many stages as shared memory holds, two at the least: what takes more all the same, the tuner finds. On
-    Hopper an output, and its pooled quarter, lie there beside the boxes until they are stored.
+    On Hopper an output, and its pooled quarter, lie in shared memory beside the boxes until they are stored.
     """
     room, size = shared_bytes(x.device) - RESERVED_BYTES, x.element_size()
     for tile in _shapes(x, outer, head=head, statistics=statistics):

@@ -78,8 +78,8 @@ def volume_reference(volumes: Tensor, weight: Tensor, epilogue: Epilogue, output
 def conv_first(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of the image through the epilogue into `outputs.out`: products in fp16, sums in fp32.
 
-    The image is [N, in, H, W] fp32 contiguous, at most 14 channels, or volumes from `conv_first_volumes`; the weight
-    [in, k, span, out] fp16, from `pack`; out [N, H', W', out] fp16 or fp8, whose size tells the stride, 1 or 2.
+    The image is [N, in, H, W] fp32 contiguous, at most 14 channels, or volumes from `conv_first_volumes`; the weight is
+    from `pack`; the size of out [N, H', W', out] tells the stride, 1 or 2.
     """
     inner, size = (3 if image.ndim == 5 else 1) * image.shape[1], image.shape[-2:]
     if image.dtype != torch.float32 or not image.is_contiguous() or inner > MOST_CHANNELS:
@@ -113,10 +113,7 @@ def candidates(image: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outpu
 def conv_first_volumes(
     volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None
 ) -> None:
-    """Write the convolution of volumes [N, in, D, H, W] into out [N, D · H, W, out], as `conv_first` does.
-
-    They have at most 4 channels, and the weight is from `pack_volumes`. Statistics need an H of a multiple of 8.
-    """
+    """Write the convolution of volumes [N, in, D, H, W], in at most 4, into out [N, D · H, W, out]."""
     if volumes.ndim != 5:
         raise ValueError(f"volumes must be [N, in, D, H, W], got {list(volumes.shape)}")
     if epilogue.statistics and volumes.shape[3] % ROWS:

@@ -75,10 +75,7 @@ def _load_windows(
     DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
     STEPS: gl.constexpr,
 ):  # fmt: skip
-    """Load the windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries.
-
-    Of volumes, IN planes are those of the slice before a slice z, of z, and of the one after it.
-    """
+    """Load the windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries."""
     layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
     pixel = gl.arange(0, 16 * gl.num_warps(), layout=gl.SliceLayout(1, layout))
     left: gl.constexpr = WINDOW // 2 + WINDOW // 2 % 2

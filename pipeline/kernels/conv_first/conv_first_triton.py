@@ -19,10 +19,7 @@ from pipeline.kernels.common.triton_epilogue import finish, rounded, store_stati
 
 
 class Operands(NamedTuple):
-    """The arguments of `conv_first.conv_first`: out [N, H', W', out], statistics [N, blocks, 2, out].
-
-    The image is [N, in, H, W], or volumes [N / D, in, D, H, W], of whose slices the N outputs are.
-    """
+    """The arguments of `conv_first.conv_first`; volumes are [N / D, in, D, H, W], of whose slices the N outputs are."""
 
     image: Tensor
     weight: Tensor

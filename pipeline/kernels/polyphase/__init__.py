@@ -8,20 +8,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.common.kernel_op import (
-    Ends,
     KernelOp,
     LayerDescription,
-    LibraryParameters,
     SecondSource,
     convolution,
-    ended,
     flops_of,
     transposed_convolution,
     volume_convolution,
@@ -30,15 +25,7 @@ from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import pack as window_taps
 from pipeline.kernels.polyphase import polyphase_gluon, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_compose import phase_taps
-from pipeline.kernels.polyphase.polyphase_operands import (
-    FOLDS,
-    WIDER,
-    WINDOW,
-    Operands,
-    at_border,
-    check_operands,
-    reference,
-)
+from pipeline.kernels.polyphase.polyphase_operands import FOLDS, WIDER, WINDOW, Operands, check_operands, reference
 
 Tile = polyphase_triton.Tile | polyphase_gluon.Tile
 TILES = (polyphase_triton.Tile, polyphase_gluon.Tile)
@@ -157,19 +144,8 @@ def _transposed(name: str, window: int) -> KernelOp:
     )
 
 
-def _by_phases(x: Tensor, parameters: LibraryParameters, ends: Ends) -> Tensor:
-    """Return the phases of x [N, in, h, w], put together as [N, out, 2 h, 2 w], and what follows them.
-
-    With a padding of 1 the convolution gives a row and a column more than x has, and phase (a, b) is what begins in row
-    a and column b. What picks them is views, so that Inductor interleaves them in the kernel of what follows. The
-    weight is that of `one_window`, and the bias [out], or [3, 3, out] of `at_border`'s classes of pixels.
-    """
-    (weight, bias), (batch, _, height, width) = parameters, x.shape
-    seen = functional.conv2d(x.to(weight.dtype, memory_format=torch.channels_last), weight, padding=1)
-    begins = seen.unflatten(1, (2, 2, -1)).unfold(4, height, 1).unfold(5, width, 1)  # [N, a, b, out, row, column, h, w]
-    phases = begins.diagonal(0, 1, 4).diagonal(0, 1, 3)  # [N, out, h, w, a, b]
-    y = phases.permute(0, 2, 4, 3, 5, 1).reshape(batch, 2 * height, 2 * width, -1).permute(0, 3, 1, 2)
-    return ended(y + (at_border(bias, *y.shape[2:]) if bias.dim() > 1 else bias[:, None, None]), ends)
+def _by_its_layer(*_: object) -> Tensor:
+    raise NotImplementedError("the layer computes it by an up-sampling and a convolution")
 
 
 STRIDED_VOLUMES = _of_volumes("conv3x3x3_strided", 2)
@@ -179,5 +155,5 @@ STRIDED_4X4 = _strided("conv4x4_strided", WIDER)
 TRANSPOSED_3X3 = _transposed("transposed3x3", 3)
 TRANSPOSED_4X4 = _transposed("transposed4x4", 4)
 UPSAMPLED = _op(
-    "upsampled_conv3x3", _operands, accepts=None, library=_by_phases, flops=flops_of(PHASE_TAPS), phases=2, growth=2
+    "upsampled_conv3x3", _operands, accepts=None, library=_by_its_layer, flops=flops_of(PHASE_TAPS), phases=2, growth=2
 )

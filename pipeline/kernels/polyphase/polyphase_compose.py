@@ -35,9 +35,6 @@ def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tens
     """Compose a 2×2 transposed convolution of stride 2 with a 3×3 convolution (padding 1) of it beside a skip.
 
     Weights are [in, mid, 2, 2] and [out, skip + mid, 3, 3], biases [mid] and [out].
-
-    Raises:
-        ValueError: the convolution reads fewer channels than the transposed one makes.
     """
     up_weight, up_bias = up
     of_up, full = _sources(convolution[0], up_weight.shape[1])
@@ -51,13 +48,7 @@ def compose_transposed(up: tuple[Tensor, Tensor | None], convolution: tuple[Tens
 
 
 def compose_nearest(convolution: tuple[Tensor, Tensor | None], channels: int) -> Composition:
-    """Compose nearest up-sampling by 2 with a 3×3 convolution (padding 1) of it beside a skip.
-
-    The weight is [out, skip + channels, 3, 3], the bias [out], with the `channels` of the up-sampled map.
-
-    Raises:
-        ValueError: the convolution reads fewer channels.
-    """
+    """Compose nearest up-sampling by 2 of `channels` with a 3×3 convolution of it beside a skip, padding 1."""
     of_up, full = _sources(convolution[0], channels)
     return Composition(_phases_of(lambda r, s, *_: of_up[:, :, r, s]), full, _bias_of(convolution))
 
@@ -136,12 +127,10 @@ def pack(
 ) -> Packed:
     """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
-    Both sources add to one accumulator, so an output channel has one scale. Each source's scale is first multiplied
-    into its weights; then the largest weight of both becomes e4m3's largest value. A source with smaller products gets
-    smaller weights. They lose no precision within 14 octaves, over which e4m3's relative step is constant.
+    Both sources add to one accumulator, so an output channel has one scale: each source's is first multiplied into its
+    weights, of which then the largest becomes e4m3's largest value. Over 14 octaves e4m3's relative step is constant.
 
-    Scaled taps [..., taps, out, in] are rounded to e4m3 by `rounding`, of them and the axis of the taps that are
-    summed over a flat part of the image: four of each phase, nine of the full map.
+    `rounding` takes scaled taps [..., taps, out, in] and the axis that is summed over a flat part of the image.
     """
     small = _scaled(composition.small, scales.small)
     full = None if composition.full is None else _scaled(composition.full, scales.full)
@@ -167,15 +156,9 @@ def _scaled(taps: Tensor, scale: float | Tensor) -> Tensor:
 def phase_taps(weight: Tensor) -> Tensor:
     """Return a transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
 
-    Output row Y gets tap Y + 1 − 2 y of input row y, hence tap i of phase a reads row 3 − a − 2 i of a window of 4, and
-    of one of 3 the fourth is zeros. Without loops, so that a graph may do it, too.
+     Tap i of phase a reads row 3 − a − 2 i of a window of 4, whose fourth is zeros of 3. Without loops, as a graph does
+    it.
     """
     inner, outer, window, _ = weight.shape
     rows = functional.pad(weight, (0, 4 - window, 0, 4 - window)).flip(2, 3)
     return rows.reshape(inner, outer, 2, 2, 2, 2).permute(3, 5, 2, 4, 1, 0).reshape(16, outer, inner).contiguous()
-
-
-def one_window(taps: Tensor) -> Tensor:
-    """Taps [16, out, in] of four phases as the weight [4 · out, in, 2, 2] of one convolution, phase by phase."""
-    _, outer, inner = taps.shape
-    return taps.reshape(4, 2, 2, outer, inner).permute(0, 3, 4, 1, 2).reshape(4 * outer, inner, 2, 2)

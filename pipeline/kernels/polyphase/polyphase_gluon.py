@@ -61,10 +61,7 @@ COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's s
 
 
 def pairs_are_rows(out: Tensor, spread: int) -> bool:
-    """Return whether the 64 rows of a product lie side by side in an output [N, H, W, out]: two pixels' channels.
-
-    TMA then stores half as many rows, and it is rows that it takes time for.
-    """
+    """Return whether a product's 64 rows are two neighbouring pixels' channels: half as many rows to store."""
     return spread == 2 and out.shape[3] == out.stride(2) == 64 // spread
 
 
@@ -96,9 +93,8 @@ _SMALL_PITCH, _FULL_PITCH = gl.constexpr(SMALL_PITCH), gl.constexpr(FULL_PITCH)
 class Tile:
     """A cut of the work: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
-    A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps, 1 to `stages`, after the first: were
-    they to begin together they would also store together, and no warp would multiply. Where weights are `held`,
-    a program loads those of its phase and block of channels once, and no step brings any.
+     A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps after the first: else both would
+    store at once, and no warp multiply. Where weights are `held`, a program loads those of its phase and channels once.
     """
 
     kernel: ClassVar[str] = "polyphase_gluon"
@@ -237,7 +233,7 @@ def _polyphase_gluon(
 ):  # fmt: skip
     """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels].
 
-    With DEEP = 3 the images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
+    With DEEP = 3 images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
     """
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
@@ -269,11 +265,7 @@ def _polyphase_gluon(
 
 
 def launch(operands: Operands, tile: Tile) -> None:
-    """Queue the phases of checked operands.
-
-    Raises:
-        ValueError: weights are to stay of volumes, of a window of 3, or of more parts than there are multiprocessors.
-    """
+    """Queue the phases of checked operands; raise ValueError where weights can't be `held`."""
     if tile.held and not may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
     check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)

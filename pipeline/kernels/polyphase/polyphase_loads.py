@@ -103,8 +103,7 @@ def _load_plane_taps(
 def _small_tap(block: int) -> int:
     """Which tap of the small map lies in a block of a chunk: of each row phase a and vertical tap i five blocks.
 
-    The rows of a matrix are a tap of the first column phase and one of the second, b0 and b1, or zeros. The offsets -1,
-    0 and 1 have (b0 j0, 0), (b0 j1, b1 j0) and (0, b1 j1), and they lie as b0 j1, b1 j0, b0 j0, 0, b1 j1.
+    The offsets -1, 0 and 1 have (b0 j0, 0), (b0 j1, b1 j0) and (0, b1 j1); they lie as b0 j1, b1 j0, b0 j0, 0, b1 j1.
     """
     matrix, order = divmod(block, SMALL_PITCH)
     return 16 if order == 3 else 8 * (matrix // 2) + 2 * (matrix % 2) + (1, 4, 0, 0, 5)[order]
@@ -236,10 +235,7 @@ def load(
     STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
     EARLY: gl.constexpr,
 ):  # fmt: skip
-    """Run the loading warp: for each tile load all boxes of the small map, then those of the full map's two planes.
-
-    Where `EARLY` the first weights are on their way before the kernel before this one is done.
-    """
+    """Run the loading warp: for each tile load all boxes of the small map, then those of the full map's two planes."""
     box_full, box_empty, _, held = bars
     _, _, _, tiles, small_chunks, full_chunks = geometry
     if not EARLY:
@@ -309,7 +305,7 @@ def plane_products(
 ):  # fmt: skip
     """Multiply the matrices from a block on with a box of the even or the odd rows, as above.
 
-    Of its own parity's rows a row phase reads one tap, of the others two; with a stride both groups read the odd twice.
+    Of its own parity a row phase reads one tap, of the other two; with a stride both groups read the odd twice.
     """
     ALONE: gl.constexpr = plane == (0 if STRIDED else GROUP)
     TOP: gl.constexpr = GROUP * (ROWS // 2) if SPLIT else 0

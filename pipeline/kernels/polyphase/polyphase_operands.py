@@ -168,10 +168,7 @@ def may_hold(operands: Operands) -> bool:
 
 
 def held_blocks(operands: Operands, depth: int) -> int:
-    """Return how many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels.
-
-    With both column phases in a product, neighbouring matrices share blocks: `polyphase_loads` says how they lie.
-    """
+    """Return how many blocks [64 / spread, depth] of taps stay, of a phase and a block of channels."""
     small, full = operands.small, operands.full
     small_chunks = 0 if small is None else -(-small.shape[3] // depth)
     full_chunks = 0 if full is None else -(-full.shape[3] // depth)

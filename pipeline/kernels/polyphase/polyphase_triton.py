@@ -40,8 +40,8 @@ def _polyphase_triton(
 ):  # fmt: skip
     """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
 
-    Taps of full are WINDOW × WINDOW. GROUPED, full has as many channels as out, and a tile reads FULL of them, its own
-    in the middle. With DEEP = 3 images are slices, of which a volume has STEP times as many in full as in the answer.
+     GROUPED, a tile reads FULL of full's channels, its own in the middle. With DEEP = 3 images are slices, of which a
+    volume has STEP times as many in full as in the answer.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
