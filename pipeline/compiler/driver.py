@@ -132,7 +132,7 @@ def build(request: Request) -> Built:
 
 
 def best_form(request: Request, barred: Callable[[], str | None], best: Callable[["Rewritten"], Built]) -> Built:
-    """Return what `best` makes of the rewritten network, or all of it by Inductor; `barred` tells why no kernel runs."""
+    """Return what `best` makes of the rewritten network, or all of it by Inductor; `barred` tells why no kernel is."""
     rank = len(request.inputs.shape)
     if rank not in (IMAGES, VOLUMES):
         why = f"the project's kernels are for images and volumes, and this network's input has {rank} axes"

@@ -71,9 +71,8 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, *
 
 @triton.jit
 def _conv1x1(
-    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, gate, residual_boxes, residual_scale,
-    channels, tiles_out, tiles_image, tiles,
-    IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
+    x_boxes, weight_boxes, out_boxes, scale, bias, slopes, gate, residual_boxes, residual_scale, channels, tiles_out,
+    tiles_image, tiles, IN: tl.constexpr, PIXELS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [lines, pixels, IN], weight [channels, IN] and gate [lines, IN]; write out [lines, pixels, channels]."""
@@ -169,10 +168,9 @@ def _launch(
     box = [1, tile.pixels, tile.out]
     on_grid(_conv1x1, min(tiles, multiprocessors(x.device) * tile.programs))(
         descriptor(seen, [1, tile.pixels, tile.depth]), descriptor(weight, [tile.out, tile.depth]),
-        descriptor(made, box), epilogue.scale, epilogue.bias, epilogue.slopes, gate,
-        descriptor(residual, box), epilogue.residual_unit, outer, tiles_out, tiles_image, tiles,
-        IN=inner, PIXELS=tile.pixels, OUT=tile.out, DEPTH=tile.depth, **epilogue.constants,
-        num_warps=tile.warps, num_stages=tile.stages,
+        descriptor(made, box), epilogue.scale, epilogue.bias, epilogue.slopes, gate, descriptor(residual, box),
+        epilogue.residual_unit, outer, tiles_out, tiles_image, tiles, IN=inner, PIXELS=tile.pixels, OUT=tile.out,
+        DEPTH=tile.depth, **epilogue.constants, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

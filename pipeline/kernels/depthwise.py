@@ -68,10 +68,9 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 
 @triton.jit(do_not_specialize=["rows"])
 def _depthwise(
-    x, weight, out, scale, bias, slopes, statistics, x_image, x_row, x_unit, out_image, out_row, out_unit,
-    height, width, out_height, out_width, channels, rows, apart,
-    SIDE: tl.constexpr, STRIDE: tl.constexpr, COLS: tl.constexpr, EACH: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, STAGES: tl.constexpr,
+    x, weight, out, scale, bias, slopes, statistics, x_image, x_row, x_unit, out_image, out_row, out_unit, height,
+    width, out_height, out_width, channels, rows, apart, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLS: tl.constexpr,
+    EACH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, channels] and weight [SIDE², channels]; write out [N, H', W', channels] and statistics.
 
@@ -151,12 +150,10 @@ def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, t
     strips = triton.cdiv(triton.cdiv(shape[1], apart), tile.rows) * apart
     check_few_programs("x's strips of rows", strips)
     on_grid(_depthwise, across * parts, strips, batch)(
-        x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics,
-        x.stride(0), x.stride(1) // UNIT, x.stride(2) // UNIT,
-        out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT,
-        height, width, *shape[1:3], channels, tile.rows, apart,
-        SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels, STAGES=tile.stages, num_warps=tile.warps,
-        **epilogue.constants,
+        x, weight, out, epilogue.scale, epilogue.bias, epilogue.slopes, outputs.statistics, x.stride(0),
+        x.stride(1) // UNIT, x.stride(2) // UNIT, out.stride(0), out.stride(1) // UNIT, out.stride(2) // UNIT, height,
+        width, *shape[1:3], channels, tile.rows, apart, SIDE=side, STRIDE=stride, COLS=COLS, EACH=tile.channels,
+        STAGES=tile.stages, num_warps=tile.warps, **epilogue.constants,
     )  # fmt: skip
 
 

@@ -45,10 +45,9 @@ def reference(statistics: Tensor, size: tuple[int, int], phases: int, layers: Ex
 
 @triton.jit
 def _excitation(
-    statistics, reduce, reduce_bias, expand, expand_bias, factors, height, width, entries,
-    CHANNELS: tl.constexpr, INNER: tl.constexpr, PADDED: tl.constexpr, PHASES: tl.constexpr,
-    LINES: tl.constexpr, EACH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, HARD: tl.constexpr,
+    statistics, reduce, reduce_bias, expand, expand_bias, factors, height, width, entries, CHANNELS: tl.constexpr,
+    INNER: tl.constexpr, PADDED: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, HARD: tl.constexpr,
 ):  # fmt: skip
     """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write factors [N, CHANNELS]."""
     image = tl.program_id(0)

@@ -52,9 +52,8 @@ class TransposedTile:
 
 @triton.jit
 def _conv3x3_few(
-    x, weight, out, scale, bias, slopes, x_image_stride, x_row_stride, x_pixel_stride,
-    out_image_stride, out_row_stride, out_pixel_stride, height, width,
-    IN: tl.constexpr, CHANNELS: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
+    x, weight, out, scale, bias, slopes, x_image_stride, x_row_stride, x_pixel_stride, out_image_stride, out_row_stride,
+    out_pixel_stride, height, width, IN: tl.constexpr, CHANNELS: tl.constexpr, OUT: tl.constexpr, PIXELS: tl.constexpr,
     ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN] and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS]."""
@@ -78,10 +77,9 @@ def _conv3x3_few(
 
 @triton.jit
 def _transposed3x3_few(
-    x, weight, out, scale, bias, x_image_stride, x_row_stride, x_pixel_stride,
-    out_image_stride, out_row_stride, out_pixel_stride, height, width,
-    IN: tl.constexpr, OUT: tl.constexpr, GROUP: tl.constexpr, PIXELS: tl.constexpr, DEPTH: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    x, weight, out, scale, bias, x_image_stride, x_row_stride, x_pixel_stride, out_image_stride, out_row_stride,
+    out_pixel_stride, height, width, IN: tl.constexpr, OUT: tl.constexpr, GROUP: tl.constexpr, PIXELS: tl.constexpr,
+    DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, h, w, IN] and weight [16, OUT, IN]; write out [N, 2 h, 2 w, OUT]; columns go in GROUPs of a phase."""
     STEPS: tl.constexpr = (IN + DEPTH - 1) // DEPTH

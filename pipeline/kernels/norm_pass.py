@@ -171,12 +171,11 @@ def _merged_statistics(
 
 @triton.jit
 def _norm_pass(
-    x, out, statistics, weight, bias, eps, first, second, unit, gain, height, width, entries, pixels,
-    x_image_stride, x_pixel_stride, out_image_stride, out_pixel_stride, head, head_bias,
-    CHANNELS: tl.constexpr, EACH: tl.constexpr, PIXELS: tl.constexpr, STEPS: tl.constexpr,
-    MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, GROUP: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, CLASSES: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
+    x, out, statistics, weight, bias, eps, first, second, unit, gain, height, width, entries, pixels, x_image_stride,
+    x_pixel_stride, out_image_stride, out_pixel_stride, head, head_bias, CHANNELS: tl.constexpr, EACH: tl.constexpr,
+    PIXELS: tl.constexpr, STEPS: tl.constexpr, MERGES: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr,
+    SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit) · gain.
 
@@ -292,10 +291,9 @@ def _merge(
     each = max(CHANNELS, group)
     lines = min(MOST_ROWS * CHANNELS // each, max(16, next_power_of_two(entries)))
     on_grid(_merged_statistics, batch, triton.cdiv(channels, each))(
-        statistics, weight, bias, eps, *out, height // phases, width // phases, entries,
-        CHANNELS=channels, STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=each, GROUP=group,
-        ROWS=block[0], COLS=block[1], DEPENDENT=dependent, num_warps=8 if lines * each > 512 * CHANNELS else 4,
-        **(DEPENDENT if dependent else {}),
+        statistics, weight, bias, eps, *out, height // phases, width // phases, entries, CHANNELS=channels,
+        STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=each, GROUP=group, ROWS=block[0], COLS=block[1],
+        DEPENDENT=dependent, num_warps=8 if lines * each > 512 * CHANNELS else 4, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
 
 
@@ -327,14 +325,12 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
     on_grid(_norm_pass, triton.cdiv(pixels, wide * steps), triton.cdiv(channels, each), batch)(
-        x, out, statistics, weight, bias, eps, first, second, *_units(how),
-        height // how.phases, width // how.phases, entries, pixels,
-        x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
+        x, out, statistics, weight, bias, eps, first, second, *_units(how), height // how.phases, width // how.phases,
+        entries, pixels, x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
         LINES=min(FEW, max(2, next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
-        CLASSES=0 if how.head is None else len(how.head.bias),
-        ACTIVATION=how.activation.expression, SLOPE=how.activation.slope,
-        DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
+        CLASSES=0 if how.head is None else len(how.head.bias), ACTIVATION=how.activation.expression,
+        SLOPE=how.activation.slope, DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
 
 

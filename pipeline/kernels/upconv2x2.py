@@ -73,9 +73,8 @@ class GluonTile:
 @triton.jit
 def _upconv2x2(
     x_boxes, weight_boxes, out_boxes, scale, bias, slopes, channels, tiles_x, tiles_out, tiles, height,
-    DEEP: tl.constexpr,
-    IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    DEEP: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
+    DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels].
 
@@ -109,9 +108,8 @@ def _place(tile, tiles_x, tiles_out, CORNERS: gl.constexpr, ROWS: gl.constexpr, 
 
 @gluon.jit
 def _load(
-    x_boxes, weight_boxes, pixels, weights, full, empty, geometry,
-    CORNERS: gl.constexpr,
-    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, PAIRED: gl.constexpr,
+    x_boxes, weight_boxes, pixels, weights, full, empty, geometry, CORNERS: gl.constexpr, ROWS: gl.constexpr,
+    COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """Run the loading warp: for each tile and chunk of channels load a box of pixels and its weights."""
     tiles_x, tiles_out, tiles, chunks, _ = geometry
@@ -207,9 +205,7 @@ def _upconv2x2_gluon(
     MULTIPLY: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, ACTIVATION, SLOPE, SCALED, PAIRED, slopes is not None)
     LOAD: gl.constexpr = (CORNERS, ROWS, COLS, DEPTH, BOXES, PAIRED)
     gl.warp_specialize([
-        (_multiply, (0,) + to_multiply + MULTIPLY),
-        (_multiply, (1,) + to_multiply + MULTIPLY),
-        (_load, to_load + LOAD),
+        (_multiply, (0,) + to_multiply + MULTIPLY), (_multiply, (1,) + to_multiply + MULTIPLY), (_load, to_load + LOAD),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 

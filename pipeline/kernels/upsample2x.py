@@ -49,9 +49,8 @@ def _neighbours(place, size, step, ALIGNED: tl.constexpr):
 
 @triton.jit
 def _upsample2x(
-    x, out, height, width, channels, x_image_stride, x_row_stride, x_pixel_stride,
-    out_image_stride, out_row_stride, out_pixel_stride, scale, row_step, col_step,
-    ALIGNED: tl.constexpr, COLS: tl.constexpr, CHANNELS: tl.constexpr,
+    x, out, height, width, channels, x_image_stride, x_row_stride, x_pixel_stride, out_image_stride, out_row_stride,
+    out_pixel_stride, scale, row_step, col_step, ALIGNED: tl.constexpr, COLS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, channels], out [N, 2 H, 2 W, channels], channel stride 1."""
     blocks = tl.cdiv(2 * width, COLS)
@@ -97,8 +96,7 @@ def upsample2x(
     cols = max(1, min((tile or Tile()).elements // wide, next_power_of_two(2 * width)))
     on_grid(_upsample2x, batch * 2 * height * triton.cdiv(2 * width, cols), triton.cdiv(channels, wide))(
         x, out, height, width, channels, *x.stride()[:3], *out.stride()[:3], epilogue.scale,
-        (height - 1) / (2 * height - 1), (width - 1) / (2 * width - 1),
-        ALIGNED=align_corners, COLS=cols, CHANNELS=wide,
+        (height - 1) / (2 * height - 1), (width - 1) / (2 * width - 1), ALIGNED=align_corners, COLS=cols, CHANNELS=wide,
     )  # fmt: skip
 
 

@@ -157,8 +157,7 @@ def nothing_counted(PIXELS: gl.constexpr, OUT: gl.constexpr, sums: gl.constexpr)
 
 @gluon.jit
 def count_row(
-    y, mean, squares, statistics, line, x0, inside, height, width,
-    CHANNELS: gl.constexpr, GROUP: gl.constexpr,
+    y, mean, squares, statistics, line, x0, inside, height, width, CHANNELS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 

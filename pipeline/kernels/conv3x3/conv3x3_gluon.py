@@ -127,9 +127,8 @@ def _load_taps(
 
 @gluon.jit
 def products(
-    acc, pixels, weights, bars, count, chunks, GROUP: gl.constexpr, DEEP: gl.constexpr,
-    ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr,
-    GROUPS: gl.constexpr,
+    acc, pixels, weights, bars, count, chunks, GROUP: gl.constexpr, DEEP: gl.constexpr, ROWS: gl.constexpr,
+    COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, GROUPS: gl.constexpr,
 ):  # fmt: skip
     """Add a tile's products to acc [out, pixels], by one group of warps; the tile is the program's `count`-th."""
     box_full, box_empty, tap_full, tap_empty, pingpong, _, _ = bars
@@ -189,11 +188,10 @@ class Tile:
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, head_staging, out_boxes, pooled_boxes, pixels, weights, staging, bars, geometry, ends, head,
-    added, statistics,
-    DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
-    BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
-    PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
+    added, statistics, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr,
+    DEPTH: gl.constexpr, BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr,
+    CLASSES: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr,
+    POOLS: gl.constexpr, PAIRED: gl.constexpr, SLOPED: gl.constexpr, RESIDUAL: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """Run a group of warps: make every GROUPS-th tile of this program, from the first product to the store."""
     tiles_y, tiles_x, tiles_out, tiles, chunks, _ = geometry
@@ -255,10 +253,9 @@ def _multiply(
     ]
 )  # fmt: skip
 def _conv3x3_gluon(
-    boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, scale, bias, mixes, mix_bias, logits,
-    slopes, residual_boxes, residual_scale, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks, slices,
-    DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
+    boxes, last_rows, weight_boxes, out_boxes, pooled_boxes, scale, bias, mixes, mix_bias, logits, slopes,
+    residual_boxes, residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, chunks,
+    slices, DEEP: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, OUT: gl.constexpr, DEPTH: gl.constexpr,
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, CLASSES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, WRITES: gl.constexpr, POOLS: gl.constexpr,
     PAIRED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
@@ -319,14 +316,12 @@ def _conv3x3_gluon(
     LOAD: gl.constexpr = (DEEP, ROWS, COLS, OUT, DEPTH, BOXES, TAPS, HELD, GROUPS, PAIRED, RESIDUAL, EARLY)
     if GROUPS == 1:
         gl.warp_specialize([
-            (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
-            (load_boxes, to_load + LOAD),
+            (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY), (load_boxes, to_load + LOAD),
         ], [4], [40])  # fmt: skip
     else:
         gl.warp_specialize([
             (_multiply, (0, head_staging.index(0)) + to_multiply + MULTIPLY),
-            (_multiply, (1, head_staging.index(1)) + to_multiply + MULTIPLY),
-            (load_boxes, to_load + LOAD),
+            (_multiply, (1, head_staging.index(1)) + to_multiply + MULTIPLY), (load_boxes, to_load + LOAD),
         ], [num_warps, 4], [232, 40])  # fmt: skip
 
 

@@ -148,8 +148,7 @@ def first_rows(
 
 @gluon.jit
 def next_chunk(
-    queue, slots, slot, row, place,
-    CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
+    queue, slots, slot, row, place, CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
     IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
 ):  # fmt: skip
     """Return a chunk of a row at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
@@ -253,9 +252,8 @@ def _within_image(parts, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: 
 
 @gluon.jit
 def operands_of(
-    parts, ends, row, x0, height, width,
-    CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr, NORM: gl.constexpr,
-    sums: gl.constexpr, dtype: gl.constexpr,
+    parts, ends, row, x0, height, width, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
+    NORM: gl.constexpr, sums: gl.constexpr, dtype: gl.constexpr,
 ):  # fmt: skip
     """Return the loaded row, normalised if there is a norm, as first operands of products; 0 outside the image."""
     if NORM is None:
@@ -325,14 +323,12 @@ def _products(seen, held, above, here, below, chunk: gl.constexpr, CHUNKS: gl.co
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles"])
 def conv3x3_rows(
-    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps,
-    added, added_scale, added_image_stride, added_row_stride, added_unit,
-    x_image_stride, x_row_stride, x_unit, out_image_stride, out_row_stride, out_unit,
-    height, width, rows, tiles_y, tiles_x, tiles,
-    IN: gl.constexpr, CHANNELS: gl.constexpr, DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr,
-    MERGED: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
+    x, weight, out, scale, bias, statistics, norm_mean, norm_variance, norm_weight, norm_bias, eps, added, added_scale,
+    added_image_stride, added_row_stride, added_unit, x_image_stride, x_row_stride, x_unit, out_image_stride,
+    out_row_stride, out_unit, height, width, rows, tiles_y, tiles_x, tiles, IN: gl.constexpr, CHANNELS: gl.constexpr,
+    DEPTH: gl.constexpr, CHUNKS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr,
+    SLOTS: gl.constexpr, PLANAR: gl.constexpr, NORM: gl.constexpr, MERGED: gl.constexpr, ACTIVATION: gl.constexpr,
+    SLOPE: gl.constexpr, SCALED: gl.constexpr, EARLY: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
@@ -431,17 +427,14 @@ def queue(
     tiles_y, tiles_x = -(-height // tile.rows), -(-width // (16 * tile.warps))
     tiles = batch * tiles_y * tiles_x
     on_grid(conv3x3_rows, min(tiles, multiprocessors(x.device) * tile.programs))(
-        words, weight, out, epilogue.factors, epilogue.bias,
-        statistics, *((None,) * 5 if norm is None else norm[:5]), *_added(epilogue),
-        words.stride(0), words.stride(1), words.stride(2) // 4, *strides,
-        height, width, tile.rows, tiles_y, tiles_x, tiles,
-        IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
-        GROUP=8 if planar else min(columns, 64 // out.element_size()),
-        AHEAD=0 if tile.slots else tile.ahead, SLOTS=tile.slots,
-        PLANAR=planar, NORM=None if norm is None else norm.instructions,
-        MERGED=norm is not None and tile.slots > 0 and past_the_l1(words),
-        SCALED=epilogue.scale is not None, EARLY=epilogue.early, **epilogue.constants,
-        num_warps=tile.warps, maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
+        words, weight, out, epilogue.factors, epilogue.bias, statistics, *((None,) * 5 if norm is None else norm[:5]),
+        *_added(epilogue), words.stride(0), words.stride(1), words.stride(2) // 4, *strides, height, width, tile.rows,
+        tiles_y, tiles_x, tiles, IN=inner, CHANNELS=outer, DEPTH=depth, CHUNKS=-(-inner // depth), OUT=columns,
+        GROUP=8 if planar else min(columns, 64 // out.element_size()), AHEAD=0 if tile.slots else tile.ahead,
+        SLOTS=tile.slots, PLANAR=planar, NORM=None if norm is None else norm.instructions,
+        MERGED=norm is not None and tile.slots > 0 and past_the_l1(words), SCALED=epilogue.scale is not None,
+        EARLY=epilogue.early, **epilogue.constants, num_warps=tile.warps,
+        maxnreg=quads.registers(tile.warps, tile.programs), **DEPENDENT,
     )  # fmt: skip
 
 

@@ -104,12 +104,10 @@ class Tile(BoxTile):
 
 @triton.jit
 def _conv3x3_triton(
-    x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits,
-    slopes, residual_boxes, residual_scale, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
-    DEEP: tl.constexpr, GROUPED: tl.constexpr,
-    IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, DEPTH: tl.constexpr,
-    CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    x_boxes, weight_boxes, out_boxes, pooled_boxes, scale, bias, head_weight, head_bias, logits, slopes, residual_boxes,
+    residual_scale, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, slices, dilation,
+    DEEP: tl.constexpr, GROUPED: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    OUT: tl.constexpr, DEPTH: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
@@ -175,11 +173,9 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
     on_grid(_conv3x3_triton, min(tiles, multiprocessors(x.device) * tile.programs))(
         descriptor(source, [*ones, tile.rows, tile.cols, tile.depth]), descriptor(weight, [1, tile.out, tile.depth]),
         descriptor(out, whole), descriptor(outputs.pooled, half), epilogue.scale, epilogue.bias,
-        *(epilogue.head or (None, None)), outputs.logits, epilogue.slopes,
-        descriptor(residual, whole), epilogue.residual_unit, outputs.statistics,
-        operands.height, x.shape[2], weight.shape[1], tiles_y, tiles_x, tiles_out, tiles,
-        epilogue.slices, epilogue.dilation,
-        DEEP=operands.deep, GROUPED=grouped, IN=weight.shape[2],
+        *(epilogue.head or (None, None)), outputs.logits, epilogue.slopes, descriptor(residual, whole),
+        epilogue.residual_unit, outputs.statistics, operands.height, x.shape[2], weight.shape[1], tiles_y, tiles_x,
+        tiles_out, tiles, epilogue.slices, epilogue.dilation, DEEP=operands.deep, GROUPED=grouped, IN=weight.shape[2],
         CLASSES=0 if epilogue.head is None else len(epilogue.head.bias), **tile.constants, **epilogue.constants,
     )  # fmt: skip
 

@@ -71,9 +71,8 @@ def _hold_weights(
 
 @gluon.jit
 def _load_windows(
-    image, y, x0, height, width, z, slices,
-    DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr,
-    STEPS: gl.constexpr,
+    image, y, x0, height, width, z, slices, DEEP: gl.constexpr, IN: gl.constexpr, WINDOW: gl.constexpr,
+    SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr,
 ):  # fmt: skip
     """Load the windows of a row of output pixels in fp16: [16 · warps, 16] for each 16 of their entries."""
     layout: gl.constexpr = quads.row_layout(2, 16, gl.num_warps())
@@ -98,12 +97,10 @@ def _load_windows(
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
 def _conv_first_gluon(
-    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit,
-    height, width, out_height, out_width, rows, tiles_y, tiles_x, tiles, slices,
-    DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, WINDOW: gl.constexpr, SPAN: gl.constexpr,
-    STRIDE: gl.constexpr, STEPS: gl.constexpr,
-    OUT: gl.constexpr, GROUP: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit, height, width, out_height,
+    out_width, rows, tiles_y, tiles_x, tiles, slices, DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr,
+    WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read image [N, IN, H, W] fp32 and weight [IN · WINDOW · SPAN, channels] fp16; write out [N, H', W', channels].
 
@@ -199,11 +196,10 @@ def _operand_of(values, place, row, DEEP: gl.constexpr, IN: gl.constexpr, sums: 
 
 @gluon.jit(do_not_specialize=["rows", "tiles_y", "tiles_x", "tiles", "slices"])
 def _conv_first_rows(
-    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit,
-    height, width, rows, tiles_y, tiles_x, tiles, slices,
-    DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr, GROUP: gl.constexpr,
-    AHEAD: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
+    image, weight, out, scale, bias, statistics, out_image_stride, out_row_stride, out_unit, height, width, rows,
+    tiles_y, tiles_x, tiles, slices, DEEP: gl.constexpr, IN: gl.constexpr, CHANNELS: gl.constexpr, OUT: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr,
+    num_warps: gl.constexpr,
 ):  # fmt: skip
     """Read image [N, IN, H, W] fp32 and weight [IN, 3, SPAN, CHANNELS] fp16; write out [N, H, W, CHANNELS].
 

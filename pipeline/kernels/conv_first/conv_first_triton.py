@@ -69,10 +69,9 @@ class Tile:
 @triton.jit
 def _conv_first_triton(
     image, weight, out_boxes, scale, bias, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles,
-    slices,
-    DEEP: tl.constexpr, IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr,
-    STRIDE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
-    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
+    slices, DEEP: tl.constexpr, IN: tl.constexpr, WINDOW: tl.constexpr, SPAN: tl.constexpr, LEFT: tl.constexpr,
+    STRIDE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr,
+    SLOPE: tl.constexpr,
 ):  # fmt: skip
     """Image [N, IN, H, W] fp32, weight [IN · WINDOW · SPAN, channels] fp16, out [N, H', W', channels] NHWC.
 
@@ -124,11 +123,10 @@ def launch(operands: Operands, tile: Tile) -> None:
     tiles_y, tiles_x, tiles_out = -(-out_height // tile.rows), -(-out_width // tile.cols), -(-outer // tile.out)
     tiles = batch * tiles_y * tiles_x * tiles_out
     on_grid(_conv_first_triton, min(tiles, multiprocessors(image.device) * tile.programs))(
-        image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias,
-        statistics, height, width, outer, tiles_y, tiles_x, tiles_out, tiles,
-        operands.slices, DEEP=operands.deep, IN=inner, WINDOW=window, SPAN=span, LEFT=margin(window),
-        STRIDE=operands.stride, ROWS=tile.rows, COLS=tile.cols, OUT=tile.out,
-        **epilogue.constants, num_warps=tile.warps, num_stages=tile.stages,
+        image, weight, descriptor(out, [1, tile.rows, tile.cols, tile.out]), epilogue.scale, epilogue.bias, statistics,
+        height, width, outer, tiles_y, tiles_x, tiles_out, tiles, operands.slices, DEEP=operands.deep, IN=inner,
+        WINDOW=window, SPAN=span, LEFT=margin(window), STRIDE=operands.stride, ROWS=tile.rows, COLS=tile.cols,
+        OUT=tile.out, **epilogue.constants, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

@@ -140,11 +140,10 @@ def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, out_boxes, pixels, weights, staging, bars, geometry, ends, border, shape, statistics, lag,
-    DEEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
-    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
-    PARTS: gl.constexpr, STORES: gl.constexpr,
-    ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
+    DEEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr,
+    SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr,
+    PAIRED: gl.constexpr, PARTS: gl.constexpr, STORES: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr,
+    SCALED: gl.constexpr, BORDER: gl.constexpr, COUNTS: gl.constexpr,
 ):  # fmt: skip
     """Run a group of warps: its row phase, block of channels or half of the rows of every tile of this program."""
     full, empty, started, held = bars
@@ -222,12 +221,10 @@ def _multiply(
 )  # fmt: skip
 def _polyphase_gluon(
     small_boxes, small_last, small_taps, even_boxes, even_last, odd_boxes, odd_last, full_taps, even_out, odd_out,
-    scale, bias, border, statistics,
-    height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks, full_chunks, lag, slices,
-    DEEP: gl.constexpr, STEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
-    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
-    PARTS: gl.constexpr, STORES: gl.constexpr,
+    scale, bias, border, statistics, height, width, channels, tiles_y, tiles_x, tiles_out, tiles, small_chunks,
+    full_chunks, lag, slices, DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
+    SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, PARTS: gl.constexpr, STORES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
@@ -258,8 +255,7 @@ def _polyphase_gluon(
         SLOPE, SCALED, BORDER, COUNTS,
     )  # fmt: skip
     gl.warp_specialize([
-        (_multiply, (0, even_out) + to_multiply + MULTIPLY),
-        (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
+        (_multiply, (0, even_out) + to_multiply + MULTIPLY), (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
         (load, (small, planes, pixels, weights, bars, geometry, slices) + LOAD),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
@@ -293,15 +289,13 @@ def launch(operands: Operands, tile: Tile) -> None:
         raise ValueError(f"weights that stay need a multiprocessor for each of {across * tiles_out} parts of an image")
     on_grid(_polyphase_gluon, min(tiles, programs))(
         *(small or full[2:]), *(full or (*small[:2], *small)), *(boxes_of(half, part, boxed) for half in rows),
-        epilogue.factors, epilogue.bias,
-        epilogue.bias if operands.border is None else operands.border, operands.outputs.statistics,
-        height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks, tile.lag, operands.made,
-        DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth, STAGES=tile.stages,
-        HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
-        STRIDED=operands.strided, SPLIT=split,
-        SPARSE=operands.window_of_3, FULL=operands.full is not None, PAIRED=paired, PARTS=tile.parts, STORES=stores,
-        SCALED=epilogue.scale is not None, BORDER=operands.border is not None, EARLY=epilogue.early,
-        num_warps=4, **epilogue.constants, **DEPENDENT,
+        epilogue.factors, epilogue.bias, epilogue.bias if operands.border is None else operands.border,
+        operands.outputs.statistics, height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
+        tile.lag, operands.made, DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth,
+        STAGES=tile.stages, HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
+        STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3, FULL=operands.full is not None,
+        PAIRED=paired, PARTS=tile.parts, STORES=stores, SCALED=epilogue.scale is not None,
+        BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
 
 

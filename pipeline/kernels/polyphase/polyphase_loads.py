@@ -138,9 +138,8 @@ def _hold_shared(
 
 @gluon.jit
 def _hold_taps(
-    small_taps, full_taps, weights, held, geometry, spot,
-    DEEP: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
-    SPLIT: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
+    small_taps, full_taps, weights, held, geometry, spot, DEEP: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr,
+    SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """Ask for all taps of a program's phase and block of channels, once; none of them may be left out."""
     _, _, _, _, small_chunks, full_chunks = geometry
@@ -166,9 +165,8 @@ def _hold_taps(
 
 @gluon.jit
 def _load_small(
-    maps, pixels, weights, full, slot, spot, across, c0, awaits,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr,
-    PAIRED: gl.constexpr,
+    maps, pixels, weights, full, slot, spot, across, c0, awaits, ROWS: gl.constexpr, DEPTH: gl.constexpr,
+    HELD: gl.constexpr, SPREAD: gl.constexpr, SPARSE: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
     """For one horizontal offset a box of the small map, and its taps where they aren't held."""
     boxes, last_rows, taps = maps
@@ -229,11 +227,9 @@ def _load_plane(
 
 @gluon.jit
 def load(
-    small, planes, pixels, weights, bars, geometry, slices,
-    DEEP: gl.constexpr, STEP: gl.constexpr,
-    ROWS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr,
-    STRIDED: gl.constexpr, SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr,
-    EARLY: gl.constexpr,
+    small, planes, pixels, weights, bars, geometry, slices, DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, HELD: gl.constexpr, SPREAD: gl.constexpr, STRIDED: gl.constexpr,
+    SPLIT: gl.constexpr, SPARSE: gl.constexpr, FULL: gl.constexpr, PAIRED: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
     """Run the loading warp: for each tile load all boxes of the small map, then those of the full map's two planes."""
     box_full, box_empty, _, held = bars

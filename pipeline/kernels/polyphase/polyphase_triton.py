@@ -116,10 +116,9 @@ def launch(operands: Operands, tile: Tile) -> None:
     small, full, weights = operands.small, operands.images, [1, tile.out, tile.depth]
     on_grid(_polyphase_triton, min(tiles, multiprocessors(out.device) * tile.programs))(
         descriptor(small, [1, tile.rows, tile.cols, tile.depth]), descriptor(operands.small_weight, weights),
-        None if full is None else _planes(full, tile), descriptor(operands.full_weight, weights),
-        epilogue.scale, epilogue.bias, operands.border, operands.outputs.statistics, out,
-        *out.stride()[:3], 0 if full is None else full.stride(1), *out.shape[1:],
-        tiles_y, tiles_x, tiles_out, tiles, operands.made,
+        None if full is None else _planes(full, tile), descriptor(operands.full_weight, weights), epilogue.scale,
+        epilogue.bias, operands.border, operands.outputs.statistics, out, *out.stride()[:3],
+        0 if full is None else full.stride(1), *out.shape[1:], tiles_y, tiles_x, tiles_out, tiles, operands.made,
         DEEP=operands.deep, STEP=operands.step, GROUPED=operands.grouped,
         MASKED=full is not None and _reaches_over(operands, tile), SMALL=0 if small is None else small.shape[3],
         FULL=0 if operands.full_weight is None else operands.full_weight.shape[2], PHASES=phases,
