@@ -2,7 +2,9 @@
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from pipeline.command_line import tell
@@ -15,7 +17,7 @@ from pipeline.predict.loop import Prediction
 from pipeline.predict.mask_files import Look, palette_of
 from pipeline.predict.report import Outcome
 from pipeline.predict.shards import alone_in, shard_of
-from pipeline.predict.sources import Planned, Wanted, identity, of_bundle, product_of
+from pipeline.predict.sources import Planned, Predictor, Wanted, identity, of_bundle, product_of
 from pipeline.predict.windows import SIDES_OF_AN_IMAGE, STEP, Cut
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean
@@ -41,39 +43,85 @@ def predict_cases(cases: list[Case], source: RunRecord | Contract, asked: argpar
     with alone_in(asked.out, shard), tempfile.TemporaryDirectory(prefix="unet-ladder-") as scratch:
         for case in cases:
             mask_files.check_own(asked.out / case.mask)
-        wanted = Wanted(asked.stage, asked.device, asked.batch)
-        if isinstance(source, Contract):
-            planned = of_bundle(asked.run, source, wanted)
-        else:
-            from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
-
-            planned = of_run(asked.run, source, wanted, Path(scratch))
+        planned = planned_for(source, asked, Path(scratch))
+        if isinstance(source, RunRecord):
             planned.notes.extend(training_notes(source.config, [file for case in cases for file in case.files]))
         mask_files.clear_unfinished(asked.out, [shard.manifest, *(case.mask for case in cases)])
-        return all_kept(planned, cases, asked) or make_all(planned, cases, asked)
+        ready = Ready(planned, asked)
+        return all_kept(ready, cases, asked) or make_all(ready, cases, asked)
 
 
-def all_kept(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
+def planned_for(source: RunRecord | Contract, asked: argparse.Namespace, scratch: Path) -> Planned:
+    """Plan the network of a run or a bundle.
+
+    Raises:
+        RequestError, InputError: as `command.predict_folder`.
+    """
+    wanted = Wanted(asked.stage, asked.device, asked.batch)
+    if isinstance(source, Contract):
+        return of_bundle(asked.run, source, wanted)
+    from pipeline.predict.run_source import of_run  # imports the measuring worker, which no bundle needs
+
+    return of_run(asked.run, source, wanted, scratch)
+
+
+class Ready:
+    """A planned predictor with all that its masks depend on; its network is built once it is needed.
+
+    Attributes:
+        cut: how images become windows.
+        look: of the masks.
+        made_of: all that the masks depend on, as JSON values.
+        made_by: its digest.
+
+    Raises:
+        RequestError: the stage doesn't take what is asked of it.
+    """
+
+    def __init__(self, planned: Planned, asked: argparse.Namespace) -> None:
+        self.planned = planned
+        self.workers = asked.workers
+        sides = planned.sides or (() if asked.whole else self.predictor.shape[2:])
+        self.cut, said = cut_of(planned, sides, asked)
+        self.look, looks = look_of(asked, planned)
+        self.made_of = {**planned.made_of, **said, **looks}
+        self.made_by = identity(self.made_of)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The network."""
+        return self.planned.build()
+
+    def prediction(self, folder: Path) -> Prediction:
+        """Return what makes masks in a folder."""
+        return Prediction(self.predictor, folder, self.made_by, self.cut, self.look, self.workers)
+
+    def kept(self, cases: Sequence[Case], folder: Path) -> Outcome | None:
+        """Return the outcome if the masks of all cases are in a folder, made of the same by the same.
+
+        Raises:
+            RequestError: a file is none of ours.
+        """
+        with suppress(OSError):  # a case whose files are gone has no mask
+            if all(mask_files.is_made(folder / case.mask, case.files, self.made_by) for case in cases):
+                product, sample = product_of(self.planned.gives), self.planned.words.sample
+                return Outcome(product, sample, kept=[case.name for case in cases])
+        return None
+
+
+def all_kept(ready: Ready, cases: list[Case], asked: argparse.Namespace) -> Outcome | None:
     """Return the outcome if every mask is there, made of the same by the same; the network is not built then.
 
     Raises:
-        RequestError: the stage doesn't take what is asked of it, or a file is none of ours.
+        RequestError: a file is none of ours.
         OSError: the disk is full or read-only.
     """
-    if planned.sides is None and not asked.whole:
-        return None
-    _, said = cut_of(planned, planned.sides or (), asked)
-    made_of = {**planned.made_of, **said, **look_of(asked, planned)[1]}
-    made_by = identity(made_of)
-    with suppress(OSError):  # a case whose files are gone has no mask
-        if all(mask_files.is_made(asked.out / case.mask, case.files, made_by) for case in cases):
-            product = product_of(planned.gives)
-            outcome = Outcome(product, planned.words.sample, kept=[case.name for case in cases])
-            tell_notes(planned)
-            tell(f"nothing is left to do: every {outcome.sample} has its {product} by {planned.name}, made of the same")
-            outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=True)
-            return outcome
-    return None
+    if outcome := ready.kept(cases, asked.out):
+        tell_notes(ready.planned)
+        made = f"every {outcome.sample} has its {outcome.product} by {ready.planned.name}"
+        tell(f"nothing is left to do: {made}, made of the same")
+        outcome.write(asked.out / shard_of(asked.shard).manifest, ready.made_of, ready.made_by, finished=True)
+    return outcome
 
 
 def tell_notes(planned: Planned) -> None:
@@ -82,26 +130,26 @@ def tell_notes(planned: Planned) -> None:
         tell(f"note: {clean(note)}")
 
 
-def make_all(planned: Planned, cases: list[Case], asked: argparse.Namespace) -> Outcome:
+def make_all(ready: Ready, cases: list[Case], asked: argparse.Namespace) -> Outcome:
     """Build the network and make the missing masks, with predict.json before and after.
 
     Raises:
-        RequestError: the stage doesn't take what is asked of it.
+        RequestError: the network can't be built here.
         OSError: the disk is full or read-only.
     """
-    predictor = planned.build()
-    cut, said = cut_of(planned, predictor.shape[2:], asked)
-    tell_notes(planned)
-    look, looks = look_of(asked, planned)
-    made_of = {**planned.made_of, **said, **looks}
-    made_by = identity(made_of)
-    prediction = Prediction(predictor, asked.out, made_by, cut, look, asked.workers)
-    prediction.outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=False)
+    prediction, manifest = ready.prediction(asked.out), asked.out / shard_of(asked.shard).manifest
+    tell_notes(ready.planned)
+    prediction.outcome.write(manifest, ready.made_of, ready.made_by, finished=False)
     outcome = prediction.make(cases, tell)
-    outcome.write(asked.out / shard_of(asked.shard).manifest, made_of, made_by, finished=True)
+    outcome.write(manifest, ready.made_of, ready.made_by, finished=True)
+    tell_invisible(outcome)
+    return outcome
+
+
+def tell_invisible(outcome: Outcome) -> None:
+    """Print a note if viewers show all masks as black."""
     if 0 < outcome.largest < LEAST_VISIBLE:
         tell(f"note: the masks hold classes up to {outcome.largest}, which viewers show as black; --colors shows them")
-    return outcome
 
 
 def look_of(asked: argparse.Namespace, planned: Planned) -> tuple[Look, dict[str, object]]:
