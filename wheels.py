@@ -79,7 +79,7 @@ def stage(folder: Path, wheel: str) -> None:
             target = place(path.relative_to(ROOT))
             if path.is_file() and path.suffix != ".pyc" and target.parts[0] == wheel:
                 (folder / target).parent.mkdir(parents=True, exist_ok=True)
-                if path.suffix in (".py", ".yaml"):
+                if path.suffix in (".py", ".yaml", ".j2"):
                     (folder / target).write_text(rewritten(path.read_text(encoding="utf-8")), encoding="utf-8")
                 else:
                     shutil.copyfile(path, folder / target)

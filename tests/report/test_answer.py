@@ -218,6 +218,14 @@ def test_a_stage_that_left_nothing_is_built_again_by_a_command() -> None:
     assert found.code == "python -m pipeline data.batch_size=8 stage=fp8"
 
 
+def test_the_lines_of_a_net_that_takes_no_channels_last_lay_nothing_out() -> None:
+    summary = made_up.summary(RUN)
+    stage = changed(HALF, target="pipeline.stages.half", artefacts=[], net_layout="NCHW")
+    lines = usage(summary, replace(summary.stages[4], stage=stage)).code.splitlines()
+    assert "net = net.to(torch.float16)" in lines
+    assert "    masks = net(batch.to(torch.float16)).argmax(1)" in lines
+
+
 @pytest.mark.parametrize(("form", "named"), [("exported", True), (None, False)])
 def test_the_export_is_named_where_there_is_one(form: ExportKind | None, named: bool) -> None:
     summary = made_up.summary(RUN)

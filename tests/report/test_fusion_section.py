@@ -8,7 +8,7 @@ from pipeline.records.diagnostics import BytesSource, CountedBytes, Diagnostics,
 from pipeline.records.run_record import CompileFacts, RunRecord, StageRecord
 from pipeline.report.html import file_link
 from pipeline.report.sections import fusion
-from pipeline.report.sections.stage import compile_lines, part
+from pipeline.report.sections.stage import compile_lines
 from pipeline.report.sections.way import _moved
 from tests.report import made_up_run as made_up
 
@@ -121,7 +121,7 @@ def test_a_compiled_stage_names_its_kernels() -> None:
     first, second, _ = fusion.generated(compiled).rows
     assert [cell.text for cell in first] == ["triton_1", "relu, max_pool2d", "a chain", "2", "300", "converted"]
     assert second[4].text == "–"
-    assert part(summary, compiled).sources == ["compile/generated/a.py", "compile/generated/b.py"]
+    assert fusion.sources(compiled.stage) == ["compile/generated/a.py", "compile/generated/b.py"]
 
 
 def test_graph_breaks_and_recompiles_have_their_reasons() -> None:

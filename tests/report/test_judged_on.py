@@ -16,7 +16,7 @@ from pipeline.report.csv_table import csv_text
 from pipeline.report.run_text import samples_text
 from pipeline.report.sections.accuracy import calibrated_on, judged_on, right, right_in_all
 from pipeline.report.sections.ladder import ladder
-from pipeline.report.sections.stage import part
+from pipeline.report.sections.stage import essentials
 from pipeline.report.terminal import first_screen
 from tests.made_up_request import changed
 from tests.report import made_up_run as made_up
@@ -139,7 +139,7 @@ def tails(*stages: StageRecord) -> set[str]:
 
 def part_of(summary: RunSummary) -> str:
     """The first stage's own latencies."""
-    return dict(part(summary, summary.stages[0]).facts)["latency"].partition("; including")[0]
+    return dict(essentials(summary, summary.stages[0]))["latency"].partition("; including")[0]
 
 
 def test_where_no_stage_wins_the_one_that_is_furthest_off_stands_for_all() -> None:

@@ -6,13 +6,14 @@ import pytest
 
 from pipeline.analysis.traffic import moved
 from pipeline.records.diagnostics import CountedBytes, Diagnostics, Note
-from pipeline.records.run_record import StageRecord
+from pipeline.records.run_record import MeasuredPeaks, StageRecord
 from pipeline.report.sections import fusion
 from pipeline.report.sections.bottleneck import sentence
 from pipeline.report.sections.way import _moved
 from tests.report import made_up_run as made_up
 from tests.report.made_up_run import run
 
+PEAKS = MeasuredPeaks({}, 4e12, None, None, None)
 MOVED = 8e9  # of a stage whose operators can't be counted
 
 
@@ -81,12 +82,12 @@ def test_why_nothing_was_counted_is_said_once() -> None:
 def test_each_kernel_has_its_bytes_and_its_bandwidth() -> None:
     half = next(stage for stage in ALL.stages if stage.name == "half")
     assert half.profile is not None
-    table = fusion.kernels(half, 4e12)
+    table = fusion.kernels(half, PEAKS)
     kernel = half.profile.kernels[0]
     moved = half.diagnostics.counted.by_kernel[kernel.name]  # type: ignore[union-attr]
     assert [cell.value for cell in table.rows[0][5:]] == [moved, pytest.approx(moved / kernel.seconds_per_call / 4e12)]
     assert [cell.text for cell in table.rows[1][5:]] == ["–", "–"]
-    assert len(fusion.kernels(next(stage for stage in run().stages if stage.name == "half"), 4e12).titles) == 5
+    assert len(fusion.kernels(next(stage for stage in run().stages if stage.name == "half"), PEAKS).titles) == 5
 
 
 def test_the_page_shows_them() -> None:

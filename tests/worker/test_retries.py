@@ -16,7 +16,6 @@ from pipeline.records.diagnostics import PrecisionFault, fault_text
 from pipeline.records.goals import Tolerance
 from pipeline.records.request import StageSpec
 from pipeline.records.run_record import StageRecord
-from pipeline.report.usage import as_it_lies
 from pipeline.stages.api import StageError
 from pipeline.worker import retries, workload
 from pipeline.worker.run_stage import run_stage
@@ -342,11 +341,3 @@ def test_a_layer_kept_in_fp32_leaves_the_layout_on_record(tmp_path: Path) -> Non
         run_stage(small(stage("half", dtype="fp16", cudnn_benchmark=False, keep_fp32="auto"), tmp_path), line)
     assert line.fields["details"]["kept_in_fp32"]
     assert line.fields["net_layout"] == "NCHW"
-
-
-def test_the_lines_of_such_a_stage_lay_nothing_out() -> None:
-    layout = "memory_format=torch.channels_last"
-    code = (
-        f"net = net.to({layout})\nnet = net.to(torch.float16, {layout}_3d)\nmasks = net(batch.to({layout})).argmax(1)"
-    )
-    assert as_it_lies(code) == "net = net.to(torch.float16)\nmasks = net(batch).argmax(1)"

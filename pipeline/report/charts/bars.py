@@ -6,10 +6,9 @@ A screen reader announces a chart as one image; its table has the same figures.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
-
 from pipeline.report.charts import ACCENT, BAD, PLAIN, TIED, VARIABLES
 from pipeline.report.formatting import clean, milliseconds, times
+from pipeline.report.templating import templates
 from pipeline.stats.intervals import Estimate, Ratio
 
 CUT_BEYOND, CUT_LENGTH = 4.0, 1.5  # a bar 4 times as long as the next is cut at 1.5 times the next one's length
@@ -62,52 +61,18 @@ def rows(
         cut: the axis's end, where some bars go on beyond it.
     """
     whole = cut or max([bar.end for bar in bars] + [value for _, value in marks], default=0.0) or 1.0
-    key = Markup("").join(
-        Markup('<span><i style="--c:{}"></i>{}</span>').format(escape(VARIABLES[colour]), clean(name))
-        for name, colour in (legend or {}).items()
-    )
     said = [clean(unit)] if unit else []
     said += [f"the line marks {clean(name)}" for name, _ in marks]
     said += ["▸ a bar is cut here"] if any(bar.end > 1.0001 * whole for bar in bars) else []
-    return str(
-        Markup('<div class="bars" role="img" aria-label="{}">{}<div class="rows">{}</div>{}</div>').format(
-            clean(title),
-            Markup('<p class="key">{}</p>').format(key) if key else "",
-            Markup("").join(_row(bar, whole, [value for _, value in marks]) for bar in bars),
-            Markup('<p class="axis">{}</p>').format("; ".join(said)) if said else "",
-        )
-    )
+    template = templates(of_pages=True).get_template("bars.html.j2")
+    shown = {"bars": bars, "title": title, "legend": legend, "marks": marks, "whole": whole, "said": said}
+    return template.render(shown, variables=VARIABLES)
 
 
 def cut_at(lengths: Sequence[float]) -> float | None:
     """Return where to cut the axis so that one bar far longer than all others leaves them room; None for nowhere."""
     *_, second, longest = sorted([0.0, 0.0, *lengths])
     return CUT_LENGTH * second if second and longest > CUT_BEYOND * second else None
-
-
-def _row(bar: Bar, whole: float, marks: Sequence[float]) -> Markup:
-    inside = Markup("").join(_part(part, whole) for part in bar.parts if part.start < whole)
-    if bar.end > 1.0001 * whole:
-        inside += Markup('<b class="cut">▸</b>')
-    if bar.interval and bar.interval[1] <= whole:
-        inside += Markup('<i class="whisker" style="{}"></i>').format(_place(*bar.interval, whole))
-    for mark in marks:
-        inside += Markup('<i class="mark" style="left:{:.2f}%"></i>').format(100 * mark / whole)
-    if bar.note:
-        inside = Markup('<span class="quiet">{}</span>').format(clean(bar.note))
-    return Markup('<div class="row{}"><span>{}</span><span class="track">{}</span><span>{}</span></div>').format(
-        " strong" if bar.strong else "", clean(bar.name), inside, clean(bar.text)
-    )
-
-
-def _part(part: Part, whole: float) -> Markup:
-    kind = "part hatched" if part.hatched else "part"
-    place = _place(part.start, min(part.end, whole), whole)
-    return Markup('<i class="{}" style="{};--c:{}"></i>').format(kind, place, escape(VARIABLES[part.colour]))
-
-
-def _place(start: float, end: float, whole: float) -> str:
-    return f"left:{100 * start / whole:.2f}%;width:{100 * (end - start) / whole:.2f}%"
 
 
 def ladder(bars: list[tuple[str, Ratio | None, str]], marks: list[tuple[str, float]], baseline: str) -> str:

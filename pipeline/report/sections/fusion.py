@@ -11,7 +11,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS, KernelFigures, Moved, Source, agreement, counted, kernels_of, moved
 from pipeline.errors import plural
 from pipeline.records.diagnostics import FusedKernel, Fusion
-from pipeline.records.run_record import CompileFacts, StageRecord
+from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
 from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
@@ -322,13 +322,15 @@ def counted_text(stage: StageRecord) -> str:
     return f"{text}{same}."
 
 
-def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
-    """Return the longest kernels with their time per call and, where it was counted, what they move.
+def sources(stage: StageRecord) -> list[str]:
+    """Return the files of the generated kernels."""
+    fusion = fusion_of(stage)
+    return sorted({kernel.source for kernel in fusion.kernels}) if fusion else []
 
-    Args:
-        stage: the profiled stage.
-        bytes_per_second: of the copy measured on this device.
-    """
+
+def kernels(stage: StageRecord, peaks: MeasuredPeaks | None) -> Table:
+    """Return the longest kernels with their time per call and, where it was counted, what they move."""
+    bandwidth = peaks.bandwidth_bytes_per_s if peaks else None
     shown: list[Column[KernelFigures]] = [
         names("kernel", lambda kernel: clean(kernel.name)[:NAME_LETTERS]),
         names("class", lambda kernel: kernel.kind),
@@ -341,4 +343,4 @@ def kernels(stage: StageRecord, bytes_per_second: float | None) -> Table:
         over = "those bytes over the kernel's time, of the measured copy"
         shown.append(number("GB", lambda kernel: kernel.moved_bytes, gigabytes, by))
         shown.append(number("of the bandwidth", lambda kernel: kernel.bandwidth_share, share, over))
-    return table_of(shown, kernels_of(stage, bytes_per_second)[:KERNELS_SHOWN])
+    return table_of(shown, kernels_of(stage, bandwidth)[:KERNELS_SHOWN])

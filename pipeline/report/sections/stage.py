@@ -2,7 +2,6 @@
 
 import json
 from collections import defaultdict
-from dataclasses import dataclass
 
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
@@ -10,82 +9,36 @@ from pipeline.errors import plural
 from pipeline.records.run_record import EAGER, CompileFacts, StageRecord
 from pipeline.report import answer, run_text
 from pipeline.report.formatting import clean, interval, remedy, seconds, significant, spoken, tail, times, two
-from pipeline.report.sections import accuracy, bottleneck, fusion, host, layout, memory, roofline
-from pipeline.report.tables import Table
-from pipeline.report.usage import Usage, usage
+from pipeline.report.sections import accuracy, bottleneck, fusion, memory
 
 
-@dataclass(frozen=True)
-class StagePart:
-    """The page of one stage; empty texts and tables are left out."""
-
-    summary: StageSummary  # its figures
-    gist: str  # shown while the part is folded
-    facts: list[tuple[str, str]]  # name and text of what one reads first
-    host: list[tuple[str, str]]  # the same, of its time on the host
-    more: list[tuple[str, str]]  # the same, of its memory and counters, and what is unknown
-    usage: Usage | None  # how to use it; None where it isn't ranked
-    layers: Table | None  # by time above their roofline
-    layers_from: str  # how they were told apart
-    kernels: Table  # the longest
-    generated: Table  # those that the compiler wrote
-    changes: Table  # of layout
-    fusion: str  # what was fused
-    graphs: list[str]  # files
-    sources: list[str]  # files of the generated kernels
-    details: list[tuple[str, list[str]]]  # name and lines of what it records besides
-
-    @property
-    def stage(self) -> StageRecord:
-        """The stage's record."""
-        return self.summary.stage
+def marks(summary: RunSummary) -> dict[int, str]:
+    """Return the classes of the ladder's rows, by their places."""
+    kinds = ["winner" if row.place == "winner" else "" if row.ranked else "out" for row in summary.stages]
+    return dict(enumerate(kinds))
 
 
-def part(summary: RunSummary, stage: StageSummary) -> StagePart:
-    """Return all that is known of one stage."""
-    record, peaks = stage.stage, summary.run.measured_peaks
-    fused = fusion.fusion_of(record)
-    notes = [run_text.note_text(note) for note in record.diagnostics.notes] if record.diagnostics else []
-    after = [
-        ("counted bytes", fusion.counted_text(record)),
-        ("at the peak", memory.holders(stage)),
-        *(("unknown", note) for note in notes),
-    ]
-    details = [(key.replace("_", " "), lines(value)) for key, value in record.details.items()]
-    return StagePart(
-        summary=stage,
-        gist=_gist(summary, stage),
-        facts=[(name, text) for name, text in _essentials(summary, stage) if text],
-        host=host.of_stage(record),
-        more=[(name, text) for name, text in after if text],
-        usage=usage(summary, stage) if stage.ranked else None,
-        layers=roofline.top_layers(stage),
-        layers_from=run_text.layers_text(record.diagnostics),
-        kernels=fusion.kernels(record, peaks.bandwidth_bytes_per_s if peaks else None),
-        generated=fusion.generated(stage),
-        changes=layout.changes(record),
-        fusion=fusion.of_stage(stage),
-        graphs=fused.graphs if fused else [],
-        sources=sorted({kernel.source for kernel in fused.kernels}) if fused else [],
-        details=[*compile_lines(record.compile_facts), *details],
-    )
+def links(summary: RunSummary) -> dict[int, str]:
+    """Return the anchors of the stages' parts, by their places."""
+    return {at: f"stage-{at + 1}" for at in range(len(summary.stages))}
 
 
-def _gist(summary: RunSummary, stage: StageSummary) -> str:
+def gist(summary: RunSummary, stage: StageSummary) -> str:
+    """Return what is shown while the stage's part is folded."""
     fast = f"{times(stage.ratio)} {spoken(summary.baseline)}" if stage.ratio and stage.ranked else ""
     fast += ", not resolved" if fast and stage.compared.outcome == "not resolved" else ""
     said = [fast, seconds(stage.pace) if stage.pace else "", clean(stage.stage.spec.adds)]
     return " · ".join(text for text in said if text)
 
 
-def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
-    """Return what one reads of a stage first; empty texts where something isn't known."""
+def essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str]]:
+    """Return name and text of what one reads of a stage first."""
     record = stage.stage
     reason = f"Reason for this limit: {record.spec.tolerance.reason}."
     asked = ", ".join(
         f"{key}={value if isinstance(value, str) else dumped(value)}" for key, value in record.spec.options.items()
     )
-    return [
+    facts = [
         ("speed", _speed(summary, stage)),
         ("time", _time(summary, stage)),
         ("bottleneck", bottleneck.sentence(stage)),
@@ -100,6 +53,20 @@ def _essentials(summary: RunSummary, stage: StageSummary) -> list[tuple[str, str
         ("asked", asked),
         ("ran", record.description),
     ]
+    return [(name, text) for name, text in facts if text]
+
+
+def besides(stage: StageSummary) -> list[tuple[str, str]]:
+    """Return name and text of a stage's memory and counters, and of what is unknown."""
+    notes = stage.stage.diagnostics.notes if stage.stage.diagnostics else []
+    facts = [("counted bytes", fusion.counted_text(stage.stage)), ("at the peak", memory.holders(stage))]
+    return [*((name, text) for name, text in facts if text), *(("unknown", run_text.note_text(note)) for note in notes)]
+
+
+def details(record: StageRecord) -> list[tuple[str, list[str]]]:
+    """Return name and lines of what the stage records besides."""
+    own = [(key.replace("_", " "), lines(value)) for key, value in record.details.items()]
+    return [*compile_lines(record.compile_facts), *own]
 
 
 def _speed(summary: RunSummary, stage: StageSummary) -> str:
