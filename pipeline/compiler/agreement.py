@@ -54,5 +54,5 @@ def distance(got: Tensor, want: Tensor) -> float:
 
 def classes(logits: Tensor) -> Tensor:
     """Return the classes [batch, height, width] in uint8: the largest logit's; of one channel, if it is above 0."""
-    chosen = logits.argmax(1) if logits.shape[1] > 1 else logits[:, 0] > 0
+    chosen = logits.max(1).indices if logits.shape[1] > 1 else logits[:, 0] > 0  # on a CPU argmax takes 5 times as long
     return chosen.to(torch.uint8)

@@ -44,10 +44,16 @@ from pipeline.compiler.graph.layers import UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import lower
 from pipeline.compiler.half import FULL, Half, Precision, half_net, in_half, layers_within, short
 from pipeline.compiler.inductor import check_compiled, triton_as_inductor_has_it
-from pipeline.compiler.network_calls import library_switches, refuses, switch_on_the_library, without_tf32
+from pipeline.compiler.network_calls import (
+    library_switches,
+    refuses,
+    switch_on_the_library,
+    untimed_library,
+    without_tf32,
+)
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.autotune import Tuner
-from pipeline.compiler.tuning.choose import choose, untimed_library
+from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common.capability import barred_on, is_cuda, reaching_views_barred
 from pipeline.kernels.common.program import Programs

@@ -37,8 +37,8 @@ from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shap
 from pipeline.compiler.graph.layers import OUT, POOLED, KernelLayer, UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.half import layers_within
+from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.tuning.budget import Budget, filled
-from pipeline.compiler.tuning.choose import untimed_library
 from pipeline.kernels.common.capability import barred_on
 
 

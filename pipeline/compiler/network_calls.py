@@ -105,6 +105,17 @@ def library_switches() -> Iterator[None]:
 
 
 @contextmanager
+def untimed_library() -> Iterator[None]:
+    """Keep cuDNN from timing algorithms within: for what runs once there is nothing to gain."""
+    benchmark = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
+
+
+@contextmanager
 def _restored_tf32() -> Iterator[None]:
     switches: list[Any] = [torch.backends.cuda.matmul, torch.backends.cudnn]
     name = "allow_tf32"

@@ -22,7 +22,7 @@ from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, laid_out, net_laid_out
 from pipeline.compiler.folding import folded
 from pipeline.compiler.half import HALVES, SHORT, named_modules
-from pipeline.compiler.network_calls import trial, without_tf32
+from pipeline.compiler.network_calls import trial, untimed_library, without_tf32
 from pipeline.profiling import precision_locator
 from pipeline.profiling.precision_locator import Half, Side
 from pipeline.records.diagnostics import PrecisionFault, fault_text
@@ -87,22 +87,27 @@ def first_fault(bench: Bench) -> PrecisionFault | None:
     if precision is None:
         return None
     try:
-        module, run = _looked_at(bench, precision)
-        if module is None:
-            return None
-        known, inputs = bench.workload.model, bench.workload.inputs[0]
-        exact = next((net for net in (known, folded(known, inputs)[0]) if precision_locator.alike(net, module)), None)
-        if exact is None:
-            return None
-        broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
-        batch = bench.rotation.holding(next(broken, 0))
-        if bench.runner.module is None and _is_right(bench, run, exact, batch):
-            return None  # the fault isn't half precision
-        sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
-        return precision_locator.locate(*sides, precision)
+        return _located(bench, precision)
     except Exception:  # noqa: BLE001 - the finding stands without its place
         traceback.print_exc()
         return None
+
+
+@untimed_library()
+def _located(bench: Bench, precision: Half) -> PrecisionFault | None:
+    module, run = _looked_at(bench, precision)
+    if module is None:
+        return None
+    known, inputs = bench.workload.model, bench.workload.inputs[0]
+    exact = next((net for net in (known, folded(known, inputs)[0]) if precision_locator.alike(net, module)), None)
+    if exact is None:
+        return None
+    broken = (number for number, part in enumerate(bench.verified) if not bool(part.isfinite().all()))
+    batch = bench.rotation.holding(next(broken, 0))
+    if bench.runner.module is None and _is_right(bench, run, exact, batch):
+        return None  # the fault isn't half precision
+    sides = Side(exact, lambda: exact(*batch)), Side(module, lambda: run(*batch))
+    return precision_locator.locate(*sides, precision)
 
 
 def _looked_at(bench: Bench, precision: Half) -> tuple[nn.Module | None, Callable[..., Tensor]]:
@@ -222,7 +227,7 @@ def _answers_otherwise(bench: Bench) -> bool:
     answers = []
     try:
         for layout in ORDERS:
-            with trial(inputs), without_tf32():
+            with trial(inputs), without_tf32(), untimed_library():
                 answers.append(_answer(net, inputs, layout))
     except Exception:  # noqa: BLE001 - the answer is known to be wrong; its cause then isn't
         traceback.print_exc()

@@ -14,6 +14,7 @@ from pipeline.compiler.custom_ops import OUTPUTS, KernelCall
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.fp8_values import scales
 from pipeline.compiler.graph.lowering import Plan
+from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.tuning import choose
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.compiler.tuning.choose import LIBRARY, Choice, MeasuredLayer
@@ -243,7 +244,7 @@ def test_the_library_s_timing_is_put_back_even_after_a_failure(monkeypatch: pyte
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
 
     def fail() -> None:
-        with choose.untimed_library():
+        with untimed_library():
             assert not torch.backends.cudnn.benchmark
             raise ZeroDivisionError
 

@@ -1,7 +1,6 @@
 """Chooses for each layer the fastest of its kernel's tiles and the library, measured on real values."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -16,6 +15,7 @@ from pipeline.compiler.custom_ops import BY_REFERENCE, OUTPUTS, KernelCall, kern
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.layers import KernelLayer
 from pipeline.compiler.graph.lowering import Plan, lower
+from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_text
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
 from pipeline.kernels.common.epilogue import Outputs
@@ -170,14 +170,3 @@ def is_right(measured: MeasuredLayer) -> bool:
         call = kernel_call(measured.layer.op, {**measured.given, **want, **last})
         measured.layer.op.reference(*call.operands)
     return all(distance(part, want[name]) <= RIGHT for name, part in got.items())
-
-
-@contextmanager
-def untimed_library() -> Iterator[None]:
-    """Keep cuDNN from timing algorithms within: for what runs once there is nothing to gain."""
-    benchmark = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = benchmark

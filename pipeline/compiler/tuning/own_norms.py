@@ -30,11 +30,12 @@ from pipeline.compiler.graph.fx_graph import (
     source,
 )
 from pipeline.compiler.graph.layers import FP8
+from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_of, tile_text
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE
 from pipeline.compiler.passes.norms import factor_and_shift
 from pipeline.compiler.tuning.autotune import NothingRunsError, Tuner
-from pipeline.compiler.tuning.choose import RIGHT, untimed_library
+from pipeline.compiler.tuning.choose import RIGHT
 from pipeline.kernels import norm_pass
 from pipeline.kernels.common.activation import NONE, Activation, recognised
 from pipeline.kernels.common.epilogue import Head
