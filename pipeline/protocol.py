@@ -75,7 +75,9 @@ class Nonsense(msgspec.Struct, tag="nonsense", frozen=True):
 
 
 class TakeSample(msgspec.Struct, tag="sample", frozen=True):
-    """Command: take one sample now."""
+    """Command: take one sample now; a `brief` one has few calls."""
+
+    brief: bool = False
 
 
 class EndSampling(msgspec.Struct, tag="end", frozen=True):

@@ -92,7 +92,7 @@ class RunContext:
         unsaved: why the record on disk is out of date; empty if it isn't.
         taken_over: stages that an earlier run has measured.
         alias: a link to the run's folder, by which workers know it; None where its own path will do.
-        forks: whether workers are copies of one process; never on a GPU, which no copy of a process could use.
+        forks: whether workers are copies of one process, which has imported torch and used no GPU.
     """
 
     def __init__(self, config: RunConfig, folder: Path, record: RunRecord, observer: Observer) -> None:
@@ -104,7 +104,7 @@ class RunContext:
         self.baseline: WorkerProcess | None = None
         self.no_counters = self.unsaved = ""
         self.taken_over: set[str] = set()
-        self.forks = config.plan.fork_workers and config.device == "cpu" and sys.platform == "linux"
+        self.forks = config.plan.fork_workers and sys.platform == "linux"
         self.alias = alias(folder)
         self.scratch: list[Path] = []  # of the workers that were started
         self.load_before = os.getloadavg()[0]
@@ -145,7 +145,6 @@ class RunContext:
     def start(self, spec: StageSpec, role: str, folder: str) -> WorkerProcess:
         """Start a fresh worker for the stage: a copy of the fork server's process, or an interpreter of its own."""
         job = self.config.job(spec, role, self.alias or self.folder, folder)
-        job = replace(job, plan=job.plan.of_single_calls()) if self.is_brief(spec) else job
         self.scratch.append(self.folder / folder / SCRATCH)
         log, limits = Path(job.folder) / "log.txt", self.config.plan.phase_limits
         try:
@@ -212,7 +211,14 @@ class RunContext:
                 worker.fields.get("status", "failed"),
             )
 
-    def interleave(self, baseline: WorkerProcess, stage: WorkerProcess, title: str, plan: Plan | None = None) -> Pair:
+    def interleave(
+        self,
+        baseline: WorkerProcess,
+        stage: WorkerProcess,
+        title: str,
+        plan: Plan | None = None,
+        brief: bool = False,
+    ) -> Pair:
         """Take interleaved blocks of two warm workers, as many as `plan` says, else the run's."""
         self.observer.phase_entered(title, Phase.SAMPLING)
         plan = plan or self.config.plan
@@ -220,7 +226,7 @@ class RunContext:
         def show(blocks: int) -> None:
             self.observer.phase_entered(title, Phase.SAMPLING, f"block {blocks} of at most {plan.interim_analyses[-1]}")
 
-        with interleaved(baseline, stage) as (first, second):
+        with interleaved(baseline, stage, brief) as (first, second):
             pair = interleave(first, second, plan, self.order, time.monotonic, show)
         self.warn_of_more_threads(first, second)
         used = first.use.further(second.use)

@@ -32,9 +32,10 @@ class InterleavedWorker:
     Threads of a runtime that spin after their work would otherwise take processors from the worker that is timed.
     """
 
-    def __init__(self, worker: WorkerProcess, other: WorkerProcess) -> None:
+    def __init__(self, worker: WorkerProcess, other: WorkerProcess, brief: bool) -> None:
         self.name = worker.name
         self.use = processes.Use()
+        self.brief = brief
         self._worker, self._other = worker, other
 
     def sample(self) -> Sample:
@@ -47,25 +48,27 @@ class InterleavedWorker:
             raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
         self._other.suspend()
-        (taken,), used = counted_samples(self._worker, 1)
+        (taken,), used = counted_samples(self._worker, 1, self.brief)
         self.use = self.use.further(used)
         return taken
 
 
 @contextmanager
-def interleaved(first: WorkerProcess, second: WorkerProcess) -> Iterator[tuple[InterleavedWorker, InterleavedWorker]]:
-    """Give both workers for interleaved samples; both run again afterwards."""
+def interleaved(
+    first: WorkerProcess, second: WorkerProcess, brief: bool = False
+) -> Iterator[tuple[InterleavedWorker, InterleavedWorker]]:
+    """Give both workers for interleaved samples, `brief` ones if so asked; both run again afterwards."""
     try:
-        yield InterleavedWorker(first, second), InterleavedWorker(second, first)
+        yield InterleavedWorker(first, second, brief), InterleavedWorker(second, first, brief)
     finally:
         for worker in (first, second):
             worker.resume()
 
 
-def counted_samples(worker: WorkerProcess, count: int) -> tuple[list[Sample], processes.Use]:
+def counted_samples(worker: WorkerProcess, count: int, brief: bool = False) -> tuple[list[Sample], processes.Use]:
     """Take `count` timed samples, and count the processor time used meanwhile."""
     before = processes.now(worker.process_id)
-    taken = [worker.sample() for _ in range(count)]
+    taken = [worker.sample(brief) for _ in range(count)]
     return taken, processes.between(before, processes.now(worker.process_id))
 
 

@@ -68,7 +68,7 @@ def measure_peaks_again(context: RunContext, spec: StageSpec) -> None:
 def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:
     """Sample the stage interleaved with the baseline's worker, which waits in memory."""
     assert context.baseline is not None
-    return context.interleave(context.baseline, worker, spec.name)
+    return context.interleave(context.baseline, worker, spec.name, brief=context.is_brief(spec))
 
 
 def measure_trial(

@@ -184,15 +184,15 @@ class WorkerProcess:
         self.phase = phase
         self._deadline = now + self._limits[phase]
 
-    def sample(self) -> Sample:
-        """Take one timed sample now.
+    def sample(self, brief: bool = False) -> Sample:
+        """Take one timed sample now, a `brief` one with few calls.
 
         Raises:
             WorkerGone: it failed, and said how; or as `messages`.
         """
         self._enter(Phase.SAMPLING)
         self._wanted = True
-        self._write(encoded(TakeSample()))
+        self._write(encoded(TakeSample(brief)))
         for message in self.messages():
             if isinstance(message, SampleTaken):
                 self._wanted = False

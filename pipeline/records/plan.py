@@ -141,10 +141,6 @@ class Plan:
         """The seconds that each phase may take."""
         return {phase: self.limits[LIMITED_AS.get(phase, phase)] for phase in Phase}
 
-    def of_single_calls(self) -> "Plan":
-        """Return the plan of a GPU's stage that is only sampled, by single calls."""
-        return replace(self, gpu_sample_seconds=0.0, gpu_run_in_seconds=0.0, gpu_rested_run_in_seconds=0.0, min_calls=1)
-
     def for_aa_pairs(self) -> "Plan":
         """Return the plan of A/A pairs, which all have `aa_blocks` blocks."""
         return replace(self, interim_analyses=(self.aa_blocks,))

@@ -29,6 +29,8 @@ from pipeline.worker import contract, reference
 from pipeline.worker.contract import ANSWER_MOVED, RIGHT, Finding, Guard, checked_paths, exact
 from pipeline.worker.workload import further_batches, judged_images
 
+BRIEF_SECONDS = 0.05  # of a sample
+
 
 def entries(saved: list[Path], run_folder: Path) -> list[Artefact]:
     """Return the record's entries of the files that `Runner.save` returned."""
@@ -128,7 +130,8 @@ class Bench:
         kept = [part for number, part in enumerate(expected) if number not in left_out]
         trained, tolerance = self.job.model.is_trained, self.job.stage.tolerance
         task = self.job.task
-        figures, status, reason = accuracy.check(self._judged_answers(), kept, labels, tolerance, trained, task)
+        answers = (part.to(work.device) for part in self._judged_answers())  # a GPU compares them in no time
+        figures, status, reason = accuracy.check(answers, kept, labels, tolerance, trained, task)
         self.right = status == "ok"
         if figures is None:
             return None, status, reason
@@ -152,8 +155,8 @@ class Bench:
 
     def save_masks(self) -> None:
         """Save the masks of the first images as pictures."""
-        masks = [classes(part) for part in self.verified]
-        reference.save_masks(torch.cat(masks).numpy(), self.workload.folder)
+        first = torch.cat([part[: reference.SHOWN] for part in self.verified])[: reference.SHOWN]
+        reference.save_masks(classes(first).numpy(), self.workload.folder)
 
     def warm_up(self) -> WarmUp:
         """Call until the time is steady; from the pace follow the calls of a sample and of its run-in."""
@@ -164,13 +167,18 @@ class Bench:
         self.full_load = FullLoad(plan, device, per_call, gpu_behind(self.workload.device))
         return warmth
 
-    def sample(self) -> Sample:
-        """Take one timed sample, of inputs that lie in other buffers than in the sample before."""
+    def sample(self, brief: bool = False) -> Sample:
+        """Take one timed sample, of inputs that lie in other buffers than in the sample before.
+
+        A `brief` one has fewer calls, and the device is not brought to full load before it.
+        """
         self.rotation.move_on()
-        plan, run_in = self.job.plan, self.full_load.run_in_calls()
+        plan, calls, run_in = self.job.plan, self.calls, self.full_load.run_in_calls()
+        if brief:
+            calls, run_in = sampling.calls_per_sample(self.per_call, BRIEF_SECONDS, 1), 0
         watch = sampling.Watch(self.guards, self.state)
         batches, clock = self.rotation.next, self.clock
-        taken = sampling.take_sample(self.run, batches, self.calls, clock, plan, watch, run_in_calls=run_in)
+        taken = sampling.take_sample(self.run, batches, calls, clock, plan, watch, run_in_calls=run_in)
         return self.full_load.sampled(taken)
 
     def check(self) -> Finding:

@@ -1,4 +1,4 @@
-"""The fork server's modules, imported once for all workers of a CPU run, and the worker that is a copy of the server.
+"""The fork server's modules, imported once for all workers of a run, and the worker that is a copy of the server.
 
 The standard library's fork server starts the copy: `pipeline.orchestrate.spawning` sends it this module, whose
 `_bootstrap` is called in the place of a `multiprocessing.Process`'s.
@@ -9,10 +9,11 @@ import os
 import sys
 from contextlib import suppress
 from multiprocessing import forkserver
+from pathlib import Path
 
 from conf import safe_path
 
-if sys.argv[:1] == ["-c"]:  # in the server, which looks for no module in the current folder; its imports print nothing
+if serves := sys.argv[:1] == ["-c"]:  # in the server, which imports nothing of the current folder, and prints nothing
     sys.path[:] = safe_path()
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
@@ -25,9 +26,17 @@ from pipeline.inputs.datasets import sample_images
 from pipeline.worker import net_file, run_stage  # noqa: F401 - likewise
 from pipeline.worker.__main__ import main
 
+
+def holds_gpu(open_files: Path = Path("/proc/self/fd")) -> bool:
+    """Return whether this process has begun to use a GPU, which its copies then can't."""
+    return any(os.path.realpath(each).startswith("/dev/nvidia") for each in open_files.iterdir())
+
+
 with suppress(InputError, OSError):  # a worker that needs the images reports the error
     sample_images()
 gc.freeze()  # so that copies share the memory of all imports
+if serves and holds_gpu():
+    sys.exit("a GPU is in use after the imports, and no copy of this process could use it")
 
 
 def _bootstrap(_parent_sentinel: int) -> int:

@@ -71,8 +71,8 @@ def run_stage(job: Job, reporter: Reporter) -> None:
         reporter.enter(Phase.LATENCIES)
         reporter.report(host_latencies=latency.take_host_latencies(bench.run, bench.inputs, bench.clock, job.plan))
         return
-    for _ in reporter.sampling():
-        reporter.sample(bench.sample())
+    for asked in reporter.sampling():
+        reporter.sample(bench.sample(asked.brief))
     if job.role == "stage":
         finish(bench, reporter)
     elif (late := bench.guard.changes()) is not RIGHT:
@@ -113,8 +113,8 @@ def describe_run(bench: Bench, reporter: Reporter) -> None:
     reference.save_first(logits[0][0], Path(job.reference).with_name(REFERENCE_FIRST.name))
     reporter.report_run(reference=described)
     if job.task.has_masks and work.images is not None:
-        answers = torch.cat([classes(part) for part in logits]).numpy()
-        reference.save_reference(work.images, answers, Path(job.reference).parent)
+        first = torch.cat([part[: reference.SHOWN] for part in logits])[: reference.SHOWN]
+        reference.save_reference(work.images, classes(first).numpy(), Path(job.reference).parent)
 
 
 def weights_told(model: nn.Module) -> list[RunWarning]:

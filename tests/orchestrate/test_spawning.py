@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 import pipeline
+from conf import ROOT
 from pipeline.orchestrate import context, run, spawning
 from pipeline.orchestrate.spawning import ForkedProcess, ForkError, forked
 from pipeline.records.plan import Plan
+from pipeline.worker.preload import holds_gpu
 from tests.orchestrate.fake_worker import QUICK, FakeWorker, Watcher, blank, config
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers fork under Linux alone")
@@ -107,16 +109,12 @@ def forking() -> Plan:
     return Plan(**{**vars(QUICK), "fork_workers": True})
 
 
-def test_workers_fork_on_a_cpu_where_the_plan_says_so(tmp_path: Path) -> None:
-    """On a GPU never, and by default not: published figures come from interpreters of their own."""
-
-    def forks(plan: Plan, device: str) -> bool:
-        return context.RunContext(config(plan=plan, device=device), tmp_path, blank(), Watcher()).forks
-
-    assert not Plan().fork_workers
-    assert not forks(QUICK, "cpu")
-    assert not forks(forking(), "cuda")
-    assert forks(forking(), "cpu")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_workers_fork_where_the_plan_says_so(device: str, tmp_path: Path) -> None:
+    """By default they don't: published figures come from interpreters of their own."""
+    plans = [Plan(), QUICK, forking()]
+    contexts = [context.RunContext(config(plan=plan, device=device), tmp_path, blank(), Watcher()) for plan in plans]
+    assert [each.forks for each in contexts] == [False, False, True]
 
 
 def test_a_user_whom_the_system_does_not_know_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,3 +143,21 @@ def test_workers_know_a_folder_that_a_compiler_would_split_by_a_link(name: str, 
     assert not known.alias.parent.exists()
     assert folder.is_dir()
     assert context.RunContext(config(), tmp_path, blank(), Watcher()).alias is None
+
+
+@pytest.mark.parametrize(("held", "found"), [("/dev/nvidiactl", True), ("/dev/null", False)])
+def test_a_process_that_uses_a_gpu_is_no_fork_server(held: str, found: bool, tmp_path: Path) -> None:
+    (tmp_path / "3").symlink_to(held)
+    assert holds_gpu(tmp_path) is found
+
+
+def test_the_fork_server_s_imports_use_no_gpu() -> None:
+    """No function of torch that would start CUDA is called: no copy of the server could use a GPU then."""
+    trap = (
+        "import torch\n"
+        "def refuse(*_): raise SystemExit('CUDA was started')\n"
+        "for name in [name for name in dir(torch._C) if name.startswith('_cuda_')]: setattr(torch._C, name, refuse)\n"
+        "import pipeline.worker.preload"
+    )
+    done = subprocess.run([sys.executable, "-c", trap, "-"], cwd=ROOT, check=False)
+    assert done.returncode == 0

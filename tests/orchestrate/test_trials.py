@@ -15,9 +15,10 @@ from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_ref
 from pipeline.orchestrate.run import last_words, run_ladder
 from pipeline.orchestrate.trials import _gone, tail
 from pipeline.orchestrate.worker_process import WorkerGone
-from pipeline.records.plan import Phase, Plan
+from pipeline.records.plan import Phase
 from pipeline.records.request import Job
 from pipeline.records.run_record import FailureKind, MeasuredPeaks, RunRecord
+from pipeline.stats.intervals import samples_of
 from tests.orchestrate.fake_worker import ENVIRONMENT, QUICK, REFERENCE, FakeWorker, Watcher, blank, config
 from tests.worker.jobs import EAGER
 
@@ -36,15 +37,15 @@ def test_honest_stages_keep_their_pair(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("brief", "role"), [(True, "companion"), (False, "stage")])
 def test_eager_that_nobody_asked_for_is_only_sampled_in_a_brief_run(brief: bool, role: str, tmp_path: Path) -> None:
-    """It is sampled by single calls; the stage that was asked for is measured in full."""
+    """Its samples have few calls; the stage that was asked for is measured in full."""
     asked = config("asked", device="cuda", plan=replace(QUICK, aa_pairs=0, brief_beside=brief))
     stages = [replace(spec, devices=["cuda"]) for spec in with_eager(asked.stages, EAGER)]
     record = run_ladder(replace(asked, stages=stages), tmp_path, blank(), Watcher())
     assert [role for role, name in FakeWorker.started if name == "asked"] == ["stage"]
     assert [stage.name for stage in record.stages if stage.usable] == ["eager", "asked"]
     assert FakeWorker.started[2] == (role, "eager")
-    short = Plan().of_single_calls()
-    assert (short.sample_seconds("cuda"), short.run_in_seconds("cuda"), short.min_calls) == (0.0, 0.0, 1)
+    calls = [{sample.calls for sample in samples_of(stage.pairs[0], "stage")} for stage in record.stages]
+    assert calls == [{1 if brief else 10}, {10}]
 
 
 def test_a_run_says_at_the_start_what_it_takes_and_records_what_it_took(
