@@ -18,7 +18,7 @@ from pipeline.orchestrate.context import Observer, RunContext, others_on_gpu, re
 from pipeline.orchestrate.gpu_lock import held
 from pipeline.orchestrate.ncu import with_counted_bytes
 from pipeline.orchestrate.resume import Earlier, under_way
-from pipeline.orchestrate.trials import measure_stage, tail
+from pipeline.orchestrate.trials import measure_stage, tail, take_kept_peaks
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.protocol import Done
 from pipeline.records.request import RunConfig, StageSpec
@@ -179,6 +179,7 @@ def describe_run(context: RunContext) -> None:
     noted = [warning for warning in of_a_cpu if warning and context.config.device == "cpu"]
     warnings = [*context.record.warnings, *doubts, *noted]
     context.keep(**{**fields, "warnings": warnings, "described_by": shared.job if shared else None})
+    take_kept_peaks(context)
 
 
 def as_now(environment: Environment) -> Environment:

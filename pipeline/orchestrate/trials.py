@@ -1,24 +1,32 @@
 """Measure one stage, trial by trial: interleaved with the baseline, or between two processes of it."""
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+from pipeline.devices.accelerators import cuda_gpus
+from pipeline.devices.host import driver_version
 from pipeline.errors import shortened
 from pipeline.orchestrate.context import RunContext, refuse_baseline, start_baseline, stopping
 from pipeline.orchestrate.interleave import counted_samples
 from pipeline.orchestrate.processes import Use
 from pipeline.orchestrate.worker_process import WorkerGone, WorkerProcess
 from pipeline.protocol import AFTER_CHECK, Done, ReadyToSample
+from pipeline.records import codec
+from pipeline.records.disk import json_text, private_folder, write_text
 from pipeline.records.request import StageSpec
-from pipeline.records.run_record import FailureKind, StageRecord
+from pipeline.records.run_record import FailureKind, MeasuredPeaks, StageRecord
 from pipeline.records.samples import Block, Pair, Sample
 from pipeline.stats.plausibility import larger, within_physics
 
 LOG_TAIL_LINES = 30
+PEAKS = Path("~/.cache/unet-ladder/peaks")  # a JSON file for each GPU
+SLOW_START = 1.1  # times by which a peak must exceed that at the run's start to be worth a warning
 # The baseline's worker holds memory: a stage that ran out of memory is tried again without that worker.
 # A stage whose worker was killed is tried again, too: the kernel kills for want of memory.
 RETRIED_ALTERNATING: frozenset[FailureKind] = frozenset({"out of memory", "killed"})
@@ -57,12 +65,45 @@ def measure_peaks_again(context: RunContext, spec: StageSpec) -> None:
             context.observer.say(f"the peaks can't be measured again: {gone.reason}")
     best = larger(before, worker.run_fields.get("measured_peaks", before))
     if best != before:
-        context.keep(measured_peaks=best)
-        named = ", ".join(
-            f"{name} {rate:.3g} (before: {before.tflops[name]:.3g})" for name, rate in best.tflops.items()
-        )
-        text = f"the device's peaks, measured again for {spec.name}: {named} TFLOP/s"
-        context.warn("unsteady", text, "the machine was busy at the start: end other programs and measure again")
+        context.keep(measured_peaks=larger(best, kept_peaks(context.config.device, best)))
+        warn_of_slow_start(context, before, f"measured again for {spec.name}")
+
+
+def take_kept_peaks(context: RunContext) -> None:
+    """Raise the run's peaks to those that earlier runs have kept for this GPU, and keep the larger ones."""
+    measured = context.record.measured_peaks
+    if measured is None:
+        return
+    best = larger(measured, kept_peaks(context.config.device, measured))
+    context.keep(measured_peaks=best)
+    if any(SLOW_START * measured.tflops[name] < rate for name, rate in best.tflops.items()):
+        warn_of_slow_start(context, measured, "the most of all runs on it")
+
+
+def kept_peaks(device: str, measured: MeasuredPeaks, folder: Path = PEAKS) -> MeasuredPeaks:
+    """Return the largest peaks of all runs on this GPU, and keep them; a folder that keeps nothing costs nothing."""
+    gpu = next(iter(cuda_gpus()), None) if device == "cuda" else None
+    if gpu is None:
+        return measured
+    name = gpu.telemetry.uuid() if gpu.telemetry else f"{gpu.name} {driver_version()}"
+    best = measured
+    with suppress(OSError, RuntimeError):  # without a home
+        path = private_folder(folder.expanduser()) / f"{name.replace('/', '_')}.json"
+        with suppress(FileNotFoundError, ValueError, TypeError):  # of a damaged file
+            best = larger(measured, codec.from_json(MeasuredPeaks, json.loads(path.read_text(encoding="utf-8"))))
+        if not all(map(math.isfinite, best.tflops.values())):
+            best = measured
+        write_text(json_text(codec.to_json(best)), path)
+    return best
+
+
+def warn_of_slow_start(context: RunContext, before: MeasuredPeaks, whence: str) -> None:
+    """Warn that the peaks at the run's start were less than the GPU's."""
+    assert context.record.measured_peaks is not None
+    rates = context.record.measured_peaks.tflops.items()
+    named = ", ".join(f"{name} {rate:.3g} (before: {before.tflops[name]:.3g})" for name, rate in rates)
+    text = f"the device's peaks, {whence}: {named} TFLOP/s"
+    context.warn("unsteady", text, "the machine was busy at the start: end other programs and measure again")
 
 
 def beside(context: RunContext, spec: StageSpec, worker: WorkerProcess) -> Pair:

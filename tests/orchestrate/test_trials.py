@@ -1,19 +1,21 @@
 """What becomes of a stage that fails, early or late, and of a run that can't go on."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pipeline.config.load import with_eager
 from pipeline.config.request_error import RequestError
-from pipeline.orchestrate import run
+from pipeline.devices.accelerators import Accelerator, Capabilities
+from pipeline.orchestrate import run, trials
 from pipeline.orchestrate.context import RunContext, refuse_baseline, refuse_reference
 from pipeline.orchestrate.run import last_words, run_ladder
-from pipeline.orchestrate.trials import _gone, tail
+from pipeline.orchestrate.trials import _gone, kept_peaks, tail
 from pipeline.orchestrate.worker_process import WorkerGone
 from pipeline.records.plan import Phase
 from pipeline.records.request import Job
@@ -191,3 +193,54 @@ def test_peaks_are_measured_again_before_a_stage_is_called_impossible(
     roles = [role for role, _ in FakeWorker.started]
     assert roles.count("peaks") == (1 if status == "ok" else 2)
     assert ("measured again for fast" in " ".join(each.text for each in record.warnings)) == (status == "ok")
+
+
+PEAKS = MeasuredPeaks({"fp16": 600.0}, 4e12, None, None, None)
+
+
+def gpu(uuid: str) -> Accelerator:
+    return Accelerator("cuda", 0, "a GPU", Capabilities("nvidia"), cast("Any", SimpleNamespace(uuid=lambda: uuid)))
+
+
+def test_peaks_are_kept_for_each_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on a busy GPU knows what it reached before; another GPU has its own, as has one without a UUID."""
+    busy = replace(PEAKS, tflops={"fp16": 300.0}, bandwidth_bytes_per_s=5e12)
+
+    def kept(found: Accelerator, measured: MeasuredPeaks) -> MeasuredPeaks:
+        monkeypatch.setattr(trials, "cuda_gpus", lambda: [found])
+        return kept_peaks("cuda", measured, tmp_path / "peaks")
+
+    assert kept(gpu("one"), PEAKS) == PEAKS
+    assert kept(gpu("one"), busy) == replace(PEAKS, bandwidth_bytes_per_s=5e12)
+    assert kept(gpu("two"), busy) == busy
+    assert kept(replace(gpu(""), telemetry=None), busy) == busy
+    assert kept_peaks("cpu", busy, tmp_path / "peaks") == busy
+
+
+@pytest.mark.parametrize(
+    "damaged", ["{", "[]", '{"tflops": {"fp16": "fast"}}', '{"tflops": {"fp16": Infinity}}', "\xff"]
+)
+def test_a_damaged_file_of_peaks_is_written_anew(damaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "cuda_gpus", lambda: [gpu("one")])
+    (tmp_path / "one.json").write_text(damaged, encoding="latin-1")
+    assert kept_peaks("cuda", PEAKS, tmp_path) == PEAKS
+    assert json.loads((tmp_path / "one.json").read_text())["tflops"] == PEAKS.tflops
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/proc/none"])
+def test_without_a_writable_home_no_peaks_are_kept(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "cuda_gpus", lambda: [gpu("one")])
+    monkeypatch.setenv("HOME", home)
+    assert kept_peaks("cuda", PEAKS) == PEAKS
+
+
+@pytest.mark.parametrize(("earlier", "warned"), [(900.0, True), (610.0, False), (300.0, False)])
+def test_a_run_s_peaks_are_the_largest_of_all_runs(
+    earlier: float, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "kept_peaks", lambda *_: replace(PEAKS, tflops={"fp16": earlier}))
+    fields = {"environment": ENVIRONMENT, "reference": REFERENCE, "measured_peaks": PEAKS}
+    monkeypatch.setattr(run, "found_by_a_worker", lambda _: fields)
+    record = measured(tmp_path, plan=replace(QUICK, aa_pairs=0))
+    assert record.measured_peaks == replace(PEAKS, tflops={"fp16": max(earlier, 600.0)})
+    assert ("the most of all runs on it" in " ".join(each.text for each in record.warnings)) == warned
