@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os.path import realpath
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from pipeline.records.data_words import IMAGES, VOLUMES, Words
 from pipeline.records.run_record import RunRecord
 from pipeline.report.formatting import clean, visible
 
+ENGINES, FORMATS = ("plain", "ray"), ("files", "parquet")
 REFUSALS = (RequestError, InputError, ExportError, ContractError, codec.RecordError, OSError)
 
 
@@ -30,13 +31,16 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     asked = Parser(prog="python -m pipeline.predict", description=__doc__)
     asked.add_argument("run", type=Path, help="the folder of a run, such as outputs/DATE/TIME, or of a bundle")
-    asked.add_argument("images", type=Path, help="the folder of images, or of volumes")
-    asked.add_argument("--out", type=Path, required=True, help="the folder of the masks; what is done there is kept")
+    asked.add_argument("images", type=place, help="the folder of images, or of volumes")
+    asked.add_argument("--out", type=place, required=True, help="the folder of the masks; what is done there is kept")
     asked.add_argument("--stage", help="a stage of the run; the winner unless given")
     asked.add_argument("--device", help="auto, cuda or cpu; the run's unless given")
     asked.add_argument("--devices", default=THIS, help="all, or GPUs such as 0,2: one process and a share for each")
     asked.add_argument("--shard", help="I/N: of N shares the I-th, from 0 on, for tasks of a cluster on one --out")
     asked.add_argument("--workers", type=int, help="processes that read and write beside a GPU; the cores unless given")
+    asked.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="ray: on a cluster, from and to URLs, too")
+    asked.add_argument("--actors", type=int, help="of Ray; a GPU each, or a machine each on the CPU, unless given")
+    asked.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="parquet: of Ray; masks in a few files")
     asked.add_argument("--batch", type=int, help="windows a call; the run's batch unless given")
     asked.add_argument("--overlap", type=int, help="of images: pixels by which windows overlap; a quarter of a side")
     asked.add_argument("--step", type=float, help=f"of volumes: from window to window, as a share of one; {STEP}")
@@ -45,6 +49,11 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--overlay", action="store_true", help="of images: also write each under its classes' colours")
     asked.add_argument("--nnunet", action="store_true", help="case_0000.png, case_0001.png … are channels of case.png")
     return asked
+
+
+def place(text: str) -> Path | str:
+    """Return a path, or a URL as it is; file:///images is a path."""
+    return Path(text.removeprefix("file://")) if "://" not in text.removeprefix("file://") else text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,7 +70,7 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
             outcome = on_devices(asked.devices, words, asked.out)
             show(f"{outcome.summary()}: {visible(asked.out)}\n")
             return FAILED if outcome.failed else 0
-        outcome = predict_folder(asked)
+        outcome = predict_folder(asked) if asked.engine == ENGINES[0] else engine_of_ray()(asked)
     except BrokenPipeError:
         raise
     except REFUSALS as error:
@@ -73,6 +82,19 @@ def predicted(asked: argparse.Namespace, words: Sequence[str]) -> int:
         tell(rate)
     show(f"{outcome.summary()}: {visible(asked.out)}\n")
     return FAILED if outcome.failed else 0
+
+
+def engine_of_ray() -> Callable[[argparse.Namespace], Outcome]:
+    """Return the engine on Ray Data.
+
+    Raises:
+        RequestError: Ray is missing.
+    """
+    try:
+        from pipeline.predict.ray_engine import predict_by_ray
+    except ModuleNotFoundError as error:
+        raise RequestError(f"--engine ray: {error}; python -m pip install 'unet-ladder[ray]'") from None
+    return predict_by_ray
 
 
 def predict_folder(asked: argparse.Namespace) -> Outcome:
@@ -130,9 +152,11 @@ def check(asked: argparse.Namespace) -> None:
     Raises:
         RequestError: the masks would lie in the run's folder, or a number is out of range.
     """
-    if Path(realpath(asked.out)).is_relative_to(realpath(asked.run)):
+    if asked.engine == ENGINES[0]:
+        check_plain(asked)
+    if not isinstance(asked.out, str) and Path(realpath(asked.out)).is_relative_to(realpath(asked.run)):
         raise RequestError(f"--out {asked.out}: lies in {asked.run}, which has masks of its own; name another folder")
-    for word, value in (("--batch", asked.batch), ("--workers", asked.workers)):
+    for word, value in (("--batch", asked.batch), ("--workers", asked.workers), ("--actors", asked.actors)):
         if value is not None and value < 1:
             raise RequestError(f"{word} {value}: expected an integer ≥ 1")
     if shard_of(asked.shard) != WHOLE and asked.devices != THIS:
@@ -141,6 +165,20 @@ def check(asked: argparse.Namespace) -> None:
         raise RequestError(f"--overlap {asked.overlap}: expected an integer ≥ 0")
     if asked.step is not None and not 0 < asked.step <= 1:
         raise RequestError(f"--step {asked.step}: expected a number above 0, at most 1")
+
+
+def check_plain(asked: argparse.Namespace) -> None:
+    """Check that nothing is asked of the plain engine that only Ray can do.
+
+    Raises:
+        RequestError: it is.
+    """
+    for word, text in (("", asked.images), ("--out ", asked.out)):
+        if isinstance(text, str):
+            raise RequestError(f"{word}{text}: a URL, which --engine ray takes")
+    for word, asks in (("--actors", asked.actors), ("--format parquet", asked.format != FORMATS[0])):
+        if asks:
+            raise RequestError(f"{word}: of --engine ray alone")
 
 
 def check_kind(asked: argparse.Namespace, volumes: bool, words: Words) -> None:

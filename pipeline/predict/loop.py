@@ -94,6 +94,7 @@ class Prediction:
         cut: how images and volumes become windows.
         look: of the masks.
         workers: number of processes that read and write, if the network is on a GPU; None: of cores.
+        process: number in the provisional names of masks.
         outcome: so far.
     """
 
@@ -112,6 +113,7 @@ class Prediction:
         self.cut = cut
         self.look = look
         self.workers = workers or len(os.sched_getaffinity(0))
+        self.process = os.getpid()
         self.outcome = Outcome(predictor.product, predictor.words.sample)
         self.network = Network(predictor)
         self.waiting: list[Window] = []
@@ -133,7 +135,7 @@ class Prediction:
         """
         progress = Progress(len(cases), say, now)
         processes = self.workers if self.network.on_gpu else 1  # a network on the CPU uses all cores
-        writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, os.getpid(), self.look))
+        writing = Writing(self.folder, Maker(self.predictor.name, self.made_by, self.process, self.look))
         with (
             Workers(processes, in_threads=not self.network.on_gpu, empty=self.network.empty) as workers,
             MaskWriter(writing, workers, self.outcome) as self.writer,

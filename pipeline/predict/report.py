@@ -60,8 +60,8 @@ class Rate:
         """Return the rate and the shares in one line; empty without a rate."""
         if self.per_second is None:
             return ""
-        shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items())
-        return f"{self.per_second:,.3g} masks a second after the first; time by part: {shares}"
+        shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items() if share)
+        return f"{self.per_second:,.3g} masks a second after the first{shares and f'; time by part: {shares}'}"
 
 
 @dataclass

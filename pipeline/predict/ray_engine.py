@@ -1,0 +1,348 @@
+"""The masks of a folder or an object store by Ray Data: one actor for each GPU of a cluster.
+
+Ray hands out blocks of names alone. Each actor makes the masks of its blocks by the plain engine, so they are the same
+bytes. An actor asks for each mask whether it is there: a block that Ray runs again costs little and writes nothing
+twice.
+"""
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import pickle
+import secrets
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.data import ActorPoolStrategy, DataContext
+from ray.exceptions import RayError
+from ray.util.annotations import RayDeprecationWarning
+
+from pipeline.command_line import tell
+from pipeline.config.request_error import RequestError
+from pipeline.errors import first_line, plural, typed_line
+from pipeline.export.contract import Contract
+from pipeline.inputs.folders import formats_of, stem
+from pipeline.inputs.formats import suffix_in
+from pipeline.predict.cases import Case, cases_in
+from pipeline.predict.command import REFUSALS, check_kind, loaded, rules_among, takes_volumes
+from pipeline.predict.folder import Ready, planned_for, tell_invisible
+from pipeline.predict.mask_files import PNG
+from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
+from pipeline.predict.shards import THIS, alone_in
+from pipeline.predict.sources import identity
+from pipeline.predict.stores import Masks, PartMasks, Store, StoredMasks, copied
+from pipeline.records.data_words import IMAGES, VOLUMES
+from pipeline.records.run_record import RunRecord
+from pipeline.report.formatting import clean
+
+FIRST_BLOCK, LARGEST_BLOCK = 16, 4096  # names: the first blocks are small, so that all actors begin early
+NAMES_OF_A_PART = 512  # of a Parquet file, on average
+TRIES = 3  # of a block whose actor dies: a file may be what kills it
+AT_ONCE = 32  # requests to an object store
+PROCESSES = range(5_000_000, 10_000_000)  # of seven digits, and above all of Linux
+LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
+PARQUET = "parquet"
+
+
+def predict_by_ray(asked: argparse.Namespace) -> Outcome:
+    """Make the masks that are missing.
+
+    Args:
+        asked: the parsed words of the command line; folders may be URLs.
+
+    Raises:
+        REFUSALS: the request is wrong, the masks can't be written, or Ray fails; one line.
+    """
+    source = loaded(asked.run)
+    check_kind(asked, takes_volumes(source), VOLUMES if takes_volumes(source) else IMAGES)
+    check(asked)
+    outcome, told = Outcome(), time.monotonic()
+    made_of: dict[str, object] = {}
+    with locked(asked.out), on_cluster() as cluster:
+        for found in results(asked, source, cluster):
+            if found["refusal"]:
+                raise RequestError(found["refusal"])
+            for note in [] if made_of else found["notes"]:
+                tell(f"note: {clean(note)}")
+            made_of = found["made_of"]
+            add(outcome, found)
+            if (now := time.monotonic()) - told > TOLD_EVERY:
+                told = now
+                tell(f"{plural(outcome.done, outcome.sample)} settled; {outcome.rate.told()}".removesuffix("; "))
+        if not outcome.done:
+            raise RequestError(f"{asked.images}: nothing in it that the network takes")
+        if outcome.rate.last[0] - outcome.rate.first[0] < LEAST_SECONDS:
+            outcome.rate = Rate()
+        write_manifest(outcome, made_of, asked.out)
+    tell_invisible(outcome)
+    return outcome
+
+
+def add(outcome: Outcome, found: dict[str, Any]) -> None:
+    """Add what has become of a block."""
+    outcome.product, outcome.sample = found["product"], found["sample"]
+    outcome.made += [""] * found["made"]
+    outcome.kept += [""] * found["kept"]
+    outcome.failed |= found["failed"]
+    outcome.largest = max(outcome.largest, found["largest"])
+    if found["made"]:
+        outcome.rate.made(found["made"])
+
+
+def write_manifest(outcome: Outcome, made_of: dict[str, object], out: Path | str) -> None:
+    """Write predict.json beside the masks.
+
+    Raises:
+        RequestError, OSError: it can't be written.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, MANIFEST) if isinstance(out, str) else out / MANIFEST
+        outcome.write(path, made_of, identity(made_of), finished=True)
+        if isinstance(out, str):
+            Store(out).put(MANIFEST, path.read_bytes(), new=False)
+
+
+def check(asked: argparse.Namespace) -> None:
+    """Check what this engine can't do.
+
+    Raises:
+        RequestError: it is asked for.
+    """
+    stored = [Store(place).url for place in (asked.images, asked.out) if isinstance(place, str)]
+    if asked.nnunet and stored:
+        raise RequestError(f"--nnunet: of local folders alone, not of {stored[0]}")
+    if asked.overlay and asked.format == PARQUET:
+        raise RequestError("--overlay: no part of a Parquet file; leave it out")
+    for word, value in (("--devices", asked.devices != THIS), ("--shard", asked.shard)):
+        if value:
+            raise RequestError(f"{word}: Ray hands out the images itself; leave it out, or take --actors N")
+
+
+def locked(out: Path | str) -> Any:
+    """Hold the lock of a local folder of masks; in an object store each mask is put once."""
+    return ExitStack() if isinstance(out, str) else alone_in(out)
+
+
+@contextmanager
+def on_cluster() -> Iterator[dict[str, float]]:
+    """Connect to the cluster that RAY_ADDRESS names, or start one on this machine; yield its resources."""
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"})
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", category=RayDeprecationWarning)  # no other argument bounds the tries
+    warnings.filterwarnings("ignore", module=r"ray\.")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+    if "RAY_ADDRESS" in os.environ:
+        ray.init(**quiet)
+    else:
+        cores = len(os.sched_getaffinity(0))
+        ray.init("local", num_cpus=max(2, cores), include_dashboard=False, **quiet)
+    try:
+        yield ray.cluster_resources()
+    except RayError as error:
+        raise RequestError(f"--engine ray: {first_line(error)}; finished masks are kept") from error
+    finally:
+        ray.shutdown()
+
+
+def results(
+    asked: argparse.Namespace, source: RunRecord | Contract, cluster: dict[str, float]
+) -> Iterator[dict[str, Any]]:
+    """Yield what has become of each block, as `Actor.block` gives it."""
+    context = DataContext.get_current()
+    context.target_max_block_size = context.target_min_block_size = 1  # bytes: each block of names is one of Ray's
+    context.enable_progress_bars = context.print_on_execution_start = False
+    on_gpu = device_of(asked, source, cluster) == "cuda"
+    actors = asked.actors or (int(cluster.get("GPU", 0)) if on_gpu else len(ray.nodes()))
+    free = (cluster["CPU"] - 1) / actors  # one core lists the names
+    share = {"num_gpus": 1} if on_gpu else {"num_cpus": int(free) or free}
+    threads = max(1, int(cluster["CPU"]) // actors)
+    blocks = ray.data.range(1).map_batches(partial(listed, asked, source), batch_size=1, num_cpus=1)
+    settled = blocks.map_batches(
+        Actor,
+        fn_constructor_args=(asked, threads),
+        batch_size=1,
+        compute=ActorPoolStrategy(
+            size=actors, max_concurrent_calls_per_actor=2, enable_true_multi_threading=isinstance(asked.images, str)
+        ),
+        max_task_retries=TRIES,
+        **share,
+    )
+    for row in settled.iter_rows():
+        yield json.loads(row["told"])
+
+
+def device_of(asked: argparse.Namespace, source: RunRecord | Contract, cluster: dict[str, float]) -> str:
+    """Return the device of the actors.
+
+    Raises:
+        RequestError: the cluster has no GPU for it.
+    """
+    environment = source.measured if isinstance(source, Contract) else source.environment
+    device = asked.device or (environment.device if environment else "auto")
+    if device == "auto":
+        return "cuda" if cluster.get("GPU") else "cpu"
+    if device == "cuda" and cluster.get("GPU", 0) < (asked.actors or 1):
+        raise RequestError(
+            f"--device cuda: the cluster has {cluster.get('GPU', 0):g} GPUs for {asked.actors or 1} actors"
+        )
+    return str(device)
+
+
+def listed(
+    asked: argparse.Namespace, source: RunRecord | Contract, _: dict[str, np.ndarray]
+) -> Iterator[dict[str, list[bytes]]]:
+    """Yield blocks of cases in a task of Ray, or why there are none."""
+    try:
+        cases = (
+            stored_cases(asked, takes_volumes(source)) if isinstance(asked.images, str) else local_cases(asked, source)
+        )
+        for block in parts(cases) if asked.format == PARQUET else growing(cases):
+            yield {"cases": [pickle.dumps(block)]}
+    except REFUSALS as error:
+        yield {"cases": [pickle.dumps(error)]}
+
+
+def local_cases(asked: argparse.Namespace, source: RunRecord | Contract) -> Iterator[Case]:
+    """Yield the cases of a local folder."""
+    yield from cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))[0]
+
+
+def stored_cases(asked: argparse.Namespace, volumes: bool) -> Iterator[Case]:
+    """Yield the cases of an object store, with the names of their files in it, folder by folder.
+
+    Two files of one name and other suffixes are a problem of each.
+    """
+    for names in Store(asked.images).names():
+        files = [Path(name) for name in names if suffix_in(formats_of(volumes), Path(name))]
+        by_stem = {file: str(file.with_name(stem(file, volumes))) for file in files}
+        for name, group in groupby(sorted(files, key=by_stem.__getitem__), key=by_stem.__getitem__):
+            same = tuple(group)
+            shared = f"{', '.join(map(str, same))} would share a mask; give each a name of its own"
+            yield Case(name, same, shared if len(same) > 1 else "", PNG, volumes)
+
+
+def growing(cases: Iterable[Case]) -> Iterator[list[Case]]:
+    """Yield blocks of cases, each larger than the one before it."""
+    left, size = iter(cases), FIRST_BLOCK
+    while block := [*islice(left, size)]:
+        yield block
+        size = min(2 * size, LARGEST_BLOCK)
+
+
+def parts(cases: Iterable[Case]) -> Iterator[list[Case]]:
+    """Yield the cases of each Parquet file: a part ends before a name whose digest says so, whatever is beside it."""
+    block: list[Case] = []
+    for case in cases:
+        digest = hashlib.sha256(os.fsencode(case.name)).digest()
+        if block and int.from_bytes(digest[:8]) % NAMES_OF_A_PART == 0:
+            yield block
+            block = []
+        block.append(case)
+    if block:
+        yield block
+
+
+class Actor:
+    """Makes the masks of blocks with one network.
+
+    Args:
+        asked: the parsed words of the command line.
+        threads: of torch on the CPU.
+    """
+
+    def __init__(self, asked: argparse.Namespace, threads: int) -> None:
+        self.asked = asked
+        self.scratch = tempfile.TemporaryDirectory(prefix="unet-ladder-")
+        self.network = threading.Lock()
+        self.process = secrets.choice(PROCESSES)  # of masks in a folder that several machines share
+        self.refusal = ""
+        torch.set_num_threads(threads)
+        try:
+            self.images = Store(asked.images) if isinstance(asked.images, str) else None
+            self.ready = Ready(planned_for(loaded(asked.run), asked, Path(self.scratch.name)), asked)
+        except REFUSALS as error:
+            self.refusal = first_line(error)
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[str]]:
+        """Make the masks of a block, and return what has become of it as JSON."""
+        found = pickle.loads(batch["cases"][0])  # noqa: S301 - of a task of this program
+        told: dict[str, object] = {
+            "refusal": self.refusal or (first_line(found) if isinstance(found, Exception) else "")
+        }
+        try:
+            if not told["refusal"]:
+                told |= self.block(found)
+        except REFUSALS as error:
+            told = {"refusal": first_line(error)}
+        return {"told": [json.dumps(told)]}
+
+    def block(self, cases: list[Case]) -> dict[str, object]:
+        """Make the masks of a block by the plain engine, and bring them to their place.
+
+        Raises:
+            REFUSALS: the network can't be built, the disk is full or read-only, or a store can't be written.
+        """
+        with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
+            masks = self.masks_of(cases, Path(scratch, "masks"))
+            there, failed = self.fetched(cases, masks, Path(scratch, "images"))
+            with self.network:
+                outcome = self.ready.kept(there, masks.folder) or self.made(there, masks.folder)
+            outcome.failed |= failed
+            by_name = {case.name: case.mask for case in [*cases, *there]}
+            masks.keep([by_name[name] for name in outcome.made], [by_name[name] for name in outcome.failed])
+        failed = {
+            name: text.replace(f"{scratch}/images", str(self.asked.images)) for name, text in outcome.failed.items()
+        }
+        counts = {"made": len(outcome.made), "kept": len(outcome.kept), "failed": failed}
+        nouns = {"product": outcome.product, "sample": outcome.sample, "largest": outcome.largest}
+        return counts | nouns | {"made_of": self.ready.made_of, "notes": self.ready.planned.notes}
+
+    def masks_of(self, cases: list[Case], scratch: Path) -> Masks:
+        """Return the place of a block's masks."""
+        if self.asked.format == PARQUET:
+            masks: Masks = PartMasks(self.asked.out, cases[0].name, scratch)
+        elif isinstance(self.asked.out, str):
+            masks = StoredMasks(Store(self.asked.out), scratch)
+        else:
+            return Masks(self.asked.out)
+        scratch.mkdir()
+        return masks
+
+    def fetched(self, cases: list[Case], masks: Masks, scratch: Path) -> tuple[list[Case], dict[str, str]]:
+        """Return cases whose files are here, and of each other case why they aren't; fetch the masks that are there."""
+        if self.images is None:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                [*pool.map(masks.fetch, [case.mask for case in cases])]
+            return cases, {}
+        there, failed = [], {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            tasks = [pool.submit(copied, case, self.images, masks, self.ready.made_by, scratch) for case in cases]
+        for case, task in zip(cases, tasks, strict=True):
+            error = task.exception()
+            if isinstance(error, RequestError):
+                raise error
+            if error:
+                failed[case.name] = f"{self.images.url}/{case.files[0]}: {typed_line(error)}"
+            else:
+                there.append(task.result())
+        return there, failed
+
+    def made(self, cases: list[Case], folder: Path) -> Outcome:
+        """Make the masks of cases in a folder."""
+        prediction = self.ready.prediction(folder)
+        prediction.process = self.process
+        return prediction.make(cases, lambda _: None)

@@ -1,0 +1,245 @@
+"""Masks by Ray Data: the plain engine's bytes in a folder, in an object store and in Parquet, once each."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.command_line import FAILED, REFUSED
+from pipeline.predict.cases import Case
+from pipeline.predict.command import main, parser
+from tests.predict.made_up_runs import write_image
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own
+OWN = {"predict.json", ".predict.lock"}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Of several sizes, one of them spoilt."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number in range(40):
+        write_image(folder / f"{number:02}.png", 8 + number, 16 + number % 7, seed=number)
+    (folder / "spoilt.png").write_bytes(b"no image")
+    return folder
+
+
+@pytest.fixture
+def plain(run: Path, images: Path, tmp_path: Path) -> dict[str, bytes]:
+    """The plain engine's files of these images."""
+    assert main([str(run), str(images), "--out", str(tmp_path / "plain")]) == FAILED
+    return files_in(tmp_path / "plain")
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    yield store
+    store.store.clear()
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The masks and sidecars of a folder by their names."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in OWN]
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
+
+
+@contextmanager
+def an_actor(*words: object) -> Iterator[Any]:
+    """An actor of Ray in this process."""
+    from pipeline.predict.ray_engine import Actor
+
+    actor = Actor(parser().parse_args([*map(str, words), "--engine", "ray"]), threads=1)
+    yield actor
+    actor.scratch.cleanup()
+
+
+def blocks_of(*words: object) -> list[list[Case]]:
+    from pipeline.predict.command import loaded
+    from pipeline.predict.ray_engine import listed
+
+    asked = parser().parse_args([*map(str, words), "--engine", "ray"])
+    return [pickle.loads(row["cases"][0]) for row in listed(asked, loaded(asked.run), {})]
+
+
+def settled(*words: object) -> dict[str, int]:
+    """What has become of all blocks, by an actor in this process."""
+    total = Counter(made=0, kept=0, failed=0)
+    with an_actor(*words) as actor:
+        for block in blocks_of(*words):
+            found = actor.block(block)
+            total.update(made=found["made"], kept=found["kept"], failed=len(found["failed"]))
+    return {name: total[name] for name in ("made", "kept", "failed")}
+
+
+def test_a_store_holds_the_plain_engines_files(
+    run: Path, images: Path, plain: dict[str, bytes], memory: Any, tmp_path: Path
+) -> None:
+    """Its masks are kept at the next call, or made again if they or their images have changed."""
+    words = (run, images, "--out", "memory://bucket/masks")
+    assert settled(*words) == {"made": 40, "kept": 0, "failed": 1}
+    assert {name.removeprefix("/bucket/masks/"): memory.cat(name) for name in memory.find("/bucket/masks")} == plain
+    assert settled(*words) == {"made": 0, "kept": 40, "failed": 1}
+    memory.rm_file("/bucket/masks/07.png")
+    memory.pipe_file("/bucket/masks/08.png", b"other")
+    write_image(images / "09.png", 20, 20, seed=99)
+    (images / "10.png").unlink()
+    assert settled(*words) == {"made": 3, "kept": 36, "failed": 1}
+    assert memory.cat("/bucket/masks/08.png") == plain["08.png"]
+
+
+def test_images_of_a_store_have_the_same_masks(
+    run: Path, images: Path, plain: dict[str, bytes], memory: Any, tmp_path: Path
+) -> None:
+    memory.put(str(images), "/bucket/images", recursive=True)
+    (out := tmp_path / "masks").mkdir()
+    words = (run, "memory://bucket/images", "--out", out)
+    assert settled(*words) == {"made": 40, "kept": 0, "failed": 1}
+    masks = {name: content for name, content in plain.items() if name.endswith(".png")}
+    assert {name: content for name, content in files_in(out).items() if name.endswith(".png")} == masks
+    copies: list[str] = []
+    whole = type(memory).get_file
+
+    def get_file(store: Any, name: str, *rest: Any, **more: Any) -> None:
+        copies.append(name)
+        whole(store, name, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(memory), "get_file", get_file)
+        assert settled(*words) == {"made": 0, "kept": 40, "failed": 1}
+    assert copies == ["/bucket/images/spoilt.png"], "an image whose mask is there is not read"
+
+
+def test_parquet_holds_the_plain_engines_masks(
+    run: Path, images: Path, plain: dict[str, bytes], tmp_path: Path
+) -> None:
+    from pyarrow import parquet
+
+    (out := tmp_path / "masks").mkdir()
+    words = (run, images, "--out", out, "--format", "parquet")
+    assert settled(*words) == {"made": 40, "kept": 0, "failed": 1}
+    rows = [row for part in out.glob("*.parquet") for row in parquet.read_table(part).to_pylist()]
+    assert {row["name"]: row["mask"] for row in rows} == {name: plain[name] for name in plain if name.endswith(".png")}
+    assert settled(*words) == {"made": 0, "kept": 40, "failed": 1}
+
+
+def test_a_mask_that_another_actor_has_put_meanwhile_stays(memory: Any, tmp_path: Path) -> None:
+    from pipeline.predict.stores import Store
+
+    store = Store("memory://bucket/masks")
+    assert store.put("a.png", b"first", new=True)
+    assert not store.put("a.png", b"second", new=True)
+    assert store.get("a.png") == b"first"
+
+
+def test_images_that_would_share_a_mask_fail_alone(run: Path, memory: Any, tmp_path: Path) -> None:
+    for name in ("a-1.png", "a.jpg", "a.png"):
+        memory.pipe_file(f"/bucket/{name}", write_image(tmp_path / name, 8, 8).read_bytes())
+    (out := tmp_path / "masks").mkdir()
+    (block,) = blocks_of(run, "memory://bucket", "--out", out)
+    with an_actor(run, "memory://bucket", "--out", out) as actor:
+        found = actor.block(block)
+    assert found["made"] == 1
+    assert "a.jpg, a.png would share a mask" in found["failed"]["a"]
+
+
+def test_parts_hold_the_same_names_when_others_are_added() -> None:
+    from pipeline.predict.ray_engine import NAMES_OF_A_PART, parts
+
+    cases = [Case(f"{number:06}", ()) for number in range(20 * NAMES_OF_A_PART)]
+    before = {block[0].name: len(block) for block in parts(cases)}
+    after = {block[0].name: len(block) for block in parts([*cases[:5000], Case("005000a", ()), *cases[5000:]])}
+    assert len(before) > 10
+    assert len(before.items() ^ after.items()) == 2, "one part has one name more"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("s3://bucket/images", "--out", "masks"), "s3://bucket/images: a URL, which --engine ray takes"),
+        (("images", "--out", "masks", "--format", "parquet"), "--format parquet: of --engine ray alone"),
+        (("images", "--out", "masks", "--engine", "ray", "--shard", "0/2"), "--shard: Ray hands out the images itself"),
+        (("no://images", "--out", "masks", "--engine", "ray"), "no://images: Protocol not known: no"),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    run: Path,
+    words: tuple[str, ...],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([str(run), *words]) == REFUSED
+    assert line in capsys.readouterr().err
+
+
+def command(run: Path, images: Path, out: Path) -> list[str]:
+    words = [str(run), str(images), "--out", str(out), "--engine", "ray", "--actors", "2"]
+    return [sys.executable, "-m", "pipeline.predict", *words]
+
+
+@pytest.mark.slow
+@pytest.mark.fresh_process
+def test_ray_makes_the_plain_engines_files(run: Path, images: Path, plain: dict[str, bytes], tmp_path: Path) -> None:
+    for out, there in ((tmp_path / "masks", ""), (tmp_path / "masks", ", 40 were there")):
+        done = subprocess.run(command(run, images, out), capture_output=True, text=True, check=False)
+        assert done.returncode == FAILED, done.stderr
+        assert f"{0 if there else 40} masks made{there}, 1 image without" in done.stdout
+        assert "no mask of spoilt" in done.stderr
+        assert files_in(out) == plain
+
+
+@pytest.mark.slow
+@pytest.mark.fresh_process
+@pytest.mark.timeout(900)
+def test_no_mask_is_lost_or_made_twice_whatever_is_killed(
+    run: Path, images: Path, plain: dict[str, bytes], tmp_path: Path
+) -> None:
+    """An actor is killed and Ray starts another; then the whole call is, at random moments; a call ends the work."""
+    out, rng = tmp_path / "masks", np.random.default_rng(0)
+    seen: dict[str, int] = {}
+    killed = 0
+    for number in range(6):
+        process = subprocess.Popen(command(run, images, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 4 + rng.uniform(0, 12)
+        while time.monotonic() < until and process.poll() is None:
+            time.sleep(0.2)
+        victims = actors_of(process.pid) if number % 2 else [process.pid]
+        for victim in victims[:1]:
+            os.kill(victim, signal.SIGKILL)
+        killed += len(victims[:1])
+        if victims and number % 2:
+            time.sleep(rng.uniform(0, 6))
+        process.kill()
+        process.wait()
+        now = {path.name: path.stat().st_ino for path in out.glob("*.png")} if out.exists() else {}
+        assert seen.items() <= now.items(), "a mask that was there is lost, or written again"
+        seen = now
+    assert subprocess.run(command(run, images, out), capture_output=True, check=False).returncode == FAILED
+    assert killed > 3
+    assert {path.name: path.stat().st_ino for path in out.glob("*.png")}.items() >= seen.items()
+    assert {name: content for name, content in files_in(out).items() if not name.endswith(".part")} == plain
+
+
+def actors_of(driver: int) -> list[int]:
+    """The processes of a driver's actors."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    raylets = {row[0] for row in rows if row[1] == str(driver)}
+    return [int(pid) for pid, parent, words in rows if parent in raylets and "MapBatches(Actor)" in words]
