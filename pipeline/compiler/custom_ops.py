@@ -1,11 +1,8 @@
 """The kernels as operations of torch, `torch.ops.unet_ladder`, which torch.compile and torch.export leave whole.
 
 Each writes into tensors that it is given (`result`, `pooled`, `logits`, `statistics`), so that a concatenation's buffer
-is written in place. On a CPU the reference runs, on a GPU the tile that `tile` names, or the reference where that says
-so.
-
-Of norms, `normalised` is a pass, which may make a head's logits of it; `normed_conv3x3` is a 3×3 convolution that
-applies the norm to what it reads. Both take the statistics that the layer before has stored.
+is written in place. On a CPU the reference runs, on a GPU the tile that `tile` names. Of norms, `normalised` is a pass,
+which may make a head's logits; `normed_conv3x3` is a 3×3 convolution that applies the norm to what it reads.
 """
 
 import re

@@ -4,21 +4,18 @@
     kernels_in_torch_compile()
     compiled = torch.compile(network.half().to(memory_format=torch.channels_last).eval())
 
-It takes convolutions of images that a kernel takes (`pipeline.compiler.ops`): on an NVIDIA GPU, in fp16 and
-channels_last, of shapes that don't vary, channels in multiples of 8 but for the few of an image. That is 3×3, dilated
-and in groups, 1×1, those of a stride of 2, depthwise, transposed, and the first one, on the image. With one goes what
-its epilogue does and nothing else reads: factors and shifts for each channel, such as a batch norm's in eval mode, a
-value that is added, and an activation, also one that torch has taken apart.
+It takes convolutions of images that a kernel takes: on an NVIDIA GPU, in fp16 and channels_last, of shapes that don't
+vary, channels in multiples of 8 but for an image's. With one goes what its epilogue does and nothing else reads:
+factors and shifts for each channel, such as a batch norm's, a value that is added, and an activation, also one that
+torch has taken apart: each of the table is taken apart alike, once a process, and a graph is compared with that.
 
-All else is Inductor's as before. Where a graph has convolutions and none is taken, a warning says why, once; else the
-logger of this module's name says at INFO what was put in and what was left. A graph from torch's cache was told when it
-was compiled.
+Where a graph has convolutions and none is taken, a warning says why, once; else the logger of this module's name says
+at INFO what was put in and what was left. A graph from torch's cache was told when it was compiled.
 
-Weights are a graph's inputs, so what is made of them is made at each call: a view where the layout is channels_last,
-for few kernels a copy, if it is small beside its layer's work (`is_small`), and of each batch norm two
-vectors, in one small kernel. Folding batch norms first spares that. The graphs of a training step are rewritten alike,
-forwards. AOTInductor's are left alone, as a package must run where the operations aren't registered. `compile` does
-more with a whole network: this pass sees it after its operations were taken apart.
+Weights are a graph's inputs, so what is made of them is made at each call: a view where the layout is channels_last, a
+copy if that is small beside its layer's work (`is_small`), and of each batch norm two vectors. The graphs of a training
+step are rewritten alike, forwards. AOTInductor's are left alone, as a package must run where the operations aren't
+registered. `compile` does more with a whole network.
 """
 
 import logging

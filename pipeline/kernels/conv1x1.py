@@ -2,12 +2,10 @@
 
 The idea: the pixels of all images lie in one line, so tiles know nothing of rows and columns. Where each image has a
 factor for each input channel, as squeeze-and-excitation asks for it (`GATED_OP`), the pixels of an image are a line,
-and a tile is multiplied by its image's factors on its way to the product: the scaled map is never stored. It is that
-product's second operand, which isn't fed from registers, for `conv3x3_triton`'s reasons.
+and a tile is multiplied on its way to the product, as whose second operand it isn't fed from registers.
 
 With a stride of 2, as in a residual block's shortcut (`STRIDED_OP`), every second pixel of every second row is a view
-that TMA steps through, so that a quarter of the map is read where it lies. The pixels that are left have one step
-within a row alone; each row is a line of its own.
+that TMA steps through, and each row is a line of its own.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,7 +27,7 @@ from pipeline.kernels.common.epilogue import (
     required,
     store_reference,
 )
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, convolution, flops_of
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, SecondSource, convolution
 from pipeline.kernels.common.nhwc import check_pixels, depth_of, descriptor, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish, rounded
@@ -218,7 +216,7 @@ OP: KernelOp = KernelOp(
     launch=conv1x1,
     candidates=candidates,
     library=convolution,
-    flops=flops_of(1),
+    taps=1,
     tile_types=(Tile,),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 1, 1),
@@ -243,7 +241,7 @@ STRIDED_OP: KernelOp = replace(
     launch=conv1x1_strided,
     candidates=strided_candidates,
     library=partial(convolution, stride=2),
-    flops=flops_of(0.25),
+    taps=0.25,
     folds=STRIDED_FOLDS,
     growth=0.5,
 )

@@ -2,9 +2,7 @@
 
 The idea: most groups are too narrow for a matrix product, and 64 channels are exactly wide enough for one. So a tile of
 64 output channels reads a window of input channels, those that its groups have, and zeros in the weights keep the
-others out. Of groups whose width divides 64 the window is the tile's own 64 channels; of others it reaches over on
-either side: of 24 channels it has 128. So window / width times as much is multiplied as is asked for, and as a share of
-a dense convolution window / channels.
+others out. Of groups whose width divides 64 the window is the tile's own; of 24 channels it has 128.
 """
 
 import math
@@ -17,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, flops_of
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution
 from pipeline.kernels.conv3x3 import OP as DENSE
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3 import pack as pack_dense
@@ -105,11 +103,6 @@ def _check_tile(out: int) -> None:
         raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {out}")
 
 
-def _flops(shape: tuple[int, ...], outer: int, *, stride: int) -> float:
-    """Return the FLOPs for an input [batch, channels, height, width], zeros beside each group included: 64 channels."""
-    return flops_of(9 / stride**2)((shape[0], BLOCK, *shape[2:]), outer)
-
-
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
     """Return whether a layer has groups of several channels, as many out as in; with a stride on even sides."""
     ungrouped = replace(layer, groups=1)
@@ -126,7 +119,7 @@ OP: KernelOp = replace(
     reference=reference,
     launch=conv3x3_grouped,
     candidates=candidates,
-    flops=partial(_flops, stride=1),
+    width=BLOCK,  # zeros beside each group included
     tile_types=(conv3x3_triton.Tile,),
     pack=pack,
     weight_shape=lambda _, outer: (outer, 8, 3, 3),
@@ -140,7 +133,7 @@ STRIDED_OP: KernelOp = replace(
     launch=grouped_strided,
     candidates=strided_candidates,
     library=partial(convolution, stride=2),
-    flops=partial(_flops, stride=2),
+    taps=9 / 4,
     tile_types=(polyphase_triton.Tile,),
     folds=polyphase_operands.FOLDS,
     growth=0.5,

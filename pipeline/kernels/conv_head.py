@@ -1,12 +1,8 @@
 """The network's last convolution, 3×3 or 1×1 with up to 8 classes: reads NHWC and writes fp32 logits in NCHW.
 
-Memory is what takes the time, so the logits are written as the user gets them. In plain Triton the pixels of an image
-lie in one line, so that each class's logits are stored in one go: 1×1 at the pace of memory, 3×3 as a fallback. The
-window's values come by plain loads, as a box of so few channels gives TMA little to do.
-
-3×3 is faster by the kernel of `conv3x3_narrow`, its eight columns the classes: a product of 64 pixels by 8 classes
-leaves a class of eight neighbouring pixels to eight threads, which is one sector of a plane of logits. They are stored
-from the registers, in NCHW.
+Memory is what takes the time. In plain Triton the pixels of an image lie in one line, so that each class's logits are
+stored in one go: 1×1 at the pace of memory, 3×3 as a fallback. 3×3 is faster by the kernel of `conv3x3_narrow`, its
+eight columns the classes: eight threads have a class of eight neighbouring pixels, one sector of a plane of logits.
 """
 
 from collections.abc import Iterator
@@ -50,14 +46,10 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class GluonTile:
-    """A cut of the work: as by `conv3x3_narrow.Tile`."""
+class GluonTile(conv3x3_narrow.Tile):
+    """A cut of the work by the kernel of `conv3x3_narrow`."""
 
     kernel: ClassVar[str] = "conv_head_gluon"
-    rows: int
-    programs: int
-    ahead: int
-    slots: int = 0
 
 
 def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
@@ -117,8 +109,7 @@ def conv_head(
     check_matrix("logits", logits, (batch, classes, height, width))
     tile = tile or next(candidates(x, weight))
     if isinstance(tile, GluonTile):
-        strips = conv3x3_narrow.Tile(tile.rows, 4, tile.programs, tile.ahead, tile.slots)
-        conv3x3_narrow.queue(x, weight, epilogue, logits, strips, planar=True)
+        conv3x3_narrow.queue(x, weight, epilogue, logits, tile, planar=True)
         return
     on_grid(_conv_head_triton, triton.cdiv(height * width, tile.pixels), batch)(
         x, weight, logits, epilogue.scale, epilogue.bias, *x.stride()[:3], height, width,
@@ -148,7 +139,7 @@ def gluon_candidates(x: Tensor) -> Iterator[GluonTile]:
     ways = [(0, 4), (0, 3)] if reaching_views_barred() is None else [(2, 0), (3, 0)]
     for ahead, slots in ways:
         for rows in conv3x3_narrow.strips_of(x, PROGRAMS):
-            yield GluonTile(rows, PROGRAMS, ahead, slots)
+            yield GluonTile(rows, 4, PROGRAMS, ahead, slots)
 
 
 def accepts(layer: LayerDescription) -> bool:

@@ -1,9 +1,8 @@
 """Depthwise convolution, 3×3 to 7×7 with stride 1 or 2 and half of the window as padding, of an NHWC map.
 
-The idea: a channel has k² multiplications a pixel and nothing for tensor cores, so it is bound by memory as long as a
-value isn't loaded, and converted from fp16, k² times. A program walks down a strip of 16 columns: it loads an input row
-once for each of the k columns of the window, and adds it to the sums of all output rows that it belongs to. The oldest
-of them is then complete. Where the window's taps lie d pixels apart a strip is of every d-th row.
+The idea: it is bound by memory as long as a value isn't loaded, and converted from fp16, k² times. A program walks down
+a strip of 16 columns: it loads an input row once for each of the k columns of the window, and adds it to the sums of
+all output rows that it belongs to. Where the window's taps lie d pixels apart a strip is of every d-th row.
 """
 
 import math
@@ -176,10 +175,6 @@ def _accepts(layer: LayerDescription, *, stride: int, dilated: bool) -> bool:
     return own and square and side in WINDOWS and layer.stride == (stride, stride) and (apart > 1) == dilated
 
 
-def _flops(shape: tuple[int, ...], _: int, *, stride: int) -> float:
-    return 2.0 * 9 * math.prod(shape) / stride**2  # as of a window of 3×3
-
-
 def _op(name: str, *, stride: int = 1, dilated: bool = False) -> KernelOp:
     return KernelOp(
         name=name,
@@ -188,7 +183,7 @@ def _op(name: str, *, stride: int = 1, dilated: bool = False) -> KernelOp:
         launch=depthwise,
         candidates=candidates,
         library=partial(convolution, stride=stride),
-        flops=partial(_flops, stride=stride),
+        taps=9 / stride**2,  # as of a window of 3×3
         tile_types=(Tile,),
         pack=pack,
         weight_shape=lambda _, outer: (outer, 1, 3, 3),

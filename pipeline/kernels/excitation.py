@@ -1,8 +1,7 @@
 """Squeeze-and-excitation: from the sums of a map's blocks to a factor for each image and channel, in one kernel.
 
 The layer that writes the map sums it, and the layer that reads it multiplies by the factors where it loads them. Left
-between are two products of a few hundred kilobytes: a program has an image, and keeps the narrow layer in registers. By
-torch's operations each step is a kernel of its own, shorter than its launch, and the map is read and written once more.
+between are two products of a few hundred kilobytes: a program has an image, and keeps the narrow layer in registers.
 Source: Hu, Shen and Sun, Squeeze-and-Excitation Networks, 2018: gate(W2 · activation(W1 · mean + b1) + b2).
 """
 

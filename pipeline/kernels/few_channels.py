@@ -1,12 +1,11 @@
 """3×3 convolutions of very few channels, which TMA doesn't feed.
 
 The 3×3 convolution, padding 1, stride 1, needs no product of matrices: two channels to two are 36 multiplications a
-pixel and 8 bytes to move, so nothing is left for tensor cores to do, and a multiple of 16 channels would be mostly
-zeros. Neighbouring threads have neighbouring pixels of a row; the L1 answers the nine reads of each value.
+pixel and 8 bytes to move. Neighbouring threads have neighbouring pixels of a row; the L1 answers the nine reads.
 
 Of the transposed 3×3 convolution of stride 2, to at most four channels, all four output pixels of an input pixel are
 columns of one product, 16 for four channels. So the input is multiplied where it lies, once for each of the four
-neighbours that the phases read. Only the channels that there are get stored: TMA would move no fewer than eight.
+neighbours that the phases read.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,14 +1,12 @@
 """An instance or group norm and the activation after it as a pass over a map, rounded to fp16 or fp8, in one kernel.
 
-Inductor's pass has some fifteen instructions a value, so that with half of the bytes it takes as long as in fp16. Here
-a program has the same few channels from its first pixel to its last: factor and shift stay in registers, and fp8's
+A program has the same few channels from its first pixel to its last: factor and shift stay in registers, and fp8's
 scale is in them. On a small map it merges its channels' statistics itself: a kernel for that alone would take longer to
 come and go than to compute. Where the last 1×1 convolution alone reads the answer, the pass stores its logits instead.
 
-On other maps one kernel merges the statistics of blocks before (`merge_statistics`). A program has eight channels of an
-image, 32 neighbouring bytes of each entry, and keeps a running mean and squared deviations for as many blocks as it has
-rows, which it merges at the end. A volume has many blocks: bands of its rows are merged first. Of a
-group norm a program has whole groups: of wide ones there are few programs too, so that bands begin at fewer blocks.
+On other maps one kernel merges the statistics of blocks before (`merge_statistics`): a program has eight channels of an
+image, or whole groups, and keeps a running mean and squared deviations for as many blocks as it has rows. A volume has
+many blocks: bands of its rows are merged first.
 """
 
 from collections.abc import Iterator

@@ -1,14 +1,11 @@
 """2×2 transposed convolution, stride 2, with bias and activation in its epilogue.
 
-Every input pixel makes four output pixels, each from its own weight matrix, and none overlap. In plain Triton it is a
-matrix product whose store is the pixel shuffle: a tile makes one of the four of each of its pixels, and a TMA store
-with a box of five dimensions puts them where they belong, in one half of the concatenation's buffer. No shuffle and no
-concat is ever run. The tiles of the other three come next, and find the pixels in L2. The channels are the rows of the
-product, for `conv3x3_triton`'s reasons.
+Every input pixel makes four output pixels, each from its own weight matrix. In plain Triton it is a matrix product
+whose store is the pixel shuffle: a tile makes one of the four of each of its pixels, and a TMA store with a box of five
+dimensions puts them where they belong. The tiles of the other three come next, and find the pixels in L2.
 
-The Gluon kernel is faster. With 128 channels in and 64 out the product is short and the store is long. One warp loads,
-two groups of four multiply; while one group scales, rounds and writes its 64 channels × 256 pixels, the other has the
-tensor cores and the loads for the tile after are on their way, so that the memory never rests.
+The Gluon kernel is faster: one warp loads, two groups of four multiply; while one group scales, rounds and writes its
+64 channels × 256 pixels, the other has the tensor cores, so that the memory never rests.
 
 Of volumes (`VOLUME_OP`) every voxel makes eight: the four, in each of two slices. Slices lie one below the other.
 """
@@ -43,7 +40,7 @@ from pipeline.kernels.common.epilogue import (
     store_reference,
 )
 from pipeline.kernels.common.gluon_epilogue import halves_of, load_channels, load_slopes, stage
-from pipeline.kernels.common.kernel_op import KernelOp, flops_of, transposed_convolution, volume_growth
+from pipeline.kernels.common.kernel_op import KernelOp, transposed_convolution, volume_growth
 from pipeline.kernels.common.nhwc import depth_of, descriptor, interpreted, multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import BoxTile, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, load_box, store_box, view, weight_boxes_of
@@ -308,7 +305,7 @@ OP: KernelOp = KernelOp(
     launch=upconv2x2,
     candidates=candidates,
     library=transposed_convolution,
-    flops=flops_of(4),
+    taps=4,
     tile_types=(Tile, GluonTile),
     pack=pack,
     weight_shape=lambda inner, outer: (inner, outer, 2, 2),
@@ -320,7 +317,7 @@ VOLUME_OP: KernelOp = replace(
     name="upconv2x2x2",
     accepts=None,
     library=volume_growth,
-    flops=flops_of(8),
+    taps=8,
     weight_shape=lambda inner, outer: (inner, outer, 2, 2, 2),
     growth_deep=2,
 )

@@ -5,7 +5,6 @@ A program has part of an output row, so that a thread finds its columns once for
 convolution after it commutes with it: run it before, on a quarter of the pixels.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -112,10 +111,6 @@ def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:
     return layer.kind == "upsample_bilinear2d" and twice and aligned and layer.inner % CHANNELS_IN_FP8 == 0
 
 
-def _flops(shape: tuple[int, ...], _: int) -> float:
-    return 2.0 * 4 * 4 * math.prod(shape)  # four inputs mixed for each of four outputs
-
-
 def _op(name: str, *, align_corners: bool) -> KernelOp:
     return KernelOp(
         name=name,
@@ -124,7 +119,8 @@ def _op(name: str, *, align_corners: bool) -> KernelOp:
         launch=partial(upsample2x, align_corners=align_corners),
         candidates=candidates,
         library=partial(bilinear, align_corners=align_corners),
-        flops=_flops,
+        taps=16,  # four inputs mixed for each of four outputs
+        by_channel=True,
         tile_types=(Tile,),
         growth=2,
     )

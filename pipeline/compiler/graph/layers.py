@@ -21,7 +21,7 @@ from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import ROWS, blocks_of, statistics_of
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Head
-from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended, flops_of
+from pipeline.kernels.common.kernel_op import NO_WEIGHT, Ends, KernelOp, LibraryParameters, ended
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
 from pipeline.kernels.conv3x3.conv3x3_triton import STACKED
 from pipeline.kernels.polyphase import UPSAMPLED
@@ -161,7 +161,7 @@ class UpsampledLayer(KernelLayer):
         """Return the FLOPs of the composed layer for inputs of these shapes: fewer than of the two that it replaces."""
         assert self.bias is not None
         outer, (small, *skips) = len(self.bias), [(1, *shape[1:]) for shape in shapes]
-        return UPSAMPLED.flops(small, outer) + sum(flops_of(9)(skip, outer) for skip in skips)
+        return UPSAMPLED.flops(small, outer) + sum(conv3x3.OP.flops(skip, outer) for skip in skips)
 
     def sums_by_library(self, parameters: Parameters, inputs: Sequence[Tensor], residual: Tensor | None) -> Tensor:
         """Return the output [N, out, 2 h, 2 w] of the small map [N, in, h, w] and the skip [N, skip, 2 h, 2 w]."""

@@ -1,6 +1,8 @@
-"""Computes once what a network computes at each call from its weights and constants alone.
+"""Computes once what a network computes at each call from its weights and constants alone, and adds convolutions.
 
-Such are standardised weights, and batch norms in eval mode, which become part of the convolutions before them.
+Such are standardised weights, and batch norms in eval mode, which become part of the convolutions before them. And
+convolutions of one value whose answers are added become one: the branches of RepVGG, MobileOne, RepViT and ACNet. The
+smaller windows' weights are added to the largest one's, around the tap that they lie on.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Takes a net's volumes for images where own kernels have its convolutions: their slices one below the other.
 
 A volume [N, channels, D, H, W] in NDHWC and the image [N, channels, D · H, W] in NHWC are the same memory. What works
-on single voxels, or sums over all of them, does the same to either; so of the net's operations these run on images, and
-all passes for images apply to them. What doesn't, such as a pool, gets a view of the volume. A convolution of 1×1×1 is
-one of 1×1, and one of 1×3×3 works on each slice as on an image.
+on single voxels, or sums over all of them, runs on images, and all passes for images apply. What doesn't, such as a
+pool, gets a view of the volume. A convolution of 1×1×1 is one of 1×1, and one of 1×3×3 works on each slice.
 """
 
 from collections.abc import Sequence

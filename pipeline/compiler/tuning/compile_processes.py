@@ -1,7 +1,6 @@
 """Compiles noted programs in processes of their own, from where they get into Triton's cache on disk.
 
-Of the time that a program takes about a third holds Python's lock, in which Triton walks through the kernel's source. A
-hundred programs in threads hold it for half a minute, and Inductor, beside them, gets on at a fraction of its pace.
+A program holds Python's lock for a third of its time: a hundred in threads would slow Inductor beside them.
 """
 
 import io

@@ -1,9 +1,7 @@
 """Gives a lowered graph the library's kernels for its norms, as a pass or within the layer that reads it.
 
 Inductor makes a pass of a norm's factor and shift, its activation, and perhaps the rounding to fp8 or the logits of a
-head (as `head_after_pointwise` wrote it). It stays Inductor's where it does more: where a residual or an activation of
-another kind reads it. Tiles, and which of the two, are measured here; whether the whole is faster than with Inductor's
-passes, the driver finds out at full load.
+head. It stays Inductor's where it does more, as for a residual. Tiles, and which of the two, are measured here.
 """
 
 import operator

@@ -1,12 +1,11 @@
 """The activations that a kernel can end in: a network's operation, the reference and the kernels' expression of each.
 
-To add one, write its expression and its entry in `ACTIVATIONS`; all that finds activations in a graph follows from the
-entry. Triton and Gluon compile the same expression. An operation with arguments also needs a form: a function of them
-that returns the slope.
+To add one, write its expression and its entry in `ACTIVATIONS`; Triton and Gluon compile the same expression. An
+operation with arguments also needs a form: a function of them that returns the slope.
 
 The scale of an output in fp8 can be applied before a homogeneous activation at no cost. One without a slope and not
-homogeneous, such as SiLU: `gains=True`, `_gained(...)` as the reference, `* slope` in the expression; fp8 puts its
-scale there. Its form returns 0.0 for the arguments that it means (the gain is then 1), None for others.
+homogeneous, such as SiLU, gets it as a gain: `gains=True`, `_gained(...)` as the reference, `* slope` in the
+expression. Its form returns 0.0 for the arguments that it means (the gain is then 1), None for others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -163,7 +162,7 @@ class Activation:
     @property
     def takes_scale(self) -> bool:
         """Return whether its value can be divided by a scale, before it or after."""
-        return ACTIVATIONS[self.name].homogeneous or ACTIVATIONS[self.name].gains
+        return self.is_homogeneous or ACTIVATIONS[self.name].gains
 
     def divided_by(self, scale: float) -> tuple["Activation", float]:
         """Return an activation and a divisor before it that together give its value over a scale that it takes."""

@@ -1,14 +1,13 @@
 """Kernels that begin while the one before them ends (programmatic dependent launch, compute capability 9.0).
 
-A kernel's start costs some 3 µs in which no product is made. On small batches that is a fifth of the net. So a kernel
-says when its programs have asked for all that they read, and the next one's come as multiprocessors get free. They read
-and write nothing before all those before them are done and their memory is seen.
+A kernel's start costs some 3 µs, on small batches a fifth of the net. So a kernel says when its programs have asked for
+all that they read, and the next one's come as multiprocessors get free. They read and write nothing before all those
+before them are done and their memory is seen. Who is launched with `DEPENDENT` therefore calls `wait_for_those_before`
+before it touches memory, in each of its groups of warps, also where it needs nothing, as the one after relies on it.
 
-Hence both rules: who is launched with `DEPENDENT` calls `wait_for_those_before` before it touches memory, in each of
-its groups of warps; and waits even where it needs nothing of the kernel right before it, as the one after relies on it.
-Two things may be read sooner. Constants, such as a lowered graph's weights; and what was written before a kernel that
+Two things may be read sooner: constants, such as a lowered graph's weights; and what was written before a kernel that
 itself waits before it lets the next one begin, as the merging of statistics does: who comes right after it asks for the
-map's first pixels, past the L1, which may hold what lay there before; else it waits.
+map's first pixels, past the L1.
 """
 
 from triton.experimental import gluon

@@ -86,18 +86,6 @@ class LayerDescription:
         return self.inner % CHANNELS == 0 and self.outer % CHANNELS == 0
 
 
-def flops_of(taps: float) -> Callable[[tuple[int, ...], int], float]:
-    """Return a function that counts FLOPs: of an input's shape [batch, in, ...] and the output channels.
-
-    Each pixel, input channel and output channel costs `taps` multiply-adds of 2 FLOPs.
-    """
-
-    def flops(shape: tuple[int, ...], outer: int) -> float:
-        return 2.0 * taps * math.prod(shape) * outer
-
-    return flops
-
-
 @dataclass(frozen=True)
 class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
@@ -115,8 +103,7 @@ class KernelOp:
     candidates: Callable[..., Iterator[Tile]]  # the tiles worth measuring, the likeliest first
     # the same by the library, of x [N, in, H, W] as [N, out, H', W'], or of the user's volumes [N, in, D, H, W]
     library: Callable[[Tensor, LibraryParameters, Ends], Tensor]
-    # operations, 2 for a multiply-add, for an input of such a shape and `out` channels
-    flops: Callable[[tuple[int, ...], int], float]
+    taps: float  # multiply-adds for each input pixel, input channel and output channel
     tile_types: tuple[type[Tile], ...]  # the classes of `candidates`
     # a weight in torch's own shape as the kernel reads it; None for a kernel without weights
     pack: Callable[[Tensor], Tensor] | None = None
@@ -136,6 +123,13 @@ class KernelOp:
     growth: float = 1  # output pixels for each input pixel along a side
     growth_deep: float = 1  # of volumes, output slices for each input slice
     by_channel: bool = False  # whether each output channel is made of the input's channel of its number alone
+    width: int | None = None  # of groups, how many input channels are multiplied for each output channel
+
+    def flops(self, shape: tuple[int, ...], outer: int) -> float:
+        """Return the operations, 2 for a multiply-add, for an input [batch, in, ...] and `outer` output channels."""
+        batch, inner, *size = shape
+        pairs = inner if self.by_channel else (self.width or inner) * outer
+        return 2.0 * self.taps * batch * math.prod(size) * pairs
 
 
 def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int = 1) -> Tensor:

@@ -3,12 +3,12 @@
 Two tiles are two programs; two layers that differ in their sizes most often share one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from typing import ClassVar, Protocol, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -20,29 +20,11 @@ ALIGNED = 16  # bytes of an address, and what Triton tells sizes apart by: wheth
 WIDE = 31  # bits; Triton takes a larger number in 64
 
 
-class Kernel(Protocol):
-    """As much of Triton's kernels as a launch needs, or compiling."""
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., object]:
-        """Return the launcher for a grid."""
-
-    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> object:
-        """Compile it for such arguments."""
-
-
-class Descriptor(Protocol):
-    """A TMA descriptor, of Triton's class or of Gluon's."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
-    base: object
-    block_shape: Sequence[int]
-
-
 @dataclass(frozen=True)
 class Program:
     """A launch that was noted, without the memory that it would read and write."""
 
-    kernel: Kernel  # of Triton or Gluon
+    kernel: JITFunction  # of Triton or Gluon
     given: list[object]  # the runtime arguments, each tensor as a `StandIn`
     grid: tuple[int, ...]  # of programs
     options: dict[str, object]  # the kernel's constants, and how it is compiled
@@ -56,7 +38,7 @@ Programs = dict[object, Program]
 _noted: ContextVar[Programs | None] = ContextVar("noted programs", default=None)
 
 
-def on_grid(kernel: Kernel, *grid: int) -> Callable[..., object]:
+def on_grid(kernel: JITFunction, *grid: int) -> Callable[..., object]:
     """Return the launcher of a kernel on a grid; within `only_noted` it only notes how the program is compiled."""
     programs = _noted.get()
     return kernel[grid] if programs is None else partial(_note, programs, kernel, grid)
@@ -85,14 +67,14 @@ class StandIn:
         return self.address
 
 
-def _note(programs: Programs, kernel: Kernel, grid: tuple[int, ...], *args: object, **options: object) -> None:
+def _note(programs: Programs, kernel: JITFunction, grid: tuple[int, ...], *args: object, **options: object) -> None:
     given = [_stand_in(value) for value in args]
     told_apart = tuple(map(_told_apart, given, _by_value(kernel, len(given))))
     key = (kernel, told_apart, repr(sorted(options.items())))
     programs.setdefault(key, Program(kernel, given, grid, options))
 
 
-def _by_value(kernel: Kernel, count: int) -> list[bool]:
+def _by_value(kernel: JITFunction, count: int) -> list[bool]:
     """Return for each of the first parameters whether Triton compiles another program for another value of it."""
     if isinstance(kernel, JITFunction):
         return [not parameter.do_not_specialize for parameter in kernel.params[:count]]
@@ -116,7 +98,7 @@ def _told_apart(value: object, by_value: bool) -> object:
     return type(value) if isinstance(value, float) else value
 
 
-def _is_descriptor(value: object) -> TypeGuard[Descriptor]:
+def _is_descriptor(value: object) -> TypeGuard[Any]:
     return is_dataclass(value) and hasattr(value, "block_shape")
 
 

@@ -1,10 +1,8 @@
 """Products whose rows are pixels, fed from registers: which channel each of a quad's four threads reads and writes.
 
 The idea: wgmma gives the four threads of a quad every fourth pair of a pixel's channels. The sum over channels doesn't
-mind their order, and neither do the rows of a weight matrix; so the weights are put in another order as they enter
-shared memory, once a program, and each thread reads, and later writes, neighbouring channels of one pixel, 16 bytes at
-a time. `conv_first` reads so from global memory, where the L1 answers the reads of neighbouring taps; `conv3x3_narrow`
-where its rows have come to shared memory.
+mind their order, so the weights are put in another order as they enter shared memory, once a program, and each thread
+reads, and later writes, neighbouring channels of one pixel, 16 bytes at a time.
 """
 
 import triton.language as tl

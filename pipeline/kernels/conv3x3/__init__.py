@@ -1,13 +1,11 @@
 """3×3 convolution, padding 1, stride 1, with bias, activation, max-pool and the 1×1 head in its epilogue.
 
-Three kernels do it: `conv3x3_triton`; `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`. The tile
-says which. `conv3x3_triton` loads a box for each tap, so that it also takes taps that lie several pixels apart
-(`DILATED_OP`): what lies outside the image is zeros, however far. `conv3x3_narrow` can norm what it reads.
+Three kernels do it, of which the tile names one: `conv3x3_triton`, also for taps that lie several pixels apart
+(`DILATED_OP`); `conv3x3_gluon`, which is faster; and for few channels `conv3x3_narrow`, which can norm what it reads.
 
 Of volumes (`VOLUME_OP`) a slice of the answer is the sum of three 3×3 convolutions, of the slice itself and its two
-neighbours. The kernels walk over three times the taps, then; a box before the first slice or behind the last is one of
-zeros, as TMA fills it. With 32 output channels half of a product's 64 rows would be empty. Two neighbouring slices
-share them then: they read four slices, of which each needs three, so that three quarters of the products count.
+neighbours: three times the taps, with zeros before the first slice and behind the last. With 32 output channels half of
+a product's 64 rows would be empty; two neighbouring slices share them then, and read four slices.
 """
 
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from torch import Tensor
 from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, store_reference, sums_of
-from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, flops_of, volume_convolution
+from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_triton import FOLDS, FOLDS_OF_VOLUMES, STACKED, Operands, check_operands
@@ -155,7 +153,7 @@ OP: KernelOp = KernelOp(
     launch=conv3x3,
     candidates=candidates,
     library=convolution,
-    flops=flops_of(9),
+    taps=9,
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),
@@ -176,7 +174,7 @@ VOLUME_OP: KernelOp = replace(
     name="conv3x3x3",
     accepts=None,
     library=volume_convolution,
-    flops=flops_of(27),
+    taps=27,
     tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
     weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
     folds=FOLDS_OF_VOLUMES,

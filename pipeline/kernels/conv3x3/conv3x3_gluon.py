@@ -3,12 +3,10 @@
 The idea: of nine taps, three share a horizontal shift. One box, two rows taller than the tile, is loaded for each
 shift, and the three vertical taps are row offsets into it in shared memory: 3.4 boxes of traffic from L2 for 9. A
 row of 16 pixels is a multiple of the 8 rows over which TMA's swizzle repeats, so the offset needs no other swizzle.
-Plain Triton has no view into a loaded box; Gluon has.
 
 One warp loads, one or two groups of warps multiply. Two groups alternate (ping-pong warp specialisation): while one
-writes its tile, the other has the tensor cores. Weights that fit stay in shared memory for the whole launch. The output
-channels are the rows of the product, the pixels its columns, so that 64 channels suffice to feed wgmma
-(`conv3x3_triton`).
+writes its tile, the other has the tensor cores. Weights that fit stay in shared memory. The output channels are the
+rows of the product, the pixels its columns, so that 64 channels suffice to feed wgmma (`conv3x3_triton`).
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,10 @@
 """The 3×3 convolution of `conv3x3` for few channels, where memory is what takes the time.
 
 The idea: pixels are the rows of the product, so that 8, 16 or 32 output channels fill its columns.
-A program walks down a strip of pixels one input row at a time. Rows are on their way to shared memory long before: as
-many bytes as memory needs in flight would not fit in the registers. From there a row is read at three horizontal
-shifts into the registers that feed wgmma (`common/quads.py`), and each read serves three taps: its products go to the
-output rows above, here and below. Where Triton doesn't build views that begin at any pixel, rows come straight into
-the registers, three times, which the L1 answers twice.
+A program walks down a strip of pixels one input row at a time. Rows are on their way to shared memory long before, read
+from there at three horizontal shifts into the registers that feed wgmma (`common/quads.py`), and each read serves three
+taps: the output rows above, here and below. Where Triton doesn't build views that begin at any pixel, rows come
+straight into the registers, three times, which the L1 answers twice.
 """
 
 from collections.abc import Iterator

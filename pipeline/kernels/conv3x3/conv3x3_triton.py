@@ -1,12 +1,11 @@
-"""The 3×3 convolution of `conv3x3` with nine boxes a tile: plain Triton, and fastest where there are many channels.
+"""The 3×3 convolution of `conv3x3` with nine boxes a tile: plain Triton, and the operands of all its kernels.
 
 The idea: an implicit matrix product over NHWC. For each of the nine taps TMA loads the box of pixels that the tap
-sees: what lies outside the image arrives as zeros, negative coordinates included, so the border costs no address
-arithmetic. One program per multiprocessor walks over the tiles; sums are fp32.
+sees: what lies outside the image arrives as zeros, so the border costs no address arithmetic. The output channels are
+the rows of the product and the pixels its columns: with 64 channels wgmma reads half as much shared memory so. And a
+product whose first operand is boxes was wrong now and then (`docs/kernels.md`, "Traps").
 
-The output channels are the rows of the product and the pixels its columns: with 64 channels wgmma reads half as much
-shared memory per multiplication so, because the pixels fill its 256 columns. And a product whose first operand is boxes
-was wrong now and then (`docs/kernels.md`, "Traps").
+A volume [N, D, H, W, channels] is given as its slices one below the other, [N, D · H, W, channels], the same memory.
 """
 
 from collections.abc import Collection, Iterator

@@ -1,12 +1,9 @@
 """The network's first convolution, 3×3 to 7×7 with stride 1 or 2: reads the user's fp32 NCHW batch and writes NHWC.
 
-With three channels the taps of a 3×3 window are 27 values a pixel, of 7×7 ones 147: a few steps of a matrix product.
-Cast and change of layout happen on the way: the image is read once and the wide output written once. Three kernels do
-it: `conv_first_triton`, and in Gluon `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1
-`conv_first_rows`. The tile says which.
-
-Of volumes with one channel (`VOLUME_OP`) the taps are 27 values a voxel, too. A slice and its two neighbours are the
-three channels, and which plane a gather reads is all the same to it.
+With three channels the taps of a 3×3 window are 27 values a pixel: a few steps of a matrix product. The image is read
+once and the wide output written once. Three kernels do it, of which the tile names one: `conv_first_triton`, and in
+Gluon `conv_first_gluon`, which is faster, and for 3×3 windows with a stride of 1 `conv_first_rows`. Of volumes with one
+channel (`VOLUME_OP`) a slice and its two neighbours are the three channels.
 """
 
 from collections.abc import Iterator
@@ -20,14 +17,7 @@ from torch.nn import functional
 from pipeline.kernels.common.block_statistics import ROWS
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs, check_epilogue, required, store_reference
-from pipeline.kernels.common.kernel_op import (
-    CHANNELS,
-    KernelOp,
-    LayerDescription,
-    convolution,
-    flops_of,
-    volume_convolution,
-)
+from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp, LayerDescription, convolution, volume_convolution
 from pipeline.kernels.common.nhwc import interpreted, stride_of
 from pipeline.kernels.common.program import stored_by_slice
 from pipeline.kernels.conv_first import conv_first_gluon, conv_first_triton
@@ -141,7 +131,7 @@ OP: KernelOp = KernelOp(
     launch=conv_first,
     candidates=candidates,
     library=convolution,
-    flops=flops_of(9),  # as of a window of 3×3
+    taps=9,  # as of a window of 3×3
     tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_gluon.RowsTile),
     pack=pack,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3),
@@ -155,7 +145,7 @@ STRIDED_OP: KernelOp = replace(
     name="conv_first_strided",
     accepts=partial(_accepts, stride=2),
     library=partial(convolution, stride=2),
-    flops=flops_of(9 / 4),
+    taps=9 / 4,
     growth=0.5,
 )
 VOLUME_OP: KernelOp = replace(
@@ -166,7 +156,7 @@ VOLUME_OP: KernelOp = replace(
     launch=conv_first_volumes,
     candidates=_volume_candidates,
     library=volume_convolution,
-    flops=flops_of(27),
+    taps=27,
     pack=pack_volumes,
     weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
 )

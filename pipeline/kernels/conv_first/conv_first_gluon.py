@@ -1,14 +1,11 @@
 """The network's first convolution of `conv_first`, its windows gathered straight into the registers that feed wgmma.
 
 The idea: of a window's values a thread needs pairs that neighbour each other in a row of the image, so a pair is one
-read, of 8 bytes where the stride is 2, rounded to fp16 on the spot. Neither windows nor results pass through shared
-memory, where only the weights are; the image's rows come from the L1, which several taps and output rows share.
+read, rounded to fp16 on the spot. Only the weights are in shared memory; the L1 has the image's rows.
 
-With windows of 3×3 and a stride of 1 a program takes its time for gathering and rounding nine values of each channel,
-three rows of three. There `conv_first_rows` has a product of one row of the windows of up to four channels, 4 columns
-of each: 16 values, which are all of its inner dimension. A program walks down a strip, as `conv3x3_narrow` does: a
-row's values go to the output rows above, here and below by three products. That is a third of the reads, and what is on
-its way for a row takes 8 registers a thread, so that rows may be under way long before they are multiplied.
+With windows of 3×3 and a stride of 1 `conv_first_rows` has a product of one row of the windows of up to four channels,
+4 columns of each, and a program walks down a strip, as `conv3x3_narrow` does: a row's values go to the output rows
+above, here and below. That is a third of the reads, and rows may be under way long before they are multiplied.
 """
 
 from collections.abc import Iterator

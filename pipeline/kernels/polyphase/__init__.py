@@ -17,7 +17,6 @@ from pipeline.kernels.common.kernel_op import (
     LayerDescription,
     SecondSource,
     convolution,
-    flops_of,
     transposed_convolution,
     volume_convolution,
 )
@@ -104,7 +103,7 @@ def _strided(name: str, window: int) -> KernelOp:
         partial(_operands, window=window),
         accepts=partial(accepts_strided, window=window),
         library=partial(convolution, stride=2),
-        flops=flops_of(window**2 / 4),
+        taps=window**2 / 4,
         tile_types=TILES if window == WINDOW else TILES[:1],
         pack=window_taps,
         weight_shape=lambda inner, outer: (outer, inner, window, window),
@@ -120,7 +119,7 @@ def _of_volumes(name: str, step: int) -> KernelOp:
         partial(_operands, step=step),
         accepts=None,
         library=partial(volume_convolution, stride=(step, 2, 2)),
-        flops=flops_of(27 / (4 * step)),
+        taps=27 / (4 * step),
         pack=window_taps,
         weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
         tap_axis=0,
@@ -136,7 +135,7 @@ def _transposed(name: str, window: int) -> KernelOp:
         partial(_operands, window_of_3=window == 3),
         accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
         library=partial(transposed_convolution, padding=1, output_padding=output_padding),
-        flops=flops_of(window**2),
+        taps=window**2,
         pack=phase_taps,
         weight_shape=lambda inner, outer: (inner, outer, window, window),
         phases=2,
@@ -155,5 +154,5 @@ STRIDED_4X4 = _strided("conv4x4_strided", WIDER)
 TRANSPOSED_3X3 = _transposed("transposed3x3", 3)
 TRANSPOSED_4X4 = _transposed("transposed4x4", 4)
 UPSAMPLED = _op(
-    "upsampled_conv3x3", _operands, accepts=None, library=_by_its_layer, flops=flops_of(PHASE_TAPS), phases=2, growth=2
+    "upsampled_conv3x3", _operands, accepts=None, library=_by_its_layer, taps=PHASE_TAPS, phases=2, growth=2
 )

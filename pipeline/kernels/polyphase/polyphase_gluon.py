@@ -2,14 +2,12 @@
 
 The idea: group 0 makes the output's even rows, group 1 the odd ones, of one column phase. Both read the same boxes:
 of the small map one for each horizontal offset, two rows taller than the tile, serves two taps of either group; of the
-full map one box of a parity plane, one row taller, serves the three vertical taps, two of one group and one of the
-other. That is 4.5 rows of 16 pixels from L2 a product of 64 × 256, and 5.7: less than `conv3x3_gluon`'s 6.
+full map one box of a parity plane, one row taller, serves the three vertical taps. That is 4.5 rows of 16 pixels from
+L2 a product of 64 × 256, and 5.7: less than `conv3x3_gluon`'s 6.
 
-A box is given back when both groups have read it, so neither runs further ahead than there are boxes: that is the only
-order between them. While one stores, the other has the tensor cores for what lies ready.
-
-With at most 32 output channels the rows of a product hold both column phases of them. A tap that one of the two lacks
-is loaded from outside the weight, where TMA reads zeros.
+A box is given back when both groups have read it: that is the only order between them. While one stores, the other has
+the tensor cores. With at most 32 output channels the rows of a product hold both column phases of them. A tap that one
+of the two lacks is loaded from outside the weight, where TMA reads zeros.
 """
 
 from collections.abc import Iterator

@@ -94,14 +94,6 @@ class Operands(NamedTuple):
 
 def check_operands(operands: Operands) -> None:
     """Raise ValueError, which names it, where one of all that a kernel is given isn't as `Operands` says."""
-    for name in ("small", "full"):
-        if (getattr(operands, name) is None) != (getattr(operands, f"{name}_weight") is None):
-            raise ValueError(f"{name} and {name}_weight must be given together")
-    if not operands.sources:
-        raise ValueError("small or full must be given")
-    alone = operands.strided and not operands.grouped
-    if operands.window != WINDOW and not (operands.window == WIDER and alone):
-        raise ValueError(f"window must be 3, or 4 with a stride and without groups, got {operands.window}")
     batch, height, width = operands.grid
     outer, dtype, slices = operands.outer, operands.sources[0][0].dtype, operands.epilogue.slices
     if operands.deep > 1 or slices > 1:
@@ -121,13 +113,9 @@ def check_operands(operands: Operands) -> None:
         check(f"{name}_weight", weight, (taps, outer, weight.shape[2] if operands.grouped else map_.shape[3]))
         if map_.dtype != dtype or weight.dtype != dtype:
             raise ValueError(f"{name} and {name}_weight must have one dtype, {dtype}, got {map_.dtype}, {weight.dtype}")
-    if operands.border is not None and operands.strided:
-        raise ValueError("border must not be given for a strided convolution")
     if operands.border is not None:
         check_vector("border, flat,", operands.border.flatten(), 9 * outer)
     out = (batch, height * operands.made, width) if operands.strided else grown
-    if operands.epilogue.statistics and operands.epilogue.phases != (1 if operands.strided else 2):
-        raise ValueError(f"phases must be 1 with a stride and 2 without, got {operands.epilogue.phases}")
     check_epilogue(operands.epilogue, operands.outputs, (*out, outer), FOLDS)
 
 
@@ -145,11 +133,11 @@ def _check_volumes(operands: Operands) -> None:
 def _check_groups(operands: Operands) -> None:
     """Check that a weight of groups is of as many channels as the map, and its window of whole blocks of them."""
     full, weight = operands.full, operands.full_weight
-    alone = full is not None and weight is not None and operands.strided and operands.deep == 1
-    if not alone or weight.shape[1:-1] != full.shape[3:] or weight.shape[2] % BLOCK:  # type: ignore[union-attr]
+    assert full is not None
+    assert weight is not None
+    if weight.shape[1:-1] != full.shape[3:] or weight.shape[2] % BLOCK:
         wanted = f"[9, as many as full's channels, a multiple of {BLOCK}]"
-        found = None if weight is None else list(weight.shape)
-        raise ValueError(f"full_weight of groups must be {wanted}, with no map beside it, got {found}")
+        raise ValueError(f"full_weight of groups must be {wanted}, got {list(weight.shape)}")
 
 
 def spread_of(operands: Operands) -> int:

@@ -1,9 +1,8 @@
 """The phases of `polyphase` in plain Triton: a box a tap, of the small map or of a parity plane of the full one.
 
-The idea: a tile is ROWS × COLS pixels of one phase, which is a part of the tile's number, so that one loop serves all
-four. The rows and columns of the full map that a tap reads all have one parity: seen as [N, H / 2, W / 2, 2, ...] with
-the row's parity as an offset in the last dimension they are a box like any other, and what lies outside arrives as
-zeros. The channels are the rows of the product, for `conv3x3_triton`'s reasons.
+The idea: a tile is ROWS × COLS pixels of one phase, a part of the tile's number, so that one loop serves all four. The
+rows and columns of the full map that a tap reads all have one parity: seen as [N, H / 2, W / 2, 2, ...] with the row's
+parity as an offset in the last dimension they are a box like any other, zeros outside.
 """
 
 from collections.abc import Iterator
