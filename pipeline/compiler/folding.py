@@ -2,8 +2,6 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,10 +11,9 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize, prune
 from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
 from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
-from torch.utils._pytree import tree_leaves
 
 from pipeline.compiler.batch import Batch, batched
-from pipeline.compiler.network_calls import VALUES, Function, FunctionMode, trial, trial_copy, without_tf32
+from pipeline.compiler.network_calls import trial, trial_copy, without_tf32
 
 MOST_APART = 1e-2  # relative; folding rounds by 1e-6 in fp32, by 5e-3 where a net computes in bf16 within
 FOLDED = ((nn.Conv2d, nn.BatchNorm2d), (nn.Conv3d, nn.BatchNorm3d))
@@ -34,10 +31,10 @@ def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.M
     """
     net = compute_once(copy.deepcopy(model))
     if inputs is None:
-        return net, _fold(net, None)
+        return net, _fold(net, checked=False)
     few = batched(inputs).samples(0, 2)
     wanted = _answer(net, few)  # before torch.fx, so that what its code keeps in a global is no proxy
-    count = _fold(net, few)
+    count = _fold(net, checked=wanted is not None)
     if count and wanted is not None and not _alike(_answer(net, few), wanted):
         return compute_once(copy.deepcopy(model)), 0
     return net, count
@@ -59,11 +56,11 @@ def _alike(answer: Tensor | None, wanted: Tensor) -> bool:
     return bool((answer - wanted).norm() <= MOST_APART * wanted.norm())
 
 
-def _fold(net: nn.Module, inputs: Batch | None) -> int:
+def _fold(net: nn.Module, *, checked: bool) -> int:
     try:
         pairs = _pairs(net)
     except Exception:  # noqa: BLE001 - a proxy makes a net's own code raise whatever it likes, such as a KeyError of einops
-        return _fold_neighbours(net, inputs)
+        return _fold_neighbours(net) if checked else 0
     return sum(_merge(conv, norm) for conv, norm in pairs)
 
 
@@ -105,14 +102,12 @@ def _spent(norm: nn.Module) -> nn.Module:
     return norm
 
 
-def _fold_neighbours(net: nn.Module, inputs: Batch | None) -> int:
-    """Fold where a Sequential that is called whole shows that a batch norm follows a convolution, nothing between."""
-    blocks = [part for part in net.modules() if _computes_as(part, nn.Sequential)]
-    alone = run_in_order_alone(net, blocks, tuple(kind for kinds in FOLDED for kind in kinds), inputs)
+def _fold_neighbours(net: nn.Module) -> int:
+    """Fold where a batch norm follows a convolution in a Sequential; the answer shows whether the net calls them so."""
     count = 0
-    for block in blocks:
+    for block in [part for part in net.modules() if _computes_as(part, nn.Sequential)]:
         for (name, conv), (after, norm) in pairwise(list(block._modules.items())):
-            both = in_one(conv, norm) if conv in alone and norm in alone else None
+            both = None if conv is None or norm is None else in_one(conv, norm)
             if both is not None and norm is not None:
                 setattr(block, name, both)
                 setattr(block, after, _spent(copy.copy(norm)))
@@ -144,73 +139,6 @@ def _computes_as(part: nn.Module, kind: type[nn.Module]) -> bool:
     names = [name for name in ("forward", "_conv_forward") if hasattr(kind, name)]
     own = [getattr(getattr(part, name, None), "__func__", None) for name in names]
     return isinstance(part, kind) and own == [getattr(kind, name) for name in names]
-
-
-NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-def run_in_order_alone(
-    net: nn.Module, blocks: Collection[nn.Module], kinds: tuple[type[nn.Module], ...], inputs: Batch | None
-) -> set[nn.Module]:
-    """Return the layers of these kinds that run where their Sequential is called whole, and that nothing else reads.
-
-    A net may also call a Sequential's layers one by one, and keep what one of them answers. What it does is seen in a
-    call with the first two samples; a network that fails then, or has no inputs here, has no such layers.
-    """
-    layers = [part for block in blocks for part in block._modules.values() if isinstance(part, kinds)]
-    if inputs is None or not layers:
-        return set()
-    copied, copies = trial_copy(net)
-    seen = _Seen([copies[part] for part in {*blocks, *layers}])
-    few = inputs.samples(0, min(2, inputs.shape[0]))
-    try:
-        with trial(few), seen:
-            copied(*few.clone())
-    except Exception:  # noqa: BLE001 - a net's own code raises whatever it likes, such as at a batch of one
-        return set()
-    due: Counter[nn.Module | None] = Counter()
-    for block in blocks:
-        for part in block._modules.values():
-            due[part] += seen.calls[copies[block]]
-    alone = [part for part in layers if due[part] and seen.calls[copies[part]] == due[part]]
-    return {part for part in alone if copies[part] not in seen.read}
-
-
-class _Seen(FunctionMode):
-    """Within, counts how often each of some modules runs, and sees whose tensors are read from outside these.
-
-    Of a convolution's tensors shape, type and device may be read; of a norm's nothing, as nothing of them stays.
-    """
-
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.calls: Counter[nn.Module] = Counter()
-        self.read: set[nn.Module] = set()
-        self._owners: dict[int, list[nn.Module]] = {}
-        self._running = 0
-        for part in parts:
-            part.forward = partial(self._run, part, part.forward)
-            for held in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
-                self._owners.setdefault(id(held), []).append(part)
-
-    def _run(self, part: nn.Module, forward: Callable[..., object], *inputs: object, **named: object) -> object:
-        self.calls[part] += 1
-        within = bool(part._parameters or part._buffers)  # a Sequential also runs modules that may read others' tensors
-        self._running += within
-        try:
-            return forward(*inputs, **named)
-        finally:
-            self._running -= within
-
-    def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
-        """Call the function, and keep whose tensors it took."""
-        answer = func(*args, **named)
-        if not self._running:
-            reads = func in VALUES or any(isinstance(part, Tensor) for part in tree_leaves(answer))
-            for part in tree_leaves((args, named)):
-                owners = self._owners.get(id(part), ())
-                self.read.update(owner for owner in owners if reads or isinstance(owner, NORMS))
-        return answer
 
 
 class BatchNorm(NamedTuple):
