@@ -39,7 +39,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name, loaded when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

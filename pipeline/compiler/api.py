@@ -140,13 +140,11 @@ class _Source:
     sensitivity: Sensitivity | None = None
 
     def __post_init__(self) -> None:
-        """Note the weights."""
         held = (*self.network.parameters(), *self.network.buffers())
         self.tensors = [(part, not part.is_inference()) for part in held]
         self.state = self._state()
 
     def _state(self) -> list[tuple[int, int]]:
-        """Return where each weight lies, and how often it was written."""
         return [(part.data_ptr(), part._version if counted else 0) for part, counted in self.tensors]
 
     def check(self) -> None:
@@ -170,8 +168,6 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A network that is compiled for inputs of one form."""
-
     built: Built
     inputs: Batch
 

@@ -102,7 +102,6 @@ def _name_by_words(program: torch.export.ExportedProgram) -> None:
 
 
 def _writes(node: fx.Node) -> bool:
-    """Return whether a node writes into a tensor and isn't among the operations that may."""
     schema = getattr(node.target, "_schema", None)
     ours = str(node.target).startswith((f"{custom_ops.NAMESPACE}.", "aten.copy_."))  # into buffers of concatenations
     return schema is not None and schema.is_mutable and not ours

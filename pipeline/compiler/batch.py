@@ -19,7 +19,6 @@ class Batch:
     names: tuple[str, ...] = (IMAGE,)  # as the network's forward calls them
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless each input has a name, and all are of as many samples."""
         if len(self.tensors) != len(self.names):
             raise ValueError(f"{len(self.tensors)} inputs and {len(self.names)} names: {', '.join(self.names)}")
         if len({len(part) for part in self.tensors}) > 1:
@@ -27,7 +26,6 @@ class Batch:
             raise ValueError(f"the inputs are of different numbers of samples: {counts}")
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Return the inputs in order."""
         return iter(self.tensors)
 
     @property

@@ -182,7 +182,6 @@ Computed = Callable[..., Any]
 
 
 def _register_plain(name: str, schema: str, on_gpu: Computed, by_torch: Computed, fake: Computed) -> CustomOpDef:
-    """Register an operation of statistics [N, blocks, 2, out] without tiles."""
 
     def run(statistics: Tensor, *given: object) -> Any:
         if not is_cuda(statistics.device):
@@ -279,7 +278,6 @@ def _of_norm(given: dict[str, Any]) -> NormPass:
 
 
 def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
-    """Return a norm's pass by a tile; by torch without one."""
     how, x = _of_norm(given), by_pixels(given["x"])
     out = given["result"] if how.head else by_pixels(given["result"])
     if tile is None:
@@ -290,7 +288,6 @@ def _normalise(given: dict[str, Any], tile: Tile | None) -> None:
 
 
 def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
-    """Return a convolution of what a norm gives, by a tile; by torch without one."""
     x, out = (by_pixels(given[name]) for name in ("x", "result"))
     residual, counted = given.get("residual"), given["statistics"]
     epilogue = Epilogue(

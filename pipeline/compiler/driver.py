@@ -417,8 +417,6 @@ def values_digest(tensors: Iterable[Tensor]) -> str:
 
 
 class _Unrewritten(Whole):
-    """A network in half precision that no kernel of the library takes part in, and why."""
-
     def __init__(self, request: Request, half: Half, why: str) -> None:
         super().__init__(request)
         self.plain, self.precision, self.why = half, precision_of(half), why

@@ -51,8 +51,6 @@ def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, fl
 
 
 class _Largest(fx.Interpreter):
-    """Runs a graph and keeps the largest magnitude of its values, on their device."""
-
     def __init__(self, net: ExportedNet) -> None:
         super().__init__(net.module)
         self.wanted = set().union(*fp8_groups(net, []))

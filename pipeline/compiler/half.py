@@ -224,7 +224,6 @@ def _called(func: Function, args: tuple[object, ...], named: dict[str, object]) 
 
 
 def _holds_more(half: torch.dtype, *given: object) -> bool:
-    """Return whether a function in half precision is given a number beyond it."""
     parts = tree_leaves(given)
     return any(part is half or getattr(part, "dtype", None) is half for part in parts) and any(
         part != _bounded(half, part) for part in parts if isinstance(part, float | int)

@@ -64,7 +64,6 @@ class FunctionMode(TorchFunctionMode):
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Return what `call` gives."""
         return self.call(func, args, dict(kwargs or {}))
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:

@@ -134,7 +134,6 @@ def _after(value: fx.Node) -> Iterator[fx.Node]:
 
 @cache
 def _patterns() -> list[Pattern]:
-    """Yield each activation of the table, as Inductor's decompositions leave it."""
     with unset_fake_temporarily():
         return [_pattern(name) for name in ACTIVATIONS if name != NONE.name]
 

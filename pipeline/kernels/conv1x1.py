@@ -204,7 +204,6 @@ def strided_candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile]:
 
 
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
-    """Return whether the kernel takes a layer: of several pixels; with a stride of even height."""
     suits = layer.in_size != (1, 1) if stride == 1 else layer.in_size[0] % 2 == 0
     return layer.kind == "conv2d" and layer.is_square(1, stride, 0) and layer.suits_bulk_copies and suits
 

@@ -98,7 +98,6 @@ def strided_candidates(
 
 
 def _check_tile(out: int) -> None:
-    """Raise ValueError unless a tile of `out` channels has those whose window is one."""
     if out != BLOCK:
         raise ValueError(f"a tile must have {BLOCK} channels, whose window is one, got {out}")
 

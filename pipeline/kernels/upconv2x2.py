@@ -263,7 +263,6 @@ def _launch(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Ti
 
 
 def _launch_gluon(x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: GluonTile) -> None:
-    """Queue the same by the Gluon kernel."""
     (lines, width, inner), outer = x.shape, weight.shape[1]
     tiles_x, tiles_out = -(-width // tile.cols), -(-outer // 64)
     tiles = -(-lines // tile.rows) * tiles_x * tiles_out * len(weight)

@@ -175,7 +175,6 @@ def _rare_operations(program: ExportedProgram) -> set[OpOverload]:
 
 
 def _is_kept_whole(target: OpOverload) -> bool:
-    """Return whether an operation only computes and is one that passes and Inductor know."""
     name = target._schema.name.removeprefix("aten::")
     if target.namespace != "aten" or "_backward" in name or target._schema.is_mutable:
         return False

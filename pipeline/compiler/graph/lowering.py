@@ -178,8 +178,6 @@ def lower(net: ExportedNet, plan: Plan) -> fx.GraphModule:
 
 
 class _Lowering:
-    """One graph being written from another, node by node."""
-
     def __init__(self, net: ExportedNet, plan: Plan) -> None:
         self.net, self.plan = net, plan
         self.module = fx.GraphModule(net.module, net.module.graph)

@@ -243,7 +243,6 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
 
 
 def _constants(net: ExportedNet, conv: fx.Node, *, turned: bool) -> list[fx.Node]:
-    """Return nodes for a 1×1 convolution's weight [inner, channels] and its bias in fp32."""
     name, held = module_of(conv), net.parameters(conv)
     assert held is not None
     matrix = held[0].flatten(1).T if turned else held[0].flatten(1)

@@ -125,7 +125,6 @@ def _windows_of_4(net: ExportedNet) -> list[str]:
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
-    """Return whether a convolution of stride 2 has a constant window of this size and padding."""
     given = arguments(conv)
     weight = net.constant(given["weight"])
     geometry = [pair(given[name]) for name in ("stride", "padding", "dilation")]

@@ -132,8 +132,6 @@ def volume(node: object) -> bool:
 
 
 class _Walk:
-    """One graph on its way from volumes to images."""
-
     def __init__(self, net: ExportedNet, kernels: dict[fx.Node, KernelOp]) -> None:
         self.net, self.kernels = net, kernels
         self.graph = net.module.graph

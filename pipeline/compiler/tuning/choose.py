@@ -43,8 +43,6 @@ def choose(
 
 
 class _Choosing(fx.Interpreter):
-    """Runs a lowered graph once, and chooses at each of its layers."""
-
     def __init__(self, module: fx.GraphModule, dtype: torch.dtype, tuner: Tuner, say: Callable[[str], None]) -> None:
         super().__init__(module)
         self.dtype, self.tuner, self.say = dtype, tuner, say

@@ -130,7 +130,6 @@ def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
 
 
 def _only_reads(user: fx.Node, value: fx.Node) -> bool:
-    """Return whether a user of a value lays it out, stores it in its place, or is a kernel of the project."""
     stored = is_call(user, COPY) and user.args[1] is value and is_call(user.args[0], PLACE)
     return stored or is_call(user, *LAYOUTS) or str(user.target).startswith(f"{NAMESPACE}.")
 
@@ -265,8 +264,6 @@ def launches_of_pass(given: dict[str, Any], tuner: Tuner) -> list[Callable[[], N
 
 
 class _Measuring(fx.Interpreter):
-    """Runs a lowered graph once, measures each norm's pass, and beside it the layer that could do without."""
-
     def __init__(self, module: fx.GraphModule, calls: list[fx.Node], tuner: Tuner) -> None:
         super().__init__(module)
         self.tuner = tuner

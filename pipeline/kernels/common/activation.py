@@ -183,7 +183,6 @@ class Activation:
         return ACTIVATIONS[self.name].by_channel
 
     def __str__(self) -> str:
-        """As a tuner's key and a benchmark name it."""
         return f"{self.name} {self.slope:g}" if ACTIVATIONS[self.name].sloped else self.name
 
 

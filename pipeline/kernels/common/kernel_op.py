@@ -181,7 +181,6 @@ def bilinear(x: Tensor, _: LibraryParameters, ends: Ends, *, align_corners: bool
 
 
 def _as_weights(x: Tensor, parameters: LibraryParameters) -> Tensor:
-    """Return x in the weight's type, its channels last."""
     last = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
     return x.to(parameters.weight.dtype, memory_format=last)
 

@@ -82,7 +82,6 @@ def _by_value(kernel: JITFunction, count: int) -> list[bool]:
 
 
 def _stand_in(value: object) -> object:
-    """Return a stand-in for a runtime argument, without its memory."""
     if isinstance(value, Tensor):
         return StandIn(value.dtype, value.data_ptr() % ALIGNED)
     return replace(value, base=_stand_in(value.base)) if _is_descriptor(value) else value

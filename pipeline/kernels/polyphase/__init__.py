@@ -85,7 +85,6 @@ def _operands(
 
 
 def _op(name: str, given: Callable[..., Operands], **parts: Any) -> KernelOp:
-    """Return a kernel's description, for one form of the operands."""
     return KernelOp(
         name=name,
         reference=lambda *operands: reference(given(*operands)),
