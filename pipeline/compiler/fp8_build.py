@@ -10,29 +10,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor, fx
 
+from pipeline.compiler import driver
 from pipeline.compiler.batch import Batch, batched, of_batches
 from pipeline.compiler.candidate import Candidate, quoted
-from pipeline.compiler.driver import (
-    Built,
-    Request,
-    Rewritten,
-    best_form,
-    digest_of,
-    fastest_or_known,
-    values_digest,
-    without_fp8,
-)
 from pipeline.compiler.errors import CompileError
+from pipeline.compiler.graph import fp8_values
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fp8_values import (
-    fp8_groups,
-    layers_in_fp8,
-    layers_of,
-    left_to_inductor,
-    quantisable,
-    quantisable_together,
-    scales,
-)
 from pipeline.compiler.graph.fx_graph import WHOLE, layers, part_of_answer, shape_of
 from pipeline.compiler.graph.layers import OUT, POOLED, KernelLayer, UpsampledLayer, inputs_of, layer_of
 from pipeline.compiler.graph.lowering import Plan, lower
@@ -53,7 +36,7 @@ def largest(net: ExportedNet, batches: Sequence[Tensor | Batch]) -> dict[str, fl
 class _Largest(fx.Interpreter):
     def __init__(self, net: ExportedNet) -> None:
         super().__init__(net.module)
-        self.wanted = set().union(*fp8_groups(net, []))
+        self.wanted = set().union(*fp8_values.fp8_groups(net, []))
         self.seen: dict[str, Tensor] = {}
 
     def run_node(self, n: fx.Node) -> object:
@@ -76,12 +59,12 @@ def keep_for(
     exact = list(map(answers(Plan()), given))
 
     def cost(keep: list[str]) -> float:
-        return budget.used(answers(Plan(scales(net, keep, seen))), given, exact)
+        return budget.used(answers(Plan(fp8_values.scales(net, keep, seen))), given, exact)
 
     def price(keep: list[str]) -> float:
-        return least_seconds(net, scales(net, keep, seen))
+        return least_seconds(net, fp8_values.scales(net, keep, seen))
 
-    return filled(quantisable_together(net), cost, price)
+    return filled(fp8_values.quantisable_together(net), cost, price)
 
 
 # An H200's: FLOP/s of one product at its power cap, bytes/s of a copy (docs/kernels.md). Only what one layer takes
@@ -91,7 +74,7 @@ FP16_PACE, FP8_PACE, BYTES_PACE = 684e12, 1279e12, 4.24e12
 
 def least_seconds(net: ExportedNet, stored_fp8: Container[str]) -> float:
     """Return seconds of a batch where each layer takes as long as its products or its bytes, whichever take longer."""
-    fast, total = set(layers_in_fp8(net, stored_fp8)), 0.0
+    fast, total = set(fp8_values.layers_in_fp8(net, stored_fp8)), 0.0
     for node in net.module.graph.nodes:
         if layer := layer_of(net.module, node):
             pace = FP8_PACE if layer.name in fast else FP16_PACE
@@ -142,7 +125,9 @@ class Sensitivity:
     taken: dict[str, float]  # of the budget, by a layer that alone is in fp8
 
 
-def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple[Built, Sensitivity | None]:
+def build(
+    request: driver.Request, fp8: Fp8, known: Sensitivity | None = None
+) -> tuple[driver.Built, Sensitivity | None]:
     """Return the fastest form of a network in fp8 or fp16, and what chose it, where it is in fp8.
 
     `known` is of the same network at another shape, in place of calibration.
@@ -157,27 +142,29 @@ def build(request: Request, fp8: Fp8, known: Sensitivity | None = None) -> tuple
         if reason := barred_on(request.inputs.device, torch.float8_e4m3fn):
             raise UnsupportedDeviceError(reason)
 
-    built = best_form(request, barred, best)
+    built = driver.best_form(request, barred, best)
     built = built.with_kept(request.network, request.kept).owned_up("fp8")
     in_fp8 = "stored_fp8" in built.details
     return built, chosen_by[0] if in_fp8 else None
 
 
-def _fastest_of_both(rewritten: Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None) -> Built:
+def _fastest_of_both(
+    rewritten: driver.Rewritten, fp8: Fp8, chosen_by: list[Sensitivity], known: Sensitivity | None
+) -> driver.Built:
     request = rewritten.request
     if isinstance(fp8.keep_fp16, list):  # but for those within modules that stay in fp32
         within = layers_within(request.network, request.kept)
         fp8 = replace(fp8, keep_fp16=[name for name in fp8.keep_fp16 if name not in within])
     named_layers(rewritten.net, fp8.keep_fp16)
-    makers, kept = without_fp8(rewritten), "nothing"
+    makers, kept = driver.without_fp8(rewritten), "nothing"
     stored: list[dict[str, float]] = [{}]
     if found := sensitivity_or_why(rewritten, fp8, known):
         chosen_by.append(found)
         makers |= {"fp8": partial(of_sensitivity, rewritten, found)}
         makers |= {"fp8, own norms": partial(of_sensitivity, rewritten, found, own_norms=True)}
         kept = f"kept in fp16: {found.kept}"
-        stored.append(scales(rewritten.net, found.kept, found.seen))
-    return fastest_or_known(rewritten, makers, kept, stored)
+        stored.append(fp8_values.scales(rewritten.net, found.kept, found.seen))
+    return driver.fastest_or_known(rewritten, makers, kept, stored)
 
 
 def apart(batches: Sequence[Batch]) -> tuple[Sequence[Batch], Sequence[Batch]]:
@@ -186,13 +173,13 @@ def apart(batches: Sequence[Batch]) -> tuple[Sequence[Batch], Sequence[Batch]]:
     return (batches[:-chosen], batches[-chosen:]) if chosen else (batches, batches)
 
 
-def sensitivity(rewritten: Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sensitivity:
+def sensitivity(rewritten: driver.Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sensitivity:
     """Measure on calibration batches, or return what an earlier build with the same weights and options found."""
     net, tuner = rewritten.net, rewritten.request.tuner
     for_scales, for_choice = apart(batches)
     looked_at = [part for batch in batches for part in batch]
-    values = values_digest([*rewritten.plain.state_dict().values(), *looked_at])
-    name = f"fp8 {digest_of(rewritten, [values, str(len(for_scales)), str(fp8.keep_fp16), str(fp8.budget)])}"
+    values = driver.values_digest([*rewritten.plain.state_dict().values(), *looked_at])
+    name = f"fp8 {driver.digest_of(rewritten, [values, str(len(for_scales)), str(fp8.keep_fp16), str(fp8.budget)])}"
     known = tuner.known(name)
     seen, kept, taken = (known.get(part) for part in ("seen", "kept", "taken"))
     if not (isinstance(seen, dict) and isinstance(kept, list) and isinstance(taken, dict)):
@@ -204,9 +191,9 @@ def sensitivity(rewritten: Rewritten, fp8: Fp8, batches: Sequence[Batch]) -> Sen
     return Sensitivity(len(for_scales), fp8.keep_fp16 == "auto", seen, kept, taken)
 
 
-def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | None = None) -> Sensitivity | None:
+def sensitivity_or_why(rewritten: driver.Rewritten, fp8: Fp8, earlier: Sensitivity | None = None) -> Sensitivity | None:
     """Return `sensitivity`; None where no layer can be in fp8, for the reason that `refused` then holds."""
-    known = _or_refused(rewritten, lambda: quantisable(rewritten.net))
+    known = _or_refused(rewritten, lambda: fp8_values.quantisable(rewritten.net))
     if known is None:
         return None
     if not known:
@@ -218,10 +205,10 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
         found = _or_refused(rewritten, lambda: sensitivity(rewritten, fp8, batches))
     if found is None:
         return None
-    stored = _or_refused(rewritten, lambda: scales(rewritten.net, found.kept, found.seen))
-    if stored is None or layers_in_fp8(rewritten.net, stored):
+    stored = _or_refused(rewritten, lambda: fp8_values.scales(rewritten.net, found.kept, found.seen))
+    if stored is None or fp8_values.layers_in_fp8(rewritten.net, stored):
         return None if stored is None else found
-    if not scales(rewritten.net, [], found.seen):
+    if not fp8_values.scales(rewritten.net, [], found.seen):
         rewritten.refused["fp8"] = "all that its layers could read in fp8 is infinite somewhere, or no number"
     elif found.chose:
         rewritten.refused["fp8"] = f"no layer can be in fp8 within the {fp8.budget.in_words}"
@@ -230,7 +217,7 @@ def sensitivity_or_why(rewritten: Rewritten, fp8: Fp8, earlier: Sensitivity | No
     return None
 
 
-def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None:
+def _or_refused(rewritten: driver.Rewritten, look: Callable[[], Found]) -> Found | None:
     try:
         return look()
     except Exception as error:  # noqa: BLE001 - whatever a network's operations make of their values
@@ -239,11 +226,11 @@ def _or_refused(rewritten: Rewritten, look: Callable[[], Found]) -> Found | None
         return None
 
 
-def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
+def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_norms: bool = False) -> Candidate | None:
     """Return the network with as many values in fp8 as allowed; None if no layer reads fp8, or if it is refused."""
     net = rewritten.net
-    stored = scales(net, chosen_by.kept, chosen_by.seen)
-    reading = layers_in_fp8(net, stored)
+    stored = fp8_values.scales(net, chosen_by.kept, chosen_by.seen)
+    reading = fp8_values.layers_in_fp8(net, stored)
     if not reading:
         return None
     made = rewritten.candidate(stored, "fp8", in_fp16(rewritten, reading), own_norms=own_norms)
@@ -254,15 +241,15 @@ def of_sensitivity(rewritten: Rewritten, chosen_by: Sensitivity, *, own_norms: b
     return made
 
 
-def in_fp16(rewritten: Rewritten, reading: Container[str]) -> list[str]:
+def in_fp16(rewritten: driver.Rewritten, reading: Container[str]) -> list[str]:
     """Return the layers but for those that read fp8, by their paths; "" where a product is no layer's.
 
     Inductor's are among them, and those that no call runs; a layer that another does with its own is as that one is.
     """
     net, known = rewritten.net, dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
-    others = [name if name in known else "" for name in left_to_inductor(net)]
-    names = dict.fromkeys([*products, *layers_of(net), *others])
+    others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]
+    names = dict.fromkeys([*products, *fp8_values.layers_of(net), *others])
     return [name for name in names if net.done_by(name) not in reading]
 
 
@@ -277,7 +264,7 @@ def named_layers(net: ExportedNet, asked: KeepFp16) -> list[str]:
     """Return the layers that an option names, none of "auto" and "none"; raise CompileError for others."""
     if asked in ("auto", "none"):
         return []
-    names, known = [asked] if isinstance(asked, str) else list(asked), quantisable(net)
+    names, known = [asked] if isinstance(asked, str) else list(asked), fp8_values.quantisable(net)
     if strange := sorted(set(names) - set(known)):
         raise CompileError(f"keep_fp16={strange[0]}: no such layer; choose among {', '.join(known)}")
     return names

@@ -41,16 +41,7 @@ from torch.fx.node import Argument
 
 import pipeline.kernels
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    CLONE,
-    MULTIPLICATION,
-    arguments,
-    calls,
-    erase_unread,
-    is_call,
-    only_user,
-)
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_folding import described, gains_by_adding, pair
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
@@ -59,7 +50,7 @@ from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp
 from pipeline.kernels.common.nhwc import MOST_PIXELS, MOST_PROGRAMS
 
 CAST = torch.ops.prims.convert_element_type.default
-COMMUTATIVE = (ADDITION, MULTIPLICATION)
+COMMUTATIVE = (nodes.ADDITION, nodes.MULTIPLICATION)
 SUMMED = (torch.float16, torch.float32)  # a kernel's sums are fp32: between these no cast changes what it computes
 SLOPE = 0.3141592653589793  # in a pattern: any number, the slope
 LONGEST = 16  # operations that an activation is taken apart into, and more
@@ -92,7 +83,7 @@ class Bound(NamedTuple):
 
 def uncast(node: fx.Node) -> fx.Node:
     """Return a value without the casts between fp16 and fp32 that it went through last."""
-    while is_call(node, str(CAST)) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
+    while nodes.is_call(node, str(CAST)) and {node.meta["val"].dtype, _source(node).meta["val"].dtype} <= set(SUMMED):
         node = _source(node)
     return node
 
@@ -164,7 +155,7 @@ def _fitted(pattern: Pattern, part: object, given: object, value: fx.Node, bound
     if part.op != "call_function" or node.op != "call_function" or node.target != part.target or node.kwargs:
         return None
     bound = bound._replace(inside=bound.inside | {node})
-    orders = [node.args, node.args[::-1]] if is_call(node, *COMMUTATIVE) else [node.args]
+    orders = [node.args, node.args[::-1]] if nodes.is_call(node, *COMMUTATIVE) else [node.args]
     return next((found for order in orders if (found := _all(pattern, part.args, order, value, bound))), None)
 
 
@@ -203,7 +194,7 @@ class Choice(NamedTuple):
 
 def choice_of(conv: fx.Node, leave: Collection[str] = ()) -> Choice | str:
     """Return the kernel for a call of aten.convolution, but those to `leave`; where none takes it, why."""
-    given = arguments(conv)
+    given = nodes.arguments(conv)
     x, weight, made = (node.meta["val"] for node in (given["input"], given["weight"], conv))
     if (refused := _why_no_kernel(x, weight, made)) is not None:
         return refused
@@ -283,7 +274,7 @@ def packing_of(op: KernelOp, weight: Tensor) -> fx.Graph:
         traced = make_fx(op.pack, decomposition_table=select_decomp_table())(weight)
     graph = traced.graph
     for node in list(graph.nodes):
-        if is_call(node, CLONE) and reads_weight(op, node.all_input_nodes[0].meta["val"]):
+        if nodes.is_call(node, nodes.CLONE) and reads_weight(op, node.all_input_nodes[0].meta["val"]):
             node.replace_all_uses_with(node.all_input_nodes[0])
             graph.erase_node(node)
     return graph
@@ -300,7 +291,7 @@ def reads_weight(op: KernelOp, packed: Tensor) -> bool:
 def is_small(op: KernelOp, packing: fx.Graph, x: Tensor, made: Tensor) -> bool:
     """Return whether packing a weight costs its layer at most a `SHARE` of what it moves or multiplies."""
     called = [node for node in packing.nodes if node.op == "call_function"]
-    if all(is_call(node, *VIEWS) for node in called):
+    if all(nodes.is_call(node, *VIEWS) for node in called):
         return True
     packed = packing.output_node().all_input_nodes[0].meta["val"]
     moved = 2 * packed.numel() * packed.itemsize
@@ -341,7 +332,7 @@ def _in_half(value: fx.Node) -> fx.Node | None:
     """Return the node where a value is in fp16: itself, or the cast that alone reads it."""
     if _is_half(value):
         return value
-    user = only_user(value)
+    user = nodes.only_user(value)
     return user if user is not None and uncast(user) is not user and _is_half(user) else None
 
 
@@ -349,18 +340,18 @@ def _operand(ends: Ends, *names: str) -> tuple[fx.Node, fx.Node] | None:
     """Return the one operation that reads a value, where it is one of these, and the other value that it reads."""
     reading = readers(ends.value)
     node = next(iter(reading), None)
-    if len(reading) != 1 or not is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
+    if len(reading) != 1 or not nodes.is_call(node, *names) or node is None or node.kwargs or len(node.args) != 2:
         return None
     if ends.activation != NONE or node.meta["val"].dtype not in SUMMED:
         return None
     ours = [isinstance(part, fx.Node) and uncast(part) is ends.value for part in node.args]
     other = node.args[0 if ours[1] else 1]
-    backwards = is_call(node, SUBTRACTION) and ours[1]
+    backwards = nodes.is_call(node, SUBTRACTION) and ours[1]
     return (node, other) if sum(ours) == 1 and isinstance(other, fx.Node) and not backwards else None
 
 
 def _with_factor(ends: Ends) -> Ends | None:
-    operand = _operand(ends, ADDITION, SUBTRACTION, MULTIPLICATION)
+    operand = _operand(ends, nodes.ADDITION, SUBTRACTION, nodes.MULTIPLICATION)
     if operand is None or ends.residual is not None or not is_by_channel(operand[1], ends.value):
         return None
     node, vector = operand
@@ -381,7 +372,7 @@ def _is_readable(vector: fx.Node, value: fx.Node) -> bool:
 
 
 def _with_residual(ends: Ends, can_read: Callable[[Tensor], bool]) -> Ends | None:
-    operand = _operand(ends, ADDITION)
+    operand = _operand(ends, nodes.ADDITION)
     if operand is None or ends.residual is not None:
         return None
     node, other = operand[0], next((part for part in (operand[1], uncast(operand[1])) if _is_half(part)), None)
@@ -447,7 +438,7 @@ class Convolutions(CustomGraphPass):
             return
         taken: Counter[str] = Counter()
         left: Counter[str] = Counter()
-        for conv in calls(graph, CONVOLUTION):
+        for conv in nodes.calls(graph, CONVOLUTION):
             barred = None if self.anywhere else barred_on(conv.meta["val"].device, torch.float16)
             choice = barred or choice_of(conv, self.leave)
             if isinstance(choice, Choice):
@@ -479,7 +470,7 @@ aten = torch.ops.aten
 
 def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
     """Put a kernel's operation in the place of a convolution and of what its epilogue does."""
-    graph, given = conv.graph, arguments(conv)
+    graph, given = conv.graph, nodes.arguments(conv)
     with graph.inserting_before(ends.last):
         scale, bias = _scale_and_bias(graph, given["bias"], ends.factors, conv.meta["val"])
         parts: dict[str, Argument] = {
@@ -500,7 +491,7 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
         answer = _operation(graph, choice.op, parts, conv.meta["val"])
     answer.meta = {**ends.last.meta, "val": answer.meta["val"]}
     ends.last.replace_all_uses_with(answer)
-    erase_unread(ends.last)
+    nodes.erase_unread(ends.last)
 
 
 def _operation(graph: fx.Graph, op: KernelOp, parts: Mapping[str, Argument], value: Tensor) -> fx.Node:
@@ -547,7 +538,7 @@ def _scale_and_bias(
     scale, shift = None, None if bias is None else _vector(graph, bias, channels)
     for name, given in factors:
         vector = _vector(graph, given, channels)
-        if name == MULTIPLICATION:
+        if name == nodes.MULTIPLICATION:
             scale = vector if scale is None else call(graph, aten.mul.Tensor, (scale, vector))
             shift = None if shift is None else call(graph, aten.mul.Tensor, (shift, vector))
         elif shift is None:

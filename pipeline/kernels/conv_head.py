@@ -13,18 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pipeline.kernels.common import nhwc
 from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Epilogue, Outputs, sums_of
 from pipeline.kernels.common.kernel_op import KernelOp, LayerDescription
-from pipeline.kernels.common.nhwc import (
-    check,
-    check_counted,
-    check_few_programs,
-    check_matrix,
-    check_vector,
-    depth_of,
-    interpreted,
-)
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import finish
 from pipeline.kernels.conv3x3 import OP as WINDOW
@@ -95,18 +87,18 @@ def conv_head(
     taps, classes = weight.shape[:2]
     if taps not in (1, 9) or classes > MOST_CLASSES:
         raise ValueError(f"weight must be [1 or 9, at most {MOST_CLASSES}, in], got {list(weight.shape)}")
-    check("x", x, (batch, height, width, inner))
-    check_counted("x", x)
-    check_few_programs("x's batch", batch)
+    nhwc.check("x", x, (batch, height, width, inner))
+    nhwc.check_counted("x", x)
+    nhwc.check_few_programs("x's batch", batch)
     if weight.dtype != x.dtype or tuple(weight.shape) != (taps, classes, inner) or not weight.is_contiguous():
         raise ValueError(f"weight must be {[taps, classes, inner]} {x.dtype}, got {list(weight.shape)} {weight.dtype}")
     if epilogue.bias is None or epilogue.parts:
         raise ValueError(f"the epilogue must have a bias and fold nothing, got {epilogue.key}")
-    check_vector("bias", epilogue.bias, classes)
+    nhwc.check_vector("bias", epilogue.bias, classes)
     if epilogue.scale is not None:
-        check_vector("scale", epilogue.scale, classes)
+        nhwc.check_vector("scale", epilogue.scale, classes)
     logits = _required(outputs)
-    check_matrix("logits", logits, (batch, classes, height, width))
+    nhwc.check_matrix("logits", logits, (batch, classes, height, width))
     tile = tile or next(candidates(x, weight))
     if isinstance(tile, GluonTile):
         conv3x3_narrow.queue(x, weight, epilogue, logits, tile, planar=True)
@@ -127,11 +119,11 @@ def _required(outputs: Outputs) -> Tensor:
 def candidates(x: Tensor, weight: Tensor, *_: object) -> Iterator[Tile | GluonTile]:
     """Yield tiles worth measuring for x [N, H, W, in] and weight [k · k, classes, in], likeliest first."""
     narrow = len(weight) == 9 and x.shape[3] <= conv3x3_narrow.MOST_IN
-    if narrow and gluon_barred() is None and not interpreted():
+    if narrow and gluon_barred() is None and not nhwc.interpreted():
         yield from gluon_candidates(x)
     else:
         for pixels in (128, 64, 256):
-            yield Tile(pixels, depth_of(x))
+            yield Tile(pixels, nhwc.depth_of(x))
 
 
 def gluon_candidates(x: Tensor) -> Iterator[GluonTile]:

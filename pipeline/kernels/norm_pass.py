@@ -20,22 +20,12 @@ from torch import Tensor
 from torch.nn import functional
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from pipeline.kernels.common import nhwc
 from pipeline.kernels.common.activation import NONE, Activation
 from pipeline.kernels.common.block_statistics import COLS, ROWS, WIDEST_GROUP, blocks_of, fits_kernels, merged
 from pipeline.kernels.common.capability import gluon_barred
 from pipeline.kernels.common.dependent_launch import DEPENDENT
 from pipeline.kernels.common.epilogue import MOST_CLASSES, Head
-from pipeline.kernels.common.nhwc import (
-    STORED,
-    check_counted,
-    check_few_programs,
-    check_matrix,
-    check_pixels,
-    check_vector,
-    interpreted,
-    next_power_of_two,
-    store,
-)
 from pipeline.kernels.common.program import on_grid
 from pipeline.kernels.common.triton_epilogue import rounded
 
@@ -229,11 +219,11 @@ def _norm_pass(
 def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Norm) -> None:
     """Raise ValueError unless a map of this size has these statistics [N, blocks, 2, out], and kernels such a norm."""
     batch, _, _, channels = statistics.shape
-    check_pixels("the map of these statistics", size[0] * size[1])
-    check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
+    nhwc.check_pixels("the map of these statistics", size[0] * size[1])
+    nhwc.check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
     for name, vector in (("weight", norm.weight), ("bias", norm.bias)):
         if vector is not None:
-            check_vector(name, vector, channels)
+            nhwc.check_vector(name, vector, channels)
     if not fits_kernels(norm.group_width, channels):
         wanted = f"a power of two up to {WIDEST_GROUP} that divides {channels}"
         raise ValueError(f"group_width must be {wanted}, got {norm.group_width}")
@@ -287,7 +277,7 @@ def _merge(
     batch, entries, _, channels = statistics.shape
     weight, bias, eps, group = norm
     each = max(CHANNELS, group)
-    lines = min(MOST_ROWS * CHANNELS // each, max(16, next_power_of_two(entries)))
+    lines = min(MOST_ROWS * CHANNELS // each, max(16, nhwc.next_power_of_two(entries)))
     on_grid(_merged_statistics, batch, triton.cdiv(channels, each))(
         statistics, weight, bias, eps, *out, height // phases, width // phases, entries, CHANNELS=channels,
         STEP=out[0].stride(0), PHASES=phases, LINES=lines, EACH=each, GROUP=group, ROWS=block[0], COLS=block[1],
@@ -307,18 +297,18 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         _check_map("out", out, x.shape)
     else:
         _check_head(how, out, x.shape)
-    check_few_programs("x's batch", batch)
+    nhwc.check_few_programs("x's batch", batch)
     check_norm(statistics, (height, width), how.phases, how.norm)
     if how.norm.eps is None or how.activation.by_channel:
         given = f"{how.activation} and {how.norm.eps}"
         raise ValueError(f"activation must be without a slope for each channel, after a norm with eps, got {given}")
     weight, bias, eps, group = how.norm
     tile = tile or next(candidates(statistics))
-    dependent = gluon_barred() is None and not interpreted()
+    dependent = gluon_barred() is None and not nhwc.interpreted()
     first = second = None
     if not tile.merges:
         first, second = merge_statistics(statistics, (height, width), how.phases, how.norm, dependent=dependent)
-    each = min(WIDEST, max(16, next_power_of_two(channels)))  # whole groups
+    each = min(WIDEST, max(16, nhwc.next_power_of_two(channels)))  # whole groups
     wide = max(1, tile.values // each)
     entries, pixels = statistics.shape[1], height * width
     steps = min(tile.steps, triton.cdiv(pixels, wide))
@@ -326,7 +316,7 @@ def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: T
         x, out, statistics, weight, bias, eps, first, second, *_units(how), height // how.phases, width // how.phases,
         entries, pixels, x.stride(0), x.stride(2), out.stride(0), out.stride(2), *(how.head or (None, None)),
         CHANNELS=channels, EACH=each, PIXELS=wide, STEPS=steps, MERGES=tile.merges, PHASES=how.phases,
-        LINES=min(FEW, max(2, next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
+        LINES=min(FEW, max(2, nhwc.next_power_of_two(entries))), GROUP=group, ROWS=ROWS, COLS=COLS,
         CLASSES=0 if how.head is None else len(how.head.bias), ACTIVATION=how.activation.expression,
         SLOPE=how.activation.slope, DEPENDENT=dependent, **(DEPENDENT if dependent else {}),
     )  # fmt: skip
@@ -344,10 +334,10 @@ def _check_head(how: NormPass, out: Tensor, shape: torch.Size) -> None:
     if not may_head(len(bias), channels) or how.scale != 1.0:
         limits = f"at most {MOST_CLASSES} classes of {WIDEST} channels, and logits no scale"
         raise ValueError(f"head must have {limits}, got {len(bias)} of {channels} and {how.scale}")
-    check_matrix("head's weight", weight, (len(bias), channels))
-    check_vector("head's bias", bias, len(bias))
-    check_matrix("out", out, (batch, len(bias), height, width))
-    check_pixels("the logits of an image", len(bias) * height * width)
+    nhwc.check_matrix("head's weight", weight, (len(bias), channels))
+    nhwc.check_vector("head's bias", bias, len(bias))
+    nhwc.check_matrix("out", out, (batch, len(bias), height, width))
+    nhwc.check_pixels("the logits of an image", len(bias) * height * width)
 
 
 def _units(how: NormPass) -> tuple[float, float | None]:
@@ -357,11 +347,11 @@ def _units(how: NormPass) -> tuple[float, float | None]:
 
 
 def _check_map(name: str, part: Tensor, shape: torch.Size) -> None:
-    if part.shape != shape or part.dtype not in STORED:
+    if part.shape != shape or part.dtype not in nhwc.STORED:
         raise ValueError(f"{name} must be {list(shape)} float16 or float8_e4m3fn, got {list(part.shape)} {part.dtype}")
     if part.stride(3) != 1 or part.stride(1) != shape[2] * part.stride(2):
         raise ValueError(f"{name} must have its channels side by side and its rows after each other")
-    check_counted(name, part)
+    nhwc.check_counted(name, part)
 
 
 def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None:
@@ -371,7 +361,7 @@ def reference(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor) -> None
     shift = (0.0 if how.norm.bias is None else how.norm.bias) - mean * factor
     y = how.activation(x.float() * factor[:, None, None] + shift[:, None, None])
     if how.head is None:
-        store(y / how.scale, out)
+        nhwc.store(y / how.scale, out)
     else:
         out.copy_(functional.linear(y, how.head.weight, how.head.bias).permute(0, 3, 1, 2))
 

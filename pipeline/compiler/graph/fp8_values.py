@@ -6,15 +6,8 @@ from collections.abc import Container, Iterable, Mapping
 import torch
 from torch import fx
 
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    channel_concatenations,
-    gives_image,
-    is_matrix_work,
-    module_of,
-    part_of_answer,
-    shape_of,
-)
 from pipeline.compiler.graph.layers import LEAST, OUT, POOLED, KernelLayer, inputs_of, layer_behind, layer_of
 from pipeline.kernels.common.kernel_op import CHANNELS_IN_FP8
 from pipeline.kernels.common.nhwc import FP8_MAX
@@ -30,15 +23,15 @@ def groups(net: ExportedNet) -> list[Group]:
     """
     group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
 
-    def join(nodes: Iterable[fx.Node]) -> None:
-        together = set().union(*(group_of.get(node, set()) for node in nodes))
+    def join(values: Iterable[fx.Node]) -> None:
+        together = set().union(*(group_of.get(value, set()) for value in values))
         group_of.update(dict.fromkeys(together, together))
 
     for node in net.module.graph.nodes:
         if layer_of(net.module, node):
-            join(user for user in node.users if part_of_answer(user) in (OUT, POOLED))
+            join(user for user in node.users if nodes.part_of_answer(user) in (OUT, POOLED))
     barred = []
-    for cat in channel_concatenations(net.module.graph):
+    for cat in nodes.channel_concatenations(net.module.graph):
         together = [cat, *cat.all_input_nodes]
         join(together)
         barred += [node for node in together if not all(part in group_of for part in together)]
@@ -48,8 +41,8 @@ def groups(net: ExportedNet) -> list[Group]:
 
 def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
     """Return whether a node gives an image that could be stored in fp8: not the batch, an answer, or a constant."""
-    computed = node.op == "call_function" and gives_image(node) and node.meta["val"].dtype == dtype
-    computed = computed and 0 not in shape_of(node)
+    computed = node.op == "call_function" and nodes.gives_image(node) and node.meta["val"].dtype == dtype
+    computed = computed and 0 not in nodes.shape_of(node)
     return computed and all(user.op != "output" for user in node.users)
 
 
@@ -76,7 +69,7 @@ def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
 def _groups_but_for(net: ExportedNet, kept: Container[str]) -> list[Group]:
     unread = []
     for group in groups(net):
-        if any(shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
+        if any(nodes.shape_of(value)[1] % CHANNELS_IN_FP8 for value in group):
             continue
         users = [(value, user) for value in group for user in value.users]
         readers = [layer_of(net.module, user) for value, user in users if value in inputs_of(user)]
@@ -133,8 +126,8 @@ def layers_of(net: ExportedNet) -> list[str]:
 
 def left_to_inductor(net: ExportedNet) -> list[str]:
     """Return the modules of convolutions, matrix products and attention that are no layer: none of them reads fp8."""
-    nodes = [node for node in net.module.graph.nodes if is_matrix_work(node) or ATTENTION in str(node.target)]
-    return list(dict.fromkeys(map(module_of, nodes)))
+    work = [node for node in net.module.graph.nodes if nodes.is_matrix_work(node) or ATTENTION in str(node.target)]
+    return list(dict.fromkeys(map(nodes.module_of, work)))
 
 
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:

@@ -18,31 +18,10 @@ from torch import Tensor, fx
 from torch.fx.node import Argument
 
 from pipeline.compiler.custom_ops import OUTPUTS, REFERENCE, operation
+from pipeline.compiler.graph import fx_graph as nodes
+from pipeline.compiler.graph import layers
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import reads_fp8, writes_fp8
-from pipeline.compiler.graph.fx_graph import (
-    BY_STORAGE,
-    as_word,
-    calls,
-    channel_concatenations,
-    joined,
-    part_of_answer,
-    shape_of,
-    steps_of,
-)
-from pipeline.compiler.graph.layers import (
-    FP8,
-    LOGITS,
-    OUT,
-    POOLED,
-    STATISTICS,
-    KernelLayer,
-    LibraryLayer,
-    inputs_of,
-    layer_behind,
-    layer_of,
-    residual_of,
-)
 from pipeline.kernels.common.kernel_op import CHANNELS
 from pipeline.kernels.common.nhwc import FP8_MAX
 
@@ -82,10 +61,12 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
      The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
     of its parts that have none yet; if all have one, it stays a concatenation, as each part would be copied anyway.
     """
-    if any(calls(net.module.graph, *BY_STORAGE)):  # it may read a value by where that lay as the net was exported
+    if any(
+        nodes.calls(net.module.graph, *nodes.BY_STORAGE)
+    ):  # it may read a value by where that lay as the net was exported
         return Places()
     places, filled, parts_of = Places(), dict[fx.Node, list[fx.Node]](), _flat(net, scales)
-    for cat in sorted(parts_of, key=lambda cat: shape_of(cat)[1], reverse=True):
+    for cat in sorted(parts_of, key=lambda cat: nodes.shape_of(cat)[1], reverse=True):
         parts = parts_of[cat]
         within = [Place(wide, first) for wide, there in filled.items() for first in _runs(parts, there)]
         if within:
@@ -103,35 +84,35 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
 def _flat(net: ExportedNet, scales: Mapping[str, float]) -> dict[fx.Node, list[fx.Node]]:
     """Return, in graph order, the values that each avoidable concatenation joins, nested ones included."""
     flat: dict[fx.Node, list[fx.Node]] = {}
-    for cat in channel_concatenations(net.module.graph):
+    for cat in nodes.channel_concatenations(net.module.graph):
         if _can_lie(net, cat, scales, flat):
-            flat[cat] = [value for part in joined(cat) for value in flat.get(part, [part])]
+            flat[cat] = [value for part in nodes.joined(cat) for value in flat.get(part, [part])]
     return flat
 
 
 def _can_lie(net: ExportedNet, cat: fx.Node, scales: Mapping[str, float], inner: Collection[fx.Node]) -> bool:
     """Return whether a concatenation's parts have one type and scale, and lie so that kernels write and read them."""
-    if cat.meta["val"].dtype != net.dtype or 0 in shape_of(cat) or shape_of(cat)[1] % CHANNELS:
+    if cat.meta["val"].dtype != net.dtype or 0 in nodes.shape_of(cat) or nodes.shape_of(cat)[1] % CHANNELS:
         return False
-    if len({scales.get(value.name) for value in (cat, *joined(cat))}) > 1:
+    if len({scales.get(value.name) for value in (cat, *nodes.joined(cat))}) > 1:
         return False
-    bound = [first for part, first in _with_firsts(joined(cat)) if part in inner or _is_of_kernels(net, part)]
+    bound = [first for part, first in _with_firsts(nodes.joined(cat)) if part in inner or _is_of_kernels(net, part)]
     return all(first % CHANNELS == 0 for first in bound)
 
 
 def _is_of_kernels(net: ExportedNet, value: fx.Node) -> bool:
     """Return whether a kernel writes a value or reads it where it lies: TMA moves whole steps of 16 bytes."""
-    made = layer_behind(net.module, value) is not None
-    readers = [layer_of(net.module, user) for user in value.users]
+    made = layers.layer_behind(net.module, value) is not None
+    readers = [layers.layer_of(net.module, user) for user in value.users]
     read = any(layer is not None and not layer.op.reads_image for layer in readers)
-    return read or (made and part_of_answer(value) in (OUT, POOLED))
+    return read or (made and nodes.part_of_answer(value) in (layers.OUT, layers.POOLED))
 
 
 def _with_firsts(parts: list[fx.Node]) -> Iterator[tuple[fx.Node, int]]:
     first = 0
     for part in parts:
         yield part, first
-        first += shape_of(part)[1]
+        first += nodes.shape_of(part)[1]
 
 
 def _runs(parts: list[fx.Node], wide: list[fx.Node]) -> Iterator[int]:
@@ -146,7 +127,7 @@ def _missing(places: Places, cat: fx.Node, parts: list[fx.Node], done: set[Place
     widest, begin = places.joined[cat]
     copies: list[Copy] = []
     for part, first in _with_firsts(parts):
-        home, target, channels = places.homes[part], Place(widest, begin + first), shape_of(part)[1]
+        home, target, channels = places.homes[part], Place(widest, begin + first), nodes.shape_of(part)[1]
         if home == target or target in done:
             continue
         done.add(target)
@@ -193,7 +174,7 @@ class _Lowering:
     def run(self) -> fx.GraphModule:
         """Write the new graph, and return its module."""
         for node in self.net.module.graph.nodes:
-            layer = layer_of(self.net.module, node)
+            layer = layers.layer_of(self.net.module, node)
             if layer is not None and node.name in self.plan.by_library:
                 self._call_library(node, layer)
             elif layer is not None:
@@ -201,7 +182,7 @@ class _Lowering:
             elif node in self.places.joined:
                 for copy in self.places.copies[node]:  # of parts that are at home elsewhere
                     self._put(self._part(copy.source, copy.channels), copy.target, copy.channels)
-                self.stored[node] = self._part(self.places.joined[node], shape_of(node)[1])
+                self.stored[node] = self._part(self.places.joined[node], nodes.shape_of(node)[1])
             elif node not in self.stored:
                 self._keep(node, self.graph.node_copy(node, self.read))
         self.module.graph = self.graph
@@ -218,34 +199,34 @@ class _Lowering:
             self.converted[value] = self._dequantised(self.stored[value], self.plan.scales[value.name])
         return self.converted[value]
 
-    def _kernel_stores(self, value: fx.Node, layer: KernelLayer) -> bool:
+    def _kernel_stores(self, value: fx.Node, layer: layers.KernelLayer) -> bool:
         """Return whether a layer's kernel stores a value in the type in which it is kept."""
         return value.name not in self.plan.scales or writes_fp8(layer)
 
-    def _call_library(self, node: fx.Node, layer: KernelLayer) -> None:
-        name, added = f"library_{node.name}", residual_of(node)
-        self.module.add_submodule(name, LibraryLayer(layer, self.net.dtype))
-        values = tuple(self.read(value) for value in inputs_of(node))
+    def _call_library(self, node: fx.Node, layer: layers.KernelLayer) -> None:
+        name, added = f"library_{node.name}", layers.residual_of(node)
+        self.module.add_submodule(name, layers.LibraryLayer(layer, self.net.dtype))
+        values = tuple(self.read(value) for value in layers.inputs_of(node))
         answer = self.graph.call_module(name, values, {"residual": self.read(added) if added else None})
         for part in list(node.users):
-            self._keep(part, self.graph.call_function(operator.getitem, (answer, part_of_answer(part))))
+            self._keep(part, self.graph.call_function(operator.getitem, (answer, nodes.part_of_answer(part))))
 
-    def _call_kernel(self, node: fx.Node, layer: KernelLayer) -> None:
-        values, parts = inputs_of(node), list(node.users)
+    def _call_kernel(self, node: fx.Node, layer: layers.KernelLayer) -> None:
+        values, parts = layers.inputs_of(node), list(node.users)
         in_fp8 = reads_fp8(layer) and all(value.name in self.plan.scales for value in values)
         in_scales = [self.plan.scales[value.name] for value in values] if in_fp8 else None
-        images = [part for part in parts if part_of_answer(part) in (OUT, POOLED)]  # of one scale
+        images = [part for part in parts if nodes.part_of_answer(part) in (layers.OUT, layers.POOLED)]  # of one scale
         in_type = [part for part in images[:1] if self._kernel_stores(part, layer)]
         out_scale = self.plan.scales.get(in_type[0].name, 1.0) if in_type else 1.0
         activation, before = layer.activation.divided_by(out_scale)
-        packed = layer.packed(self.net.dtype, in_scales, before, shape_of(values[0])[1])
+        packed = layer.packed(self.net.dtype, in_scales, before, nodes.shape_of(values[0])[1])
         head = layer.head or (None, None)
         tensors = {**packed._asdict(), "head_weight": head[0], "head_bias": head[1], "slopes": layer.slopes}
-        added = residual_of(node)
+        added = layers.residual_of(node)
         inputs = [self.stored[value] if in_fp8 else self.read(value) for value in values]
         if not layer.op.reads_image:
             inputs = [self._laid_out(value, x) for value, x in zip(values, inputs, strict=True)]
-        outputs = {PLACES[part_of_answer(part)]: self._memory(part, layer) for part in parts}
+        outputs = {PLACES[nodes.part_of_answer(part)]: self._memory(part, layer) for part in parts}
         call = self.graph.call_function(
             operation(layer.op.name),
             (inputs[0],),
@@ -265,20 +246,24 @@ class _Lowering:
         )
         call.meta |= {"layer": layer, "origin": node.name}
         for part in parts:
-            made = outputs[PLACES[part_of_answer(part)]]
-            if part_of_answer(part) == STATISTICS and out_scale != 1.0:
+            made = outputs[PLACES[nodes.part_of_answer(part)]]
+            if nodes.part_of_answer(part) == layers.STATISTICS and out_scale != 1.0:
                 units = torch.tensor([[out_scale], [out_scale**2]])  # of a mean, and of squared deviations
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", units))
-            self._keep(part, made, part_of_answer(part) in (OUT, POOLED) and self._kernel_stores(part, layer))
+            self._keep(
+                part,
+                made,
+                nodes.part_of_answer(part) in (layers.OUT, layers.POOLED) and self._kernel_stores(part, layer),
+            )
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """Return what is kept of a value, channels side by side; forced where Inductor would copy it often."""
-        if x in self.laid_out or shape_of(value)[2:] == (1, 1):
+        if x in self.laid_out or nodes.shape_of(value)[2:] == (1, 1):
             return x
-        if sum(layer_of(self.net.module, user) is not None for user in value.users) == 1:
+        if sum(layers.layer_of(self.net.module, user) is not None for user in value.users) == 1:
             return self.graph.call_function(aten.contiguous.default, (x,), {"memory_format": torch.channels_last})
         if x not in self.copies:
-            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, steps_of(value))
+            self.copies[x] = self._noted(torch.ops.prims.inductor_force_stride_order.default, x, nodes.steps_of(value))
         return self.copies[x]
 
     def _keep(self, value: fx.Node, made: fx.Node, as_stored: bool = False) -> None:
@@ -286,43 +271,43 @@ class _Lowering:
         if not as_stored and value.name in self.plan.scales:
             made = self._quantised(made, self.plan.scales[value.name])
         home = None if as_stored else self.places.homes.get(value)
-        self.stored[value] = made if home is None else self._put(made, home, shape_of(value)[1])
+        self.stored[value] = made if home is None else self._put(made, home, nodes.shape_of(value)[1])
 
     def _put(self, made: fx.Node, place: Place, length: int) -> fx.Node:
         """Write into channels of a wide buffer; by as_strided in place, where Inductor copies by slice."""
-        batch, _, height, width = shape_of(place.widest)
+        batch, _, height, width = nodes.shape_of(place.widest)
         wide, sizes = self._wide(place.widest), [batch, length, height, width]
-        view = self._noted(aten.as_strided.default, wide, sizes, steps_of(place.widest), place.first)
+        view = self._noted(aten.as_strided.default, wide, sizes, nodes.steps_of(place.widest), place.first)
         self._call(aten.copy_.default, view, made)
         return view
 
     def _part(self, place: Place, length: int) -> fx.Node:
         wide = self._wide(place.widest)
-        if length == shape_of(place.widest)[1]:
+        if length == nodes.shape_of(place.widest)[1]:
             return wide
         return self._noted(aten.slice.Tensor, wide, 1, place.first, place.first + length)
 
-    def _memory(self, part: fx.Node, layer: KernelLayer) -> fx.Node:
-        if part_of_answer(part) == LOGITS:
+    def _memory(self, part: fx.Node, layer: layers.KernelLayer) -> fx.Node:
+        if nodes.part_of_answer(part) == layers.LOGITS:
             return self._empty(part, torch.float32, contiguous=True)
-        if part_of_answer(part) == STATISTICS:
-            made = self._call(aten.empty.memory_format, list(shape_of(part)))
+        if nodes.part_of_answer(part) == layers.STATISTICS:
+            made = self._call(aten.empty.memory_format, list(nodes.shape_of(part)))
             made.kwargs = {"dtype": torch.float32, "device": self.net.device}
             return made
         if part in self.places.homes and self._kernel_stores(part, layer):
-            return self._part(self.places.homes[part], shape_of(part)[1])
+            return self._part(self.places.homes[part], nodes.shape_of(part)[1])
         fp8 = part.name in self.plan.scales and self._kernel_stores(part, layer)
-        return self._empty(part, FP8 if fp8 else self.net.dtype)
+        return self._empty(part, layers.FP8 if fp8 else self.net.dtype)
 
     def _wide(self, cat: fx.Node) -> fx.Node:
         if cat not in self.wide:
-            self.wide[cat] = self._empty(cat, FP8 if cat.name in self.plan.scales else self.net.dtype)
+            self.wide[cat] = self._empty(cat, layers.FP8 if cat.name in self.plan.scales else self.net.dtype)
         return self.wide[cat]
 
     def _empty(self, value: fx.Node, dtype: torch.dtype, contiguous: bool = False) -> fx.Node:
         """Memory for a value, by empty_strided: Inductor turns torch.empty of a memory format into NCHW, and copies."""
-        shape = list(shape_of(value))
-        steps = [math.prod(shape[1:]), shape[2] * shape[3], shape[3], 1] if contiguous else steps_of(value)
+        shape = list(nodes.shape_of(value))
+        steps = [math.prod(shape[1:]), shape[2] * shape[3], shape[3], 1] if contiguous else nodes.steps_of(value)
         how: dict[str, Argument] = {"dtype": dtype, "device": self.net.device}
         made = self.graph.call_function(aten.empty_strided.default, (shape, steps), how)
         if not contiguous:
@@ -332,7 +317,7 @@ class _Lowering:
     def _quantised(self, value: fx.Node, scale: float) -> fx.Node:
         """Saturate by ATen's operations, so that Inductor puts them into the kernel that makes the value."""
         scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), 1.0 / scale)
-        return self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), FP8)
+        return self._call(aten.to.dtype, self._call(aten.clamp.default, scaled, -FP8_MAX, FP8_MAX), layers.FP8)
 
     def _dequantised(self, value: fx.Node, scale: float) -> fx.Node:
         scaled = self._call(aten.mul.Tensor, self._call(aten.to.dtype, value, torch.float32), scale)
@@ -349,6 +334,6 @@ class _Lowering:
     def _constant(self, name: str, tensor: Tensor | None) -> fx.Node | None:
         if tensor is None:
             return None
-        name = f"packed_{as_word(name)}_{len(self.graph.nodes)}"
+        name = f"packed_{nodes.as_word(name)}_{len(self.graph.nodes)}"
         self.module.register_buffer(name, tensor.to(self.net.device))
         return self.graph.get_attr(name)

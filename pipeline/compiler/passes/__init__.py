@@ -4,17 +4,8 @@ from collections.abc import Callable
 
 from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.ops import KERNELS
+from pipeline.compiler.passes import kernel_folding
 from pipeline.compiler.passes.constant_folding import add_parallel_convolutions, fold_batch_norm, fold_constants
-from pipeline.compiler.passes.kernel_folding import (
-    fold_activation,
-    fold_head,
-    fold_residual,
-    head_after_pointwise,
-    pass_for,
-    pool_where_it_is_made,
-    take_gated_conv1x1,
-    take_head,
-)
 from pipeline.compiler.passes.norms import excite_where_summed, norms_in_nhwc, sum_where_made
 from pipeline.compiler.passes.tidying import centre_windows, drop_empty_parts, drop_identities, fold_padding
 from pipeline.compiler.passes.upsampling_composition import compose_upsampling, pointwise_before_upsampling
@@ -38,16 +29,16 @@ FOR_THE_KERNELS: list[Pass] = [
     norms_in_nhwc,  # once more: of volumes that have become images
     centre_windows,
     compose_upsampling,
-    take_gated_conv1x1,
-    *(pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
-    fold_residual,
-    fold_activation,
+    kernel_folding.take_gated_conv1x1,
+    *(kernel_folding.pass_for(op) for op in KERNELS if op.accepts and not op.writes_logits),
+    kernel_folding.fold_residual,
+    kernel_folding.fold_activation,
     sum_where_made,
     excite_where_summed,
-    pool_where_it_is_made,
-    fold_head,
-    head_after_pointwise,
-    take_head,
+    kernel_folding.pool_where_it_is_made,
+    kernel_folding.fold_head,
+    kernel_folding.head_after_pointwise,
+    kernel_folding.take_head,
 ]
 
 

@@ -20,19 +20,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from pipeline.compiler.batch import CHANNELS_LAST, laid_out
 from pipeline.compiler.folding import BatchNorm, fold
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    BY_STORAGE,
-    add_constant,
-    arguments,
-    calls,
-    is_call,
-    module_of,
-    only_user,
-    replace,
-    shape_of,
-)
 from pipeline.compiler.passes.kernel_folding import each_axis, padding
 
 # What is kept for a fold beyond four times what it reads: a map that is a weight's broadcast is cheaper made than read.
@@ -59,21 +48,21 @@ def fold_constants(net: ExportedNet) -> list[str]:
     for node, found in known.items():
         if not isinstance(found.value, Tensor) or node.op == "get_attr" or not _is_wanted(node, found, known):
             continue
-        matched.append(module_of(node))
+        matched.append(nodes.module_of(node))
         dtype = node.meta["val"].dtype
         with net.module.graph.inserting_before(node):
             value = _laid_out(found.value.to(dtype), node)
-            constant = add_constant(net.module, f"{module_of(node)}.{node.name}", value)
+            constant = nodes.add_constant(net.module, f"{nodes.module_of(node)}.{node.name}", value)
         if dtype == net.dtype:
             net.exact = {**net.exact, str(constant.target): found.value}
-        replace(node, constant)
+        nodes.replace(node, constant)
     return matched
 
 
 def _is_wanted(node: fx.Node, found: Known, known: dict[fx.Node, Known]) -> bool:
     """Return whether an operation that isn't folded reads a value that is worth being kept."""
     readers = [user for user in node.users if user not in known]
-    if any(is_call(user, *BY_STORAGE) for user in readers):
+    if any(nodes.is_call(user, *nodes.BY_STORAGE) for user in readers):
         return False
     return bool(readers) if found.computed else any(_as_weight(user, node) for user in readers)
 
@@ -93,7 +82,7 @@ def _lies_so(user: fx.Node) -> bool:
 
 
 def _as_weight(user: fx.Node, node: fx.Node) -> bool:
-    given = arguments(user) if isinstance(user.target, OpOverload) else {}
+    given = nodes.arguments(user) if isinstance(user.target, OpOverload) else {}
     return any(given.get(role) is node for role in ROLES)
 
 
@@ -119,7 +108,7 @@ def _is_pure(node: fx.Node) -> bool:
     target = node.target
     if target is operator.getitem:
         return True
-    if not isinstance(target, OpOverload) or target.namespace != "aten" or is_call(node, *BY_STORAGE):
+    if not isinstance(target, OpOverload) or target.namespace != "aten" or nodes.is_call(node, *nodes.BY_STORAGE):
         return False
     random, name = torch.Tag.nondeterministic_seeded in target.tags, target._schema.name.split("::")[1]
     return not (random or _is_mutable(node) or name in NOT_FILLED)
@@ -162,27 +151,27 @@ CONVOLUTIONS = tuple(f"aten.conv{axes}d.{form}" for axes in (2, 3) for form in (
 def fold_batch_norm(net: ExportedNet) -> list[str]:
     """Multiply a batch norm's scale into the weight of the convolution that it alone reads, in the net's type."""
     matched = []
-    for norm in calls(net.module.graph, NORM):
-        conv, answer = norm.args[0], only_user(norm)
-        if not is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
+    for norm in nodes.calls(net.module.graph, NORM):
+        conv, answer = norm.args[0], nodes.only_user(norm)
+        if not nodes.is_call(conv, *CONVOLUTIONS) or answer is None or answer.target is not operator.getitem:
             continue
         assert isinstance(conv, fx.Node)
-        held, known, transposed = net.parameters(conv), batch_norm(net, norm), is_call(conv, *TRANSPOSED)
-        if held is None or known is None or only_user(conv) is not norm or conv.meta["val"].dtype != net.dtype:
+        held, known, transposed = net.parameters(conv), batch_norm(net, norm), nodes.is_call(conv, *TRANSPOSED)
+        if held is None or known is None or nodes.only_user(conv) is not norm or conv.meta["val"].dtype != net.dtype:
             continue
-        if transposed and arguments(conv)["groups"] != 1:
+        if transposed and nodes.arguments(conv)["groups"] != 1:
             continue
         scaled, shift = fold(held[0].transpose(0, 1) if transposed else held[0], held[1], known)
         give_weight(net, conv, scaled.transpose(0, 1) if transposed else scaled, shift)
-        replace(answer, conv)
+        nodes.replace(answer, conv)
         net.module.graph.erase_node(norm)
-        matched.append(module_of(conv))
+        matched.append(nodes.module_of(conv))
     return matched
 
 
 def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
     """Return what a batch norm's node knows; None where it isn't constant."""
-    given = arguments(node)
+    given = nodes.arguments(node)
     parts = [given[name] for name in ROLES]
     scale, shift, mean, variance = map(net.constant, parts)
     if mean is None or variance is None or not net.knows(*parts):
@@ -192,7 +181,7 @@ def batch_norm(net: ExportedNet, node: fx.Node) -> BatchNorm | None:
 
 def give_weight(net: ExportedNet, conv: fx.Node, weight: Tensor, bias: Tensor) -> None:
     """Give a convolution another weight [out, in, k, k] (transposed: [in, out, k, k]) and bias [out], both fp32."""
-    name = module_of(conv)
+    name = nodes.module_of(conv)
     with net.module.graph.inserting_before(conv):
         held = net.add_weight(f"{name}.weight", weight), net.add_weight(f"{name}.bias", bias)
     conv.args = (conv.args[0], *held, *conv.args[3:])
@@ -225,7 +214,7 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
     """
     matched: list[str] = []
     gone: set[fx.Node] = set()
-    convolutions = list(calls(net.module.graph, *STRAIGHT))
+    convolutions = list(nodes.calls(net.module.graph, *STRAIGHT))
     for conv in sorted(convolutions, key=_taps, reverse=True):
         largest = None if conv in gone else convolution_of(net, conv)
         if largest is None:
@@ -237,11 +226,13 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
             continue
         whole = added([largest, *parts])
         give_weight(net, conv, whole.weight.float(), whole.bias.float())
-        replace(root, _sum(conv, [value for value, branch in branches if branch is None], root))
+        nodes.replace(root, _sum(conv, [value for value, branch in branches if branch is None], root))
         joined = {value for value, branch in branches if branch is not None}
-        net.merged |= {module_of(value): module_of(conv) for value in joined if is_call(value, *STRAIGHT)}
+        net.merged |= {
+            nodes.module_of(value): nodes.module_of(conv) for value in joined if nodes.is_call(value, *STRAIGHT)
+        }
         gone |= joined
-        matched.append(module_of(conv))
+        matched.append(nodes.module_of(conv))
     return matched
 
 
@@ -273,14 +264,14 @@ def placed(branch: Branch, largest: Branch) -> Tensor | None:
 def sum_around(net: ExportedNet, conv: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
     """Return the sum that alone reads a convolution, and what else is added in it; the node itself without one."""
     root = conv
-    while (user := only_user(root)) is not None and _is_sum(net, user):
+    while (user := nodes.only_user(root)) is not None and _is_sum(net, user):
         root = user
     return root, [value for value in _addends(net, root) if value is not conv] if root is not conv else []
 
 
 def _addends(net: ExportedNet, add: fx.Node) -> Iterator[fx.Node]:
     for value in add.all_input_nodes:
-        if _is_sum(net, value) and only_user(value) is add:
+        if _is_sum(net, value) and nodes.only_user(value) is add:
             yield from _addends(net, value)
         else:
             yield value
@@ -298,19 +289,19 @@ def _sum(conv: fx.Node, others: list[fx.Node], root: fx.Node) -> fx.Node:
 def _is_sum(net: ExportedNet, node: fx.Node) -> bool:
     """Return whether a node adds two different values of its own shape, in the net's type."""
     values = node.all_input_nodes
-    if not is_call(node, ADDITION) or node.kwargs or len(values) != 2:
+    if not nodes.is_call(node, nodes.ADDITION) or node.kwargs or len(values) != 2:
         return False
     return all(
         isinstance(value.meta.get("val"), Tensor)
         and value.meta["val"].dtype == net.dtype
-        and shape_of(value) == shape_of(node)
+        and nodes.shape_of(value) == nodes.shape_of(node)
         for value in values
     )
 
 
 def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
     """Return a convolution's constants; None where they aren't constant, or padding differs between the sides."""
-    given, held = arguments(conv), net.parameters(conv)
+    given, held = nodes.arguments(conv), net.parameters(conv)
     if held is None or conv.meta["val"].dtype != net.dtype:
         return None
     size = held[0].shape[2:]
@@ -321,14 +312,14 @@ def convolution_of(net: ExportedNet, conv: fx.Node) -> Branch | None:
 
 def _branch(net: ExportedNet, node: fx.Node, conv: fx.Node, largest: Branch) -> Branch | None:
     """Return a value that is added to a convolution's, as a convolution of the same input that joins it; else None."""
-    seen, found = arguments(conv)["input"], None
-    if is_call(node, *STRAIGHT) and arguments(node)["input"] is seen and only_user(node) is not None:
+    seen, found = nodes.arguments(conv)["input"], None
+    if nodes.is_call(node, *STRAIGHT) and nodes.arguments(node)["input"] is seen and nodes.only_user(node) is not None:
         found = convolution_of(net, node)
     elif node is seen and len(largest.weight) == largest.walk.groups:
         found = _identity(largest)
-    elif node.target is operator.getitem and is_call(node.args[0], NORM) and only_user(node) is not None:
+    elif node.target is operator.getitem and nodes.is_call(node.args[0], NORM) and nodes.only_user(node) is not None:
         norm = node.all_input_nodes[0]
-        known = batch_norm(net, norm) if norm.args[0] is seen and only_user(norm) is node else None
+        known = batch_norm(net, norm) if norm.args[0] is seen and nodes.only_user(norm) is node else None
         if known is not None:
             same = _identity(largest)
             found = Branch(*fold(same.weight, None, known), same.walk)
@@ -346,4 +337,4 @@ def _identity(like: Branch) -> Branch:
 
 
 def _taps(conv: fx.Node) -> int:
-    return math.prod(shape_of(arguments(conv)["weight"])[2:])
+    return math.prod(nodes.shape_of(nodes.arguments(conv)["weight"])[2:])

@@ -6,30 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, fx
 
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    CAST,
-    CONV2D,
-    MULTIPLICATION,
-    PAD,
-    SAME_CONV2D,
-    TO,
-    TRANSPOSED,
-    Shape,
-    add_constant,
-    arguments,
-    calls,
-    gives_image,
-    is_call,
-    like,
-    module_of,
-    name_of,
-    only_user,
-    replace,
-    shape_of,
-    source,
-)
 from pipeline.compiler.graph.layers import LOGITS, OUT, POOLED, KernelLayer, producer, put_layer, residual_of
 from pipeline.kernels import conv3x3, conv_head
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, recognised
@@ -46,7 +24,7 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
 
     def take(net: ExportedNet) -> list[str]:
         matched = []
-        for node in calls(net.module.graph, CONV2D, SAME_CONV2D, TRANSPOSED, UPSAMPLING):
+        for node in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D, nodes.TRANSPOSED, UPSAMPLING):
             layer = describe(net, node)
             if layer is not None and op.accepts is not None and op.accepts(layer):
                 matched.append(_give(net, node, op))
@@ -57,12 +35,12 @@ def pass_for(op: KernelOp) -> Callable[[ExportedNet], list[str]]:
 
 
 def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
-    weight, bias = (None, None) if is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
-    layer, x = KernelLayer(name_of(node), op, weight, bias), source(node)
+    weight, bias = (None, None) if nodes.is_call(node, UPSAMPLING) else net.parameters(node) or (None, None)
+    layer, x = KernelLayer(nodes.name_of(node), op, weight, bias), nodes.source(node)
     with net.module.graph.inserting_before(node):
         seen = uncast(x) if op.reads_image else x
     if "dilation" in op.folds:
-        layer.dilation = pair(arguments(node)["dilation"])[0]
+        layer.dilation = pair(nodes.arguments(node)["dilation"])[0]
     put_layer(net, node, layer, [seen])
     return layer.name
 
@@ -70,47 +48,52 @@ def _give(net: ExportedNet, node: fx.Node, op: KernelOp) -> str:
 def take_gated_conv1x1(net: ExportedNet) -> list[str]:
     """Let a 1×1 convolution that alone reads a map times a factor for each image and channel multiply by it."""
     matched = []
-    for conv in calls(net.module.graph, CONV2D):
-        seen, product, held = describe(net, conv), source(conv), net.parameters(conv)
-        parts = factors_and_map(product) if is_call(product, MULTIPLICATION) else None
-        if seen is None or held is None or parts is None or only_user(product) is not conv:
+    for conv in nodes.calls(net.module.graph, nodes.CONV2D):
+        seen, product, held = describe(net, conv), nodes.source(conv), net.parameters(conv)
+        parts = factors_and_map(product) if nodes.is_call(product, nodes.MULTIPLICATION) else None
+        if seen is None or held is None or parts is None or nodes.only_user(product) is not conv:
             continue
         if seen.is_square(1, 1, 0) and seen.suits_bulk_copies and seen.in_size != (1, 1):
-            matched.append(name_of(conv))
-            put_layer(net, conv, KernelLayer(name_of(conv), GATED_OP, *held), [parts[1], parts[0]])
+            matched.append(nodes.name_of(conv))
+            put_layer(net, conv, KernelLayer(nodes.name_of(conv), GATED_OP, *held), [parts[1], parts[0]])
     return matched
 
 
 def factors_and_map(product: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     """Return what a multiplication multiplies: [N, channels, 1, 1] and [N, channels, H, W]; None for anything else."""
-    both = [value for value in product.args if isinstance(value, fx.Node) and gives_image(value)]
+    both = [value for value in product.args if isinstance(value, fx.Node) and nodes.gives_image(value)]
     if len(both) < 2:
         return None
-    factors, x = sorted(both, key=lambda value: shape_of(value)[2:])
+    factors, x = sorted(both, key=lambda value: nodes.shape_of(value)[2:])
     same = factors.meta["val"].dtype == x.meta["val"].dtype
-    return (factors, x) if same and shape_of(factors) == (*shape_of(x)[:2], 1, 1) else None
+    return (factors, x) if same and nodes.shape_of(factors) == (*nodes.shape_of(x)[:2], 1, 1) else None
 
 
 def describe(net: ExportedNet, node: fx.Node) -> LayerDescription | None:
     """Return a node as a kernel judges it; None if it isn't 2-D, in the net's type and of constant weights."""
-    x = source(node)
-    if not gives_image(node) or not gives_image(x) or node.meta["val"].dtype != net.dtype:
+    x = nodes.source(node)
+    if not nodes.gives_image(node) or not nodes.gives_image(x) or node.meta["val"].dtype != net.dtype:
         return None
-    if is_call(node, UPSAMPLING):
-        sizes = shape_of(x)[1], shape_of(node)[1], pair(shape_of(x)[2:]), pair(shape_of(node)[2:])
-        corners = bool(arguments(node)["align_corners"])
+    if nodes.is_call(node, UPSAMPLING):
+        sizes = (
+            nodes.shape_of(x)[1],
+            nodes.shape_of(node)[1],
+            pair(nodes.shape_of(x)[2:]),
+            pair(nodes.shape_of(node)[2:]),
+        )
+        corners = bool(nodes.arguments(node)["align_corners"])
         return LayerDescription("upsample_bilinear2d", *sizes, align_corners=corners) if by_its_sizes(node) else None
     held = net.parameters(node)
     if held is None:
         return None
-    kind = "conv_transpose2d" if is_call(node, TRANSPOSED) else "conv2d"
+    kind = "conv_transpose2d" if nodes.is_call(node, nodes.TRANSPOSED) else "conv2d"
     return described(kind, node, pair(held[0].shape[2:]), reads_image=image_of(x) is not None)
 
 
 def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image: bool) -> LayerDescription:
     """Return a node that is a convolution of images by a weight of a window as a kernel judges it."""
-    given = arguments(node)
-    before, after = shape_of(given["input"]), shape_of(node)
+    given = nodes.arguments(node)
+    before, after = nodes.shape_of(given["input"]), nodes.shape_of(node)
     # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
     dilation = pair([1 if side == 1 else step for side, step in zip(window, pair(given["dilation"]), strict=True)])
     return LayerDescription(
@@ -146,7 +129,10 @@ def padding(
 
 def by_its_sizes(node: fx.Node) -> bool:
     """Return whether an up-sampling's steps are its sizes' ratio: by a factor of 2.05 it gives 32 pixels of 16, too."""
-    factors, sizes = arguments(node)["scale_factors"], zip(shape_of(node)[2:], shape_of(source(node))[2:], strict=True)
+    factors, sizes = (
+        nodes.arguments(node)["scale_factors"],
+        zip(nodes.shape_of(node)[2:], nodes.shape_of(nodes.source(node))[2:], strict=True),
+    )
     return factors is None or all(
         factor * before == after for factor, (after, before) in zip(factors, sizes, strict=True)
     )
@@ -167,25 +153,25 @@ def image_of(node: fx.Node) -> fx.Node | None:
     kind = node.meta["val"].dtype
     if not kind.is_floating_point or torch.finfo(kind).eps > torch.finfo(torch.float16).eps:
         return None
-    if is_call(node, CAST, PAD):
-        return image_of(source(node))
+    if nodes.is_call(node, nodes.CAST, nodes.PAD):
+        return image_of(nodes.source(node))
     return node if node.op == "placeholder" else None
 
 
 def uncast(node: fx.Node) -> fx.Node:
     """Return the user's image as it came, padded as the node pads it."""
-    if not is_call(node, PAD):
-        return uncast(source(node)) if is_call(node, CAST) else node
-    before = uncast(source(node))
+    if not nodes.is_call(node, nodes.PAD):
+        return uncast(nodes.source(node)) if nodes.is_call(node, nodes.CAST) else node
+    before = uncast(nodes.source(node))
     padded = node.graph.call_function(torch.ops.aten.pad.default, (before, *node.args[1:]), node.kwargs)
-    padded.meta = {"val": like(before, shape_of(node))}
+    padded.meta = {"val": nodes.like(before, nodes.shape_of(node))}
     return padded
 
 
 PRELU = "aten.prelu.default"
 RECOGNISABLE = {kind.aten for kind in ACTIVATIONS.values() if kind.aten}
 POOLING = "aten.max_pool2d.default"
-POINTWISE = RECOGNISABLE | {ADDITION, TO, MULTIPLICATION}
+POINTWISE = RECOGNISABLE | {nodes.ADDITION, nodes.TO, nodes.MULTIPLICATION}
 aten = torch.ops.aten
 LEAST_CHANNELS = 64  # of a layer that adds a residual
 WIDEST_HEAD = 64  # channels that a head may read: a tile holds them all
@@ -195,19 +181,19 @@ def fold_residual(net: ExportedNet) -> list[str]:
     """Let a layer's kernel add a value that is added to its output, where nothing else reads that."""
     matched = []
     order = {node: index for index, node in enumerate(net.module.graph.nodes)}
-    for add in calls(net.module.graph, ADDITION):
-        both = [value for value in add.args[:2] if isinstance(value, fx.Node) and gives_image(value)]
-        if len(both) < 2 or both[0] is both[1] or add.kwargs or shape_of(both[0]) != shape_of(both[1]):
+    for add in nodes.calls(net.module.graph, nodes.ADDITION):
+        both = [value for value in add.args[:2] if isinstance(value, fx.Node) and nodes.gives_image(value)]
+        if len(both) < 2 or both[0] is both[1] or add.kwargs or nodes.shape_of(both[0]) != nodes.shape_of(both[1]):
             continue
         if {value.meta["val"].dtype for value in (add, *both)} != {net.dtype}:
             continue
         for out, other in sorted((both, both[::-1]), key=lambda values: -order.get(values[0], 0)):
             made = producer(net.module, out)
-            if made and _can_add(*made) and only_user(out) is add and only_user(made[0]) is out:
+            if made and _can_add(*made) and nodes.only_user(out) is add and nodes.only_user(made[0]) is out:
                 add.prepend(made[0])  # the layer moves to where the other value is known
                 made[0].kwargs = {**made[0].kwargs, "residual": other}
                 add.prepend(out)
-                replace(add, out)
+                nodes.replace(add, out)
                 matched.append(made[1].name)
                 break
     return matched
@@ -218,7 +204,7 @@ def _can_add(node: fx.Node, layer: KernelLayer) -> bool:
     return alone and layer.weight is not None and gains_by_adding(layer.op, layer.weight.shape)
 
 
-def gains_by_adding(op: KernelOp, weight: Shape) -> bool:
+def gains_by_adding(op: KernelOp, weight: nodes.Shape) -> bool:
     """Return whether a kernel adds a residual, and gains by it, with a weight of this shape.
 
     With 32 channels and a window of 3×3 it doesn't: 0.130 ms, 0.115 without (32 → 32 @ 512, fp16, batch 8, one H200).
@@ -227,7 +213,7 @@ def gains_by_adding(op: KernelOp, weight: Shape) -> bool:
     return "residual" in op.folds and (wide or of_few_channels(op, weight))
 
 
-def of_few_channels(op: KernelOp, weight: Shape) -> bool:
+def of_few_channels(op: KernelOp, weight: nodes.Shape) -> bool:
     """Return whether the kernel for few channels takes a layer [out, in, 3, 3], whose products have pixels for rows."""
     return op is conv3x3.OP and conv3x3_narrow.pays(weight[1], weight[0])
 
@@ -235,20 +221,20 @@ def of_few_channels(op: KernelOp, weight: Shape) -> bool:
 def fold_activation(net: ExportedNet) -> list[str]:
     """Make an activation that alone reads a layer part of it; one of a form that no kernel has stays ATen's."""
     matched = []
-    for node in calls(net.module.graph, *RECOGNISABLE):
+    for node in nodes.calls(net.module.graph, *RECOGNISABLE):
         made = producer(net.module, node.args[0])
         activation = recognised(str(node.target), node.args[1:], node.kwargs)
         if made is None or activation is None or made[1].weight is None or made[1].activation != NONE:
             continue
-        out, layer = source(node), made[1]
-        if only_user(out) is not node or only_user(made[0]) is not out:
+        out, layer = nodes.source(node), made[1]
+        if nodes.only_user(out) is not node or nodes.only_user(made[0]) is not out:
             continue
         slopes = net.constant(node.args[1]) if activation.by_channel else None
         if activation.by_channel and (slopes is None or "slopes" not in layer.op.folds):
             continue
         layer.activation = activation
-        layer.slopes = None if slopes is None else slopes.float().expand(shape_of(out)[1]).contiguous()
-        replace(node, out)
+        layer.slopes = None if slopes is None else slopes.float().expand(nodes.shape_of(out)[1]).contiguous()
+        nodes.replace(node, out)
         matched.append(layer.name)
     return matched
 
@@ -256,7 +242,7 @@ def fold_activation(net: ExportedNet) -> list[str]:
 def pool_where_it_is_made(net: ExportedNet) -> list[str]:
     """Let the layer before a 2×2 max-pool write it, beside or instead of the full output."""
     matched = []
-    for pool in calls(net.module.graph, POOLING):
+    for pool in nodes.calls(net.module.graph, POOLING):
         made = producer(net.module, pool.args[0])
         if made is None or "pool" not in made[1].op.folds or made[1].pool or not _is_2x2(pool):
             continue
@@ -267,8 +253,8 @@ def pool_where_it_is_made(net: ExportedNet) -> list[str]:
 
 
 def _is_2x2(pool: fx.Node) -> bool:
-    given = arguments(pool)
-    even = all(length % 2 == 0 for length in shape_of(source(pool))[2:])
+    given = nodes.arguments(pool)
+    even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(pool))[2:])
     steps = list(given["stride"]) in ([], [2, 2])
     still = not any(given["padding"]) and list(given["dilation"]) in ([1], [1, 1]) and not given["ceil_mode"]
     return list(given["kernel_size"]) in ([2], [2, 2]) and steps and still and even
@@ -276,9 +262,9 @@ def _is_2x2(pool: fx.Node) -> bool:
 
 def _heads(net: ExportedNet) -> Iterator[tuple[fx.Node, fx.Node, LayerDescription, tuple[Tensor, Tensor]]]:
     """Yield convolutions whose answer is there in fp32: with that node, as a kernel judges them, weight and bias."""
-    for head in calls(net.module.graph, CONV2D):
-        seen, user, held = describe(net, head), only_user(head), net.parameters(head)
-        logits = user if user is not None and is_call(user, CAST) else head
+    for head in nodes.calls(net.module.graph, nodes.CONV2D):
+        seen, user, held = describe(net, head), nodes.only_user(head), net.parameters(head)
+        logits = user if user is not None and nodes.is_call(user, nodes.CAST) else head
         if seen is not None and held is not None and logits.meta["val"].dtype == torch.float32:
             yield head, logits, seen, held
 
@@ -291,10 +277,10 @@ def fold_head(net: ExportedNet) -> list[str]:
         if made is None or "head" not in made[1].op.folds or not seen.is_square(1, 1, 0):
             continue
         few = seen.outer <= MOST_CLASSES and seen.inner <= WIDEST_HEAD
-        if not few or only_user(source(head)) is not head or made[1].pool:
+        if not few or nodes.only_user(nodes.source(head)) is not head or made[1].pool:
             continue
         made[1].head = Head(weight.flatten(1).float().contiguous(), bias.float().contiguous())
-        net.merged |= {module_of(head): made[1].name}
+        net.merged |= {nodes.module_of(head): made[1].name}
         _answer_instead(*made, LOGITS, logits)
         matched.append(made[1].name)
     return matched
@@ -307,27 +293,27 @@ def head_after_pointwise(net: ExportedNet) -> list[str]:
     """
     matched = []
     for head, logits, seen, (weight, bias) in _heads(net):
-        value, graph = source(head), net.module.graph
+        value, graph = nodes.source(head), net.module.graph
         if not conv_head.accepts(seen) or not seen.is_square(1, 1, 0):
             continue
-        if not is_call(value, *POINTWISE) or only_user(value) is not head:
+        if not nodes.is_call(value, *POINTWISE) or nodes.only_user(value) is not head:
             continue
         with graph.inserting_before(logits):
             x = graph.call_function(aten.to.dtype, (value, torch.float32))
-            x.meta = {"val": like(value, shape_of(value), torch.float32)}
+            x.meta = {"val": nodes.like(value, nodes.shape_of(value), torch.float32)}
             x.meta["head"] = Head(weight.flatten(1).float().contiguous(), bias.float())  # for `own_norms`
             sums = []
             for label, row in enumerate(weight.float().reshape(len(weight), 1, -1, 1, 1)):
-                factors = add_constant(net.module, f"{module_of(head)}.weight{label}", row.contiguous())
+                factors = nodes.add_constant(net.module, f"{nodes.module_of(head)}.weight{label}", row.contiguous())
                 products = graph.call_function(aten.mul.Tensor, (x, factors))
-                if arguments(head)["bias"] is not None:
+                if nodes.arguments(head)["bias"] is not None:
                     products = graph.call_function(aten.add.Tensor, (products, float(bias[label]) / seen.inner))
                 sums.append(graph.call_function(aten.sum.dim_IntList, (products, [1], True)))
-                sums[-1].meta = {"val": like(logits, (shape_of(logits)[0], 1, *seen.out_size))}
+                sums[-1].meta = {"val": nodes.like(logits, (nodes.shape_of(logits)[0], 1, *seen.out_size))}
             together = graph.call_function(aten.cat.default, (sums, 1))
         together.meta = dict(logits.meta)
-        replace(logits, together)
-        matched.append(name_of(head))
+        nodes.replace(logits, together)
+        matched.append(nodes.name_of(head))
     return matched
 
 
@@ -336,9 +322,9 @@ def take_head(net: ExportedNet) -> list[str]:
     matched = []
     for head, logits, seen, held in _heads(net):
         if conv_head.accepts(seen):
-            layer = KernelLayer(name_of(head), conv_head.OP, *held)
+            layer = KernelLayer(nodes.name_of(head), conv_head.OP, *held)
             layer.stores_out = False
-            put_layer(net, logits, layer, [source(head)], LOGITS)
+            put_layer(net, logits, layer, [nodes.source(head)], LOGITS)
             matched.append(layer.name)
     return matched
 
@@ -347,7 +333,7 @@ def _answer_instead(node: fx.Node, layer: KernelLayer, place: int, instead: fx.N
     """Put a part of a layer's answer in the place of a node; an output that nothing reads then isn't stored."""
     with node.graph.inserting_after(node):
         part = node.graph.call_function(operator.getitem, (node, place))
-    part.meta = {**instead.meta, "val": like(instead, shape_of(instead))}
-    replace(instead, part)
+    part.meta = {**instead.meta, "val": nodes.like(instead, nodes.shape_of(instead))}
+    nodes.replace(instead, part)
     node.graph.eliminate_dead_code()
     layer.stores_out = any(user.args[1] == OUT for user in node.users)

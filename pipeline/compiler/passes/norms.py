@@ -12,24 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import Argument
 
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    CONV2D,
-    MULTIPLICATION,
-    TO,
-    add_constant,
-    arguments,
-    calls,
-    gives_image,
-    is_call,
-    module_of,
-    only_user,
-    part_of_answer,
-    replace,
-    shape_of,
-    source,
-)
 from pipeline.compiler.graph.layers import KernelLayer, producer, summed
 from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describe, of_few_channels
 from pipeline.kernels import conv_first
@@ -48,21 +32,21 @@ LEAST_CHANNELS = 32  # with fewer most rows of a product are empty, unless these
 def norms_in_nhwc(net: ExportedNet) -> list[str]:
     """Write norms as (x - mean) / √(variance + eps) · weight + bias in fp32, over channels or groups; none in fp64."""
     matched = []
-    for norm in calls(net.module.graph, INSTANCE, GROUP):
-        given = arguments(norm)
-        if not gives_image(norm) or not given.get("use_input_stats", True):
+    for norm in nodes.calls(net.module.graph, INSTANCE, GROUP):
+        given = nodes.arguments(norm)
+        if not nodes.gives_image(norm) or not given.get("use_input_stats", True):
             continue
         if norm.meta["val"].dtype == torch.float64:
             continue
-        answer = _normalised(net, norm, given, int(given.get("num_groups", shape_of(norm)[1])))
+        answer = _normalised(net, norm, given, int(given.get("num_groups", nodes.shape_of(norm)[1])))
         norm.replace_all_uses_with(answer)
         net.module.graph.erase_node(norm)
-        matched.append(module_of(norm))
+        matched.append(nodes.module_of(norm))
     return matched
 
 
 def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: int) -> fx.Node:
-    graph, shape = net.module.graph, list(shape_of(norm))
+    graph, shape = net.module.graph, list(nodes.shape_of(norm))
     batch, channels, height, width = shape
     in_groups = groups < channels
     with graph.inserting_before(norm):
@@ -80,7 +64,11 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
         for target, name in ((aten.mul.Tensor, "weight"), (aten.add.Tensor, "bias")):
             known = net.constant(given[name])
             if known is not None:
-                y = call(target, y, add_constant(net.module, f"{module_of(norm)}.{name}", _for_channels(known.float())))
+                y = call(
+                    target,
+                    y,
+                    nodes.add_constant(net.module, f"{nodes.module_of(norm)}.{name}", _for_channels(known.float())),
+                )
             elif given[name] is not None:
                 computed = call(aten.to.dtype, given[name], torch.float32)
                 y = call(target, y, call(aten.reshape.default, computed, [1, channels, 1, 1]))
@@ -96,26 +84,26 @@ def _for_channels(vector: Tensor) -> Tensor:
 def sum_where_made(net: ExportedNet) -> list[str]:
     """Merge the mean and variance of a layer's output from those of the blocks of pixels that its kernel sums."""
     matched, graph = [], net.module.graph
-    for both in calls(graph, VAR_MEAN):
-        view = source(both)
-        cast = source(view) if is_call(view, VIEW) else view
-        made = producer(net.module, cast.args[0]) if is_call(cast, TO) else None
+    for both in nodes.calls(graph, VAR_MEAN):
+        view = nodes.source(both)
+        cast = nodes.source(view) if nodes.is_call(view, VIEW) else view
+        made = producer(net.module, cast.args[0]) if nodes.is_call(cast, nodes.TO) else None
         if made is None or made[1].activation != NONE or not _can_sum(made[1]):
             continue
         node, layer = made
-        shape = shape_of(source(cast))
+        shape = nodes.shape_of(nodes.source(cast))
         channels, height, width = shape[1:]
         if not (channels >= LEAST_CHANNELS or _rows_are_pixels(layer)) or not layer.has_whole_blocks(height):
             continue
         phases, group_width = layer.op.phases, None
-        if is_call(view, VIEW):
+        if nodes.is_call(view, VIEW):
             group_width = int(view.args[1][2])  # type: ignore[index,arg-type]
         with graph.inserting_before(both):
             statistics = summed(node, layer, shape)
             known = graph.call_function(variance_and_mean, (statistics, height, width, phases, group_width))
         if group_width is None or fits_kernels(group_width, channels):
             _norm_by_factors(both, cast, statistics, phases, group_width or 1)
-        replace(both, known)
+        nodes.replace(both, known)
         matched.append(layer.name)
     return matched
 
@@ -132,33 +120,33 @@ def _rows_are_pixels(layer: KernelLayer) -> bool:
 
 def _norm_by_factors(both: fx.Node, x: fx.Node, statistics: fx.Node, phases: int, group_width: int) -> None:
     """Let a norm of x be x · factor + shift: a pass then reads two vectors instead of four."""
-    parts = {part_of_answer(user): user for user in both.users}
-    away = only_user(parts[1]) if len(parts) == 2 else None
-    last = only_user(away) if away is not None and away.args[0] is both.args[0] else None
-    if last is None or not is_call(last, MULTIPLICATION):
+    parts = {nodes.part_of_answer(user): user for user in both.users}
+    away = nodes.only_user(parts[1]) if len(parts) == 2 else None
+    last = nodes.only_user(away) if away is not None and away.args[0] is both.args[0] else None
+    if last is None or not nodes.is_call(last, nodes.MULTIPLICATION):
         return
     if both.args[0] is not x:  # in groups, and then in channels again
-        last = only_user(last)
-        if last is None or not is_call(last, VIEW):
+        last = nodes.only_user(last)
+        if last is None or not nodes.is_call(last, VIEW):
             return
     last, ends = _with_ends(last)
-    variance = only_user(parts[0])
+    variance = nodes.only_user(parts[0])
     assert variance is not None
-    graph, size = both.graph, list(shape_of(source(x))[2:])
+    graph, size = both.graph, list(nodes.shape_of(nodes.source(x))[2:])
     with graph.inserting_before(last):
         given = (statistics, *ends, variance.args[1], size, phases, group_width)
         factors = graph.call_function(factor_and_shift, given)
         factor, shift = (graph.call_function(operator.getitem, (factors, place)) for place in range(2))
         scaled = graph.call_function(aten.mul.Tensor, (x, factor))
-        replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
+        nodes.replace(last, graph.call_function(aten.add.Tensor, (scaled, shift)))
 
 
 def _with_ends(last: fx.Node) -> tuple[fx.Node, list[fx.Node | None]]:
     """Return what a normed value is after weight and bias, and these; None for one that is missing or computed."""
     ends: list[fx.Node | None] = []
-    for operation in (MULTIPLICATION, ADDITION):
-        user = only_user(last)
-        constant = user.args[1] if is_call(user, operation) and user is not None else None
+    for operation in (nodes.MULTIPLICATION, nodes.ADDITION):
+        user = nodes.only_user(last)
+        constant = user.args[1] if nodes.is_call(user, operation) and user is not None else None
         end = constant if isinstance(constant, fx.Node) and constant.op == "get_attr" else None
         ends.append(end)
         last = user if end is not None and user is not None else last
@@ -188,7 +176,7 @@ def variance_and_mean(
 def excite_where_summed(net: ExportedNet) -> list[str]:
     """Make the factors of squeeze-and-excitation in one kernel, of what the layer that makes the map sums of it."""
     matched, graph = [], net.module.graph
-    for pool in calls(graph, POOL, MEAN):
+    for pool in nodes.calls(graph, POOL, MEAN):
         made = producer(net.module, pool.args[0]) if _is_global(pool) else None
         chain = _two_layers(net, pool) if made is not None and _can_sum(made[1]) else None
         if made is None or chain is None:
@@ -196,7 +184,7 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
         node, layer = made
         if not layer.op.by_channel and (layer.bias is None or len(layer.bias) < LEAST_CHANNELS):
             continue
-        shape, gate = shape_of(source(pool)), chain[-1]
+        shape, gate = nodes.shape_of(nodes.source(pool)), chain[-1]
         activation = recognised(str(chain[1].target), chain[1].args[1:], chain[1].kwargs)
         assert activation is not None
         with graph.inserting_before(gate):
@@ -205,7 +193,7 @@ def excite_where_summed(net: ExportedNet) -> list[str]:
             ends = (activation.name, activation.slope, GATES[str(gate.target)], list(shape[2:]), layer.op.phases)
             factors = graph.call_function(factors_of, (statistics, parts, *ends))
         factors.meta = dict(gate.meta)
-        replace(gate, factors)
+        nodes.replace(gate, factors)
         matched.append(layer.name)
     return matched
 
@@ -217,8 +205,8 @@ def factors_of(statistics: Tensor, weights: list[Tensor], *ends: object) -> Tens
 
 
 def _is_global(pool: fx.Node) -> bool:
-    given = arguments(pool)
-    if is_call(pool, POOL):
+    given = nodes.arguments(pool)
+    if nodes.is_call(pool, POOL):
         return list(given["output_size"]) == [1, 1]
     return sorted(dim % 4 for dim in given["dim"] or []) == [2, 3] and given["keepdim"] and given["dtype"] is None
 
@@ -227,9 +215,9 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
     """Return the 1×1 convolution after a pool, its activation, the second one and the gate; None for anything else."""
     chain: list[fx.Node] = []
     before = pool
-    for names in ((CONV2D,), (*RECOGNISABLE - {PRELU},), (CONV2D,), (*GATES,)):
-        user = only_user(before)
-        if user is None or not is_call(user, *names):
+    for names in ((nodes.CONV2D,), (*RECOGNISABLE - {PRELU},), (nodes.CONV2D,), (*GATES,)):
+        user = nodes.only_user(before)
+        if user is None or not nodes.is_call(user, *names):
             return None
         chain.append(user)
         before = user
@@ -239,12 +227,16 @@ def _two_layers(net: ExportedNet, pool: fx.Node) -> list[fx.Node] | None:
         return None
     if recognised(str(between.target), between.args[1:], between.kwargs) is None:
         return None
-    return chain if shape_of(first)[1] <= MOST_INNER and shape_of(second)[1] == shape_of(pool)[1] else None
+    return (
+        chain
+        if nodes.shape_of(first)[1] <= MOST_INNER and nodes.shape_of(second)[1] == nodes.shape_of(pool)[1]
+        else None
+    )
 
 
 def _constants(net: ExportedNet, conv: fx.Node, *, turned: bool) -> list[fx.Node]:
-    name, held = module_of(conv), net.parameters(conv)
+    name, held = nodes.module_of(conv), net.parameters(conv)
     assert held is not None
     matrix = held[0].flatten(1).T if turned else held[0].flatten(1)
-    weight = add_constant(net.module, f"{name}.weight", matrix.to(net.dtype).contiguous())
-    return [weight, add_constant(net.module, f"{name}.bias", held[1].float().contiguous())]
+    weight = nodes.add_constant(net.module, f"{name}.weight", matrix.to(net.dtype).contiguous())
+    return [weight, nodes.add_constant(net.module, f"{name}.bias", held[1].float().contiguous())]

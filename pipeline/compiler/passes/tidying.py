@@ -7,23 +7,8 @@ import torch
 from torch import fx
 from torch.nn import functional
 
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    CLONE,
-    CONCATENATION,
-    CONV2D,
-    PAD,
-    arguments,
-    calls,
-    is_call,
-    joined,
-    module_of,
-    only_user,
-    replace,
-    shape_of,
-    source,
-)
 from pipeline.compiler.passes.kernel_folding import describe, pair
 from pipeline.kernels import conv_first, depthwise
 
@@ -31,37 +16,37 @@ from pipeline.kernels import conv_first, depthwise
 def drop_identities(net: ExportedNet) -> list[str]:
     """Drop copies in the same layout, empty pads, sums with the number 0, and concatenations of one value."""
     matched = []
-    for node in calls(net.module.graph, CLONE, PAD, ADDITION, CONCATENATION):
+    for node in nodes.calls(net.module.graph, nodes.CLONE, nodes.PAD, nodes.ADDITION, nodes.CONCATENATION):
         if _changes_nothing(node):
-            matched.append(module_of(node))
-            replace(node, node.all_input_nodes[0])
+            matched.append(nodes.module_of(node))
+            nodes.replace(node, node.all_input_nodes[0])
     return matched
 
 
 def _changes_nothing(node: fx.Node) -> bool:
     """Return whether a node gives the first value that it is given; a sum with 0 is where Python's `sum` begins."""
-    if is_call(node, CONCATENATION):
-        return len(joined(node)) == 1
-    given = arguments(node)
-    if is_call(node, CLONE):
+    if nodes.is_call(node, nodes.CONCATENATION):
+        return len(nodes.joined(node)) == 1
+    given = nodes.arguments(node)
+    if nodes.is_call(node, nodes.CLONE):
         return given["memory_format"] is None
-    if is_call(node, PAD):
+    if nodes.is_call(node, nodes.PAD):
         return not any(given["pad"])
     kept = isinstance(node.args[0], fx.Node) and given["other"] in (0, 0.0) and not isinstance(given["other"], fx.Node)
-    return kept and source(node).meta["val"].dtype == node.meta["val"].dtype
+    return kept and nodes.source(node).meta["val"].dtype == node.meta["val"].dtype
 
 
 def drop_empty_parts(net: ExportedNet) -> list[str]:
     """Parts of concatenations that hold no value: what an encoder without a first level gives as that level's skip."""
     matched = []
-    for cat in calls(net.module.graph, CONCATENATION):
-        parts, kind = joined(cat), cat.meta["val"].dtype
-        held = [part for part in parts if 0 not in shape_of(part)]
+    for cat in nodes.calls(net.module.graph, nodes.CONCATENATION):
+        parts, kind = nodes.joined(cat), cat.meta["val"].dtype
+        held = [part for part in parts if 0 not in nodes.shape_of(part)]
         if len(held) in (0, len(parts)) or any(part.meta["val"].dtype != kind for part in held):
             continue
-        matched.append(module_of(cat))
+        matched.append(nodes.module_of(cat))
         if len(held) == 1:
-            replace(cat, held[0])
+            nodes.replace(cat, held[0])
         else:
             cat.args = (held, *cat.args[1:])
     return matched
@@ -70,24 +55,24 @@ def drop_empty_parts(net: ExportedNet) -> list[str]:
 def fold_padding(net: ExportedNet) -> list[str]:
     """Make a pad of zeros, the same on opposite sides, part of the one convolution that reads it."""
     matched = []
-    for pad in calls(net.module.graph, PAD):
-        conv, sides = only_user(pad), zeros_around(pad)
-        if conv is None or sides is None or not is_call(conv, CONV2D) or source(conv) is not pad:
+    for pad in nodes.calls(net.module.graph, nodes.PAD):
+        conv, sides = nodes.only_user(pad), zeros_around(pad)
+        if conv is None or sides is None or not nodes.is_call(conv, nodes.CONV2D) or nodes.source(conv) is not pad:
             continue
         left, right, above, below = sides
         if left != right or above != below:
             continue
-        own, given = pair(arguments(conv)["padding"]), arguments(conv)
+        own, given = pair(nodes.arguments(conv)["padding"]), nodes.arguments(conv)
         padding = [own[0] + above, own[1] + left]
-        conv.args = (source(pad), conv.args[1], given["bias"], given["stride"], padding, *conv.args[5:])
+        conv.args = (nodes.source(pad), conv.args[1], given["bias"], given["stride"], padding, *conv.args[5:])
         net.module.graph.erase_node(pad)
-        matched.append(module_of(conv))
+        matched.append(nodes.module_of(conv))
     return matched
 
 
 def zeros_around(pad: fx.Node) -> tuple[int, int, int, int] | None:
     """Return how many columns left and right and rows above and below a pad of zeros adds; None for another pad."""
-    given = arguments(pad)
+    given = nodes.arguments(pad)
     fits = given["mode"] == "constant" and not given["value"] and len(given["pad"]) == 4 and min(given["pad"]) >= 0
     return tuple(given["pad"]) if fits else None
 
@@ -105,27 +90,27 @@ def centre_windows(net: ExportedNet) -> list[str]:
 
 def _late_windows(net: ExportedNet) -> list[str]:
     matched = []
-    for pad in calls(net.module.graph, PAD):
-        conv, margin = only_user(pad), _late(pad)
-        if conv is None or margin is None or not is_call(conv, CONV2D):
+    for pad in nodes.calls(net.module.graph, nodes.PAD):
+        conv, margin = nodes.only_user(pad), _late(pad)
+        if conv is None or margin is None or not nodes.is_call(conv, nodes.CONV2D):
             continue
-        if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, source(pad), 2, margin + 2):
+        if _is_square(net, conv, 2 * margin + 3, 0) and _widened(net, conv, nodes.source(pad), 2, margin + 2):
             net.module.graph.erase_node(pad)
-            matched.append(module_of(conv))
+            matched.append(nodes.module_of(conv))
     return matched
 
 
 def _windows_of_4(net: ExportedNet) -> list[str]:
     matched = []
-    for conv in calls(net.module.graph, CONV2D):
-        even = all(length % 2 == 0 for length in shape_of(source(conv))[2:])
-        if even and _is_square(net, conv, 4, 1) and _widened(net, conv, source(conv), 1, 2):
-            matched.append(module_of(conv))
+    for conv in nodes.calls(net.module.graph, nodes.CONV2D):
+        even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(conv))[2:])
+        if even and _is_square(net, conv, 4, 1) and _widened(net, conv, nodes.source(conv), 1, 2):
+            matched.append(nodes.module_of(conv))
     return matched
 
 
 def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool:
-    given = arguments(conv)
+    given = nodes.arguments(conv)
     weight = net.constant(given["weight"])
     geometry = [pair(given[name]) for name in ("stride", "padding", "dilation")]
     return weight is not None and weight.shape[2:] == (side, side) and geometry == [(2, 2), (padding, padding), (1, 1)]
@@ -133,12 +118,12 @@ def _is_square(net: ExportedNet, conv: fx.Node, side: int, padding: int) -> bool
 
 def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: int) -> bool:
     """Give a window more rows above and columns left, of zeros; undone where no kernel takes the layer then."""
-    given, before, known = arguments(conv), conv.args, net.exact
+    given, before, known = nodes.arguments(conv), conv.args, net.exact
     weight = net.constant(given["weight"])
     assert weight is not None
     wider = functional.pad(weight, (rows, 0, rows, 0)).contiguous(memory_format=torch.channels_last)
     with net.module.graph.inserting_before(conv):
-        kernel = net.add_weight(f"{module_of(conv)}.weight", wider)
+        kernel = net.add_weight(f"{nodes.module_of(conv)}.weight", wider)
     conv.args = (x, kernel, given["bias"], [2, 2], [padding] * 2, [1, 1], given["groups"])
     seen = describe(net, conv)
     if seen is not None and any(op.accepts is not None and op.accepts(seen) for op in OFFERED):
@@ -151,5 +136,5 @@ def _widened(net: ExportedNet, conv: fx.Node, x: fx.Node, rows: int, padding: in
 def _late(pad: fx.Node) -> int | None:
     """Return the rows that a pad of zeros adds above, if it adds one more below and columns alike, to an even size."""
     left, right, above, below = zeros_around(pad) or (0, 0, 0, 0)
-    even = all(length % 2 == 0 for length in shape_of(source(pad))[2:])
+    even = all(length % 2 == 0 for length in nodes.shape_of(nodes.source(pad))[2:])
     return above if even and left == above and right == below == above + 1 else None

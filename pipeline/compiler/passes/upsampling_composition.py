@@ -6,24 +6,8 @@ A 1×1 convolution after an up-sampling goes before it, where a quarter of the p
 import torch
 from torch import fx
 
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.exported_net import ExportedNet
-from pipeline.compiler.graph.fx_graph import (
-    CONCATENATION,
-    CONV2D,
-    SAME_CONV2D,
-    TRANSPOSED,
-    arguments,
-    calls,
-    channel_concatenations,
-    is_call,
-    joined,
-    like,
-    module_of,
-    name_of,
-    only_user,
-    shape_of,
-    source,
-)
 from pipeline.compiler.graph.layers import UpsampledLayer, Upsampling, put_layer
 from pipeline.compiler.passes.kernel_folding import RECOGNISABLE, UPSAMPLING, by_its_sizes, describe
 from pipeline.kernels.common.kernel_op import CHANNELS
@@ -34,12 +18,12 @@ NEAREST = "aten.upsample_nearest2d.vec"
 def compose_upsampling(net: ExportedNet) -> list[str]:
     """Compose an up-sampling by 2, nearest or 2×2 transposed, with the 3×3 convolution after it: one linear map."""
     matched = []
-    for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
+    for conv in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D):
         seen = describe(net, conv)
         if seen is None or not seen.is_square(3, 1, 1) or seen.outer % CHANNELS:
             continue
         parts = parts_of(net, conv)
-        grown = [part for part in parts if only_user(part) is not None and upsampling_of(net, part)]
+        grown = [part for part in parts if nodes.only_user(part) is not None and upsampling_of(net, part)]
         if grown:
             matched.append(_compose(net, conv, parts, grown[-1]))
     return [name for name in matched if name]
@@ -48,21 +32,21 @@ def compose_upsampling(net: ExportedNet) -> list[str]:
 def parts_of(net: ExportedNet, conv: fx.Node) -> list[fx.Node]:
     """Return what a convolution reads: the parts of a concatenation that it alone reads, each once, or one value."""
     value = conv.all_input_nodes[0]
-    together = is_call(value, CONCATENATION) and only_user(value) is conv
-    together = together and len(set(joined(value))) == len(joined(value))
-    return joined(value) if together and value in channel_concatenations(net.module.graph) else [value]
+    together = nodes.is_call(value, nodes.CONCATENATION) and nodes.only_user(value) is conv
+    together = together and len(set(nodes.joined(value))) == len(nodes.joined(value))
+    return nodes.joined(value) if together and value in nodes.channel_concatenations(net.module.graph) else [value]
 
 
 def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
     """Return what a node does to double its input's height and width; None where it does something else."""
-    if not is_call(node, NEAREST, TRANSPOSED):
+    if not nodes.is_call(node, NEAREST, nodes.TRANSPOSED):
         return None
-    before, after = shape_of(node.all_input_nodes[0]), shape_of(node)
+    before, after = nodes.shape_of(node.all_input_nodes[0]), nodes.shape_of(node)
     if before[1] % CHANNELS or list(after[2:]) != [2 * length for length in before[2:]]:
         return None
-    if is_call(node, NEAREST):
+    if nodes.is_call(node, NEAREST):
         return Upsampling() if by_its_sizes(node) else None
-    seen, given = describe(net, node), arguments(node)
+    seen, given = describe(net, node), nodes.arguments(node)
     weight = net.constant(given["weight"])
     if seen is None or weight is None or not seen.is_square(2, 2, 0):
         return None
@@ -71,59 +55,59 @@ def upsampling_of(net: ExportedNet, node: fx.Node) -> Upsampling | None:
 
 def _compose(net: ExportedNet, conv: fx.Node, parts: list[fx.Node], up: fx.Node) -> str:
     """Put one layer in the place of a convolution and an up-sampling before it; its name, or "" where that can't be."""
-    rest, small = [part for part in parts if part is not up], source(up)
+    rest, small = [part for part in parts if part is not up], nodes.source(up)
     held, upsampling = net.parameters(conv), upsampling_of(net, up)
-    if held is None or upsampling is None or sum(shape_of(part)[1] for part in rest) % CHANNELS:
+    if held is None or upsampling is None or sum(nodes.shape_of(part)[1] for part in rest) % CHANNELS:
         return ""
-    pieces = dict(zip(parts, held[0].split([shape_of(part)[1] for part in parts], dim=1), strict=True))
+    pieces = dict(zip(parts, held[0].split([nodes.shape_of(part)[1] for part in parts], dim=1), strict=True))
     up_last = torch.cat([pieces[part] for part in (*rest, up)], dim=1)
-    name = name_of(conv)
-    layer = UpsampledLayer(name, upsampling, up_last, held[1], shape_of(small)[1])
+    name = nodes.name_of(conv)
+    layer = UpsampledLayer(name, upsampling, up_last, held[1], nodes.shape_of(small)[1])
     with net.module.graph.inserting_before(conv):
         inputs = [small, *([_together(rest)] if rest else [])]
     put_layer(net, conv, layer, inputs)
-    if is_call(up, TRANSPOSED):
-        net.merged |= {module_of(up): name}
+    if nodes.is_call(up, nodes.TRANSPOSED):
+        net.merged |= {nodes.module_of(up): name}
     return name
 
 
 def _together(rest: list[fx.Node]) -> fx.Node:
     if len(rest) == 1:
         return rest[0]
-    batch, _, height, width = shape_of(rest[0])
+    batch, _, height, width = nodes.shape_of(rest[0])
     cat = rest[0].graph.call_function(torch.ops.aten.cat.default, (rest, 1))
-    cat.meta["val"] = like(rest[0], (batch, sum(shape_of(part)[1] for part in rest), height, width))
+    cat.meta["val"] = nodes.like(rest[0], (batch, sum(nodes.shape_of(part)[1] for part in rest), height, width))
     return cat
 
 
 def pointwise_before_upsampling(net: ExportedNet) -> list[str]:
     """Move a 1×1 convolution before the up-sampling, with which it commutes, unless it adds channels."""
     matched = []
-    for conv in calls(net.module.graph, CONV2D, SAME_CONV2D):
-        up = source(conv)
-        if is_call(up, UPSAMPLING, NEAREST) and only_user(up) is conv and _gains(net, conv, up):
+    for conv in nodes.calls(net.module.graph, nodes.CONV2D, nodes.SAME_CONV2D):
+        up = nodes.source(conv)
+        if nodes.is_call(up, UPSAMPLING, NEAREST) and nodes.only_user(up) is conv and _gains(net, conv, up):
             _exchange(conv, up)
-            matched.append(module_of(conv))
+            matched.append(nodes.module_of(conv))
     return matched
 
 
 def _gains(net: ExportedNet, conv: fx.Node, up: fx.Node) -> bool:
-    seen, small = describe(net, conv), shape_of(source(up))
-    if seen is None or not seen.is_square(1, 1, 0) or is_call(only_user(conv), *RECOGNISABLE):
+    seen, small = describe(net, conv), nodes.shape_of(nodes.source(up))
+    if seen is None or not seen.is_square(1, 1, 0) or nodes.is_call(nodes.only_user(conv), *RECOGNISABLE):
         return False
-    grows = shape_of(up)[2] * shape_of(up)[3] > small[2] * small[3]
+    grows = nodes.shape_of(up)[2] * nodes.shape_of(up)[3] > small[2] * small[3]
     return grows and seen.outer <= seen.inner
 
 
 def _exchange(conv: fx.Node, up: fx.Node) -> None:
-    graph, small = conv.graph, source(up)
-    batch, _, height, width = shape_of(small)
-    asked = arguments(up)
+    graph, small = conv.graph, nodes.source(up)
+    batch, _, height, width = nodes.shape_of(small)
+    asked = nodes.arguments(up)
     with graph.inserting_before(conv):
         first = graph.create_node("call_function", conv.target, (small, *conv.args[1:]), conv.kwargs)
         rest = [asked[name] for name in asked if name != "input"]
         last = graph.create_node("call_function", up.target, (first, *rest))
-    first.meta = {**conv.meta, "val": like(conv, (batch, shape_of(conv)[1], height, width))}
+    first.meta = {**conv.meta, "val": nodes.like(conv, (batch, nodes.shape_of(conv)[1], height, width))}
     last.meta = {**up.meta, "val": conv.meta["val"]}
     conv.replace_all_uses_with(last)
     graph.erase_node(conv)

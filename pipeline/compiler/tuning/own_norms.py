@@ -16,17 +16,7 @@ from torch import Tensor, fx
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch, batched
 from pipeline.compiler.custom_ops import NAMESPACE, REFERENCE, RUNS, far_from_reference, layout, operation
-from pipeline.compiler.graph.fx_graph import (
-    ADDITION,
-    CONCATENATION,
-    MULTIPLICATION,
-    TO,
-    add_constant,
-    erase_unread,
-    is_call,
-    only_user,
-    source,
-)
+from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.graph.layers import FP8
 from pipeline.compiler.network_calls import untimed_library
 from pipeline.compiler.ops import tile_of, tile_text
@@ -49,12 +39,12 @@ class FoundHead(NamedTuple):
 
 def head_of(value: fx.Node) -> FoundHead | None:
     """Return the head that alone reads a value [N, C, H, W] and that a norm's pass can make; None without one."""
-    wide = only_user(value)
+    wide = nodes.only_user(value)
     head = None if wide is None else wide.meta.get("head")  # which `head_after_pointwise` has left
     if wide is None or head is None or not norm_pass.may_head(*head.weight.shape):
         return None
     logits = wide
-    while not is_call(logits, CONCATENATION):  # the sums of each class read no other value
+    while not nodes.is_call(logits, nodes.CONCATENATION):  # the sums of each class read no other value
         logits = next(iter(logits.users))
     return FoundHead(logits, head)
 
@@ -93,19 +83,24 @@ def found_passes(graph: fx.Graph) -> Iterator[FoundPass]:
 
 def _pass_of(factors: fx.Node) -> FoundPass | None:
     parts = {user.args[1]: user for user in factors.users if user.target is operator.getitem}
-    scaled = only_user(parts[0]) if parts.keys() == {0, 1} else None
-    shifted = only_user(scaled) if is_call(scaled, MULTIPLICATION) and scaled is not None else None
-    if scaled is None or shifted is None or not is_call(shifted, ADDITION) or shifted.args != (scaled, parts[1]):
+    scaled = nodes.only_user(parts[0]) if parts.keys() == {0, 1} else None
+    shifted = nodes.only_user(scaled) if nodes.is_call(scaled, nodes.MULTIPLICATION) and scaled is not None else None
+    if (
+        scaled is None
+        or shifted is None
+        or not nodes.is_call(shifted, nodes.ADDITION)
+        or shifted.args != (scaled, parts[1])
+    ):
         return None
     cast = scaled.args[0]
-    x = cast.args[0] if is_call(cast, TO) and isinstance(cast, fx.Node) else None
-    last = only_user(shifted)
-    if not isinstance(x, fx.Node) or not is_call(x, MEMORY) or x.kwargs["dtype"] != torch.float16:
+    x = cast.args[0] if nodes.is_call(cast, nodes.TO) and isinstance(cast, fx.Node) else None
+    last = nodes.only_user(shifted)
+    if not isinstance(x, fx.Node) or not nodes.is_call(x, MEMORY) or x.kwargs["dtype"] != torch.float16:
         return None
-    if last is None or not is_call(last, TO) or last.args[1] != torch.float16:
+    if last is None or not nodes.is_call(last, nodes.TO) or last.args[1] != torch.float16:
         return None
-    activation, after = NONE, only_user(last)
-    if after is not None and is_call(after, *RECOGNISABLE):
+    activation, after = NONE, nodes.only_user(last)
+    if after is not None and nodes.is_call(after, *RECOGNISABLE):
         known = recognised(str(after.target), after.args[1:], after.kwargs)
         if known is None:
             return None
@@ -118,9 +113,9 @@ def _pass_of(factors: fx.Node) -> FoundPass | None:
 def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
     """Return the fp8 that a value is alone rounded to, and its scale; the value and None where it isn't."""
     steps = [value]
-    for name in (TO, MULTIPLICATION, CLAMP, TO):
-        user = only_user(steps[-1])
-        if user is None or not is_call(user, name):
+    for name in (nodes.TO, nodes.MULTIPLICATION, CLAMP, nodes.TO):
+        user = nodes.only_user(steps[-1])
+        if user is None or not nodes.is_call(user, name):
             return value, None
         steps.append(user)
     wide, factor = steps[1].args[1], steps[2].args[1]
@@ -130,15 +125,15 @@ def _rounded(value: fx.Node) -> tuple[fx.Node, float | None]:
 
 
 def _only_reads(user: fx.Node, value: fx.Node) -> bool:
-    stored = is_call(user, COPY) and user.args[1] is value and is_call(user.args[0], PLACE)
-    return stored or is_call(user, *LAYOUTS) or str(user.target).startswith(f"{NAMESPACE}.")
+    stored = nodes.is_call(user, COPY) and user.args[1] is value and nodes.is_call(user.args[0], PLACE)
+    return stored or nodes.is_call(user, *LAYOUTS) or str(user.target).startswith(f"{NAMESPACE}.")
 
 
 def put_pass(found: FoundPass) -> fx.Node:
     """Put the kernel's operation, by its reference as yet, in the place of a norm's pass; its node."""
     graph, last = found.x.graph, found.last
     counted, weight, bias, eps, _, phases, group_width = found.factors.args
-    stored = next((user for user in last.users if is_call(user, COPY)), None)
+    stored = next((user for user in last.users if nodes.is_call(user, COPY)), None)
     with graph.inserting_before(stored or last):
         out = _memory(found, stored)
         head_weight, head_bias = _of_head(found)
@@ -159,16 +154,16 @@ def put_pass(found: FoundPass) -> fx.Node:
         }
         call = graph.call_function(operation("normalised"), (found.x,), given)
     if stored is not None:
-        place = source(stored)
+        place = nodes.source(stored)
         graph.erase_node(stored)
         place.replace_all_uses_with(out)
         graph.erase_node(place)
-    for user in [user for user in last.users if is_call(user, *LAYOUTS)]:
+    for user in [user for user in last.users if nodes.is_call(user, *LAYOUTS)]:
         user.replace_all_uses_with(out)
         graph.erase_node(user)
     given_up = last if found.head is None else found.head.logits
     given_up.replace_all_uses_with(out)
-    erase_unread(given_up, MEMORY)
+    nodes.erase_unread(given_up, MEMORY)
     return call
 
 
@@ -178,7 +173,7 @@ def _of_head(found: FoundPass) -> tuple[fx.Node | None, fx.Node | None]:
     module = found.x.graph.owning_module
     assert isinstance(module, fx.GraphModule)
     weight, bias = found.head.head
-    return add_constant(module, "head_weight", weight), add_constant(module, "head_bias", bias)
+    return nodes.add_constant(module, "head_weight", weight), nodes.add_constant(module, "head_bias", bias)
 
 
 def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
@@ -190,7 +185,7 @@ def _memory(found: FoundPass, stored: fx.Node | None) -> fx.Node:
             logits = torch.empty(found.head.logits.meta["val"].shape, device="meta")
             shape, steps, dtype = list(logits.shape), list(logits.stride()), torch.float32
         return graph.call_function(aten.empty_strided.default, (shape, steps), {**found.x.kwargs, "dtype": dtype})
-    view: Any = source(stored).args
+    view: Any = nodes.source(stored).args
     wide, (_, length, _, _), _, first = view
     return graph.call_function(aten.slice.Tensor, (wide, 1, first, first + length))
 
@@ -209,7 +204,7 @@ def layer_that_norms(call: fx.Node) -> fx.Node | None:
     plain = all(given[name] is None for name in ("scale", "slopes", "pooled", "logits", "second"))
     whole = plain and given["result"] is not None and given["residual"] is not out
     fits = isinstance(tile, conv3x3_narrow.Tile) and slope_of(activation) is not None
-    halves = is_call(out, MEMORY) and out.kwargs["dtype"] == torch.float16
+    halves = nodes.is_call(out, MEMORY) and out.kwargs["dtype"] == torch.float16
     return layer if whole and fits and halves else None
 
 

@@ -21,39 +21,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from pipeline.kernels.common import gluon_epilogue
 from pipeline.kernels.common.dependent_launch import DEPENDENT, wait_for_those_before
 from pipeline.kernels.common.epilogue import check_blocks, required
-from pipeline.kernels.common.gluon_epilogue import (
-    activated,
-    halves_of,
-    in_order,
-    load_channels,
-    stage,
-    write_statistics,
-)
 from pipeline.kernels.common.nhwc import multiprocessors, next_power_of_two
 from pipeline.kernels.common.program import by_slice, on_grid
 from pipeline.kernels.common.tma import barriers, boxes_of, store_box, view, weight_boxes_of
-from pipeline.kernels.polyphase.polyphase_loads import (
-    corrected,
-    load,
-    pitch_of,
-    place,
-    plane_base,
-    plane_products,
-    shifts_of,
-    small_base,
-    small_products,
-)
-from pipeline.kernels.polyphase.polyphase_operands import (
-    FULL_PITCH,
-    SMALL_PITCH,
-    Operands,
-    held_blocks,
-    may_hold,
-    split_of,
-    spread_of,
-)
+from pipeline.kernels.polyphase import polyphase_loads as loads
+from pipeline.kernels.polyphase import polyphase_operands
 
 COLS = 16  # pixels of a row of a tile: two of the eight rows over which TMA's swizzle repeats
 
@@ -63,17 +38,17 @@ def pairs_are_rows(out: Tensor, spread: int) -> bool:
     return spread == 2 and out.shape[3] == out.stride(2) == 64 // spread
 
 
-def small_of(operands: Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
+def small_of(operands: polyphase_operands.Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
     """Boxes of the small map, a tile's rows and its last two, `depth` channels of them, and of its taps; or none."""
     small, weight = operands.small, operands.small_weight
     if small is None or weight is None:
         return []
     boxed = [rows * COLS, depth]
     pixels = [boxes_of(small, [1, count, COLS, depth], boxed) for count in (rows, 2)]
-    return [*pixels, weight_boxes_of(weight, 64 // spread_of(operands), boxed, paired)]
+    return [*pixels, weight_boxes_of(weight, 64 // polyphase_operands.spread_of(operands), boxed, paired)]
 
 
-def planes_of(operands: Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
+def planes_of(operands: polyphase_operands.Operands, rows: int, depth: int, paired: bool) -> list[TensorDescriptor]:
     """Boxes of the full map's even rows [N, h, w, 2, skip], of the odd ones, a tile's and its last; of its taps."""
     full, weight = operands.images, operands.full_weight
     if full is None or weight is None:
@@ -81,10 +56,10 @@ def planes_of(operands: Operands, rows: int, depth: int, paired: bool) -> list[T
     boxed = [rows * COLS, depth]
     planes = [full[:, half::2].unflatten(2, (-1, 2)) for half in range(2)]
     pixels = [boxes_of(plane, [1, count, COLS, 1, depth], boxed) for plane in planes for count in (rows, 1)]
-    return [*pixels, weight_boxes_of(weight, 64 // spread_of(operands), boxed, paired)]
+    return [*pixels, weight_boxes_of(weight, 64 // polyphase_operands.spread_of(operands), boxed, paired)]
 
 
-_SMALL_PITCH, _FULL_PITCH = gl.constexpr(SMALL_PITCH), gl.constexpr(FULL_PITCH)
+_SMALL_PITCH, _FULL_PITCH = gl.constexpr(polyphase_operands.SMALL_PITCH), gl.constexpr(polyphase_operands.FULL_PITCH)
 
 
 @dataclass(frozen=True)
@@ -110,15 +85,15 @@ def _write(
 ):  # fmt: skip
     """Y [64, pixels] to one or two column phases, in quarters or eighths: while TMA stores one, the next is made."""
     ROWS: gl.constexpr = y.shape[1] // 16
-    halves = halves_of(y)
+    halves = gluon_epilogue.halves_of(y)
     for half in gl.static_range(2):
-        quarters = halves_of(halves[half])
+        quarters = gluon_epilogue.halves_of(halves[half])
         for quarter in gl.static_range(2):
             row = y0 + (2 * half + quarter) * (ROWS // 4)
             if PARTS == 4:
                 _store_part(quarters[quarter], boxes, staging, 2 * GROUP + quarter, (image, row, x0, phase, o0), STORES)
             else:
-                eighths = halves_of(quarters[quarter])
+                eighths = gluon_epilogue.halves_of(quarters[quarter])
                 for slot in gl.static_range(2):
                     spot = (image, row + slot * (ROWS // 8), x0, phase, o0)
                     _store_part(eighths[slot], boxes, staging, 2 * GROUP + slot, spot, STORES)
@@ -129,7 +104,7 @@ def _store_part(part, boxes, staging, slot, spot, STORES: gl.constexpr):
     """Round a part [64, pixels] into a slot of the staging memory and store it from there, in boxes."""
     image, row, x0, phase, o0 = spot
     dtype: gl.constexpr = boxes.dtype
-    stage(part, view(staging.index(slot * STORES), dtype, [part.shape[1], 64], staging.layout), dtype)
+    gluon_epilogue.stage(part, view(staging.index(slot * STORES), dtype, [part.shape[1], 64], staging.layout), dtype)
     for across in gl.static_range(STORES):
         box = view(staging.index(slot * STORES + across), dtype, boxes.block_shape, boxes.layout)
         store_box(boxes, [image, row, x0, phase + across, o0], box)
@@ -158,20 +133,20 @@ def _multiply(
     mark = lag  # where the other group may begin, until it has
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        image, y0, x0, phase, o0 = place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
+        image, y0, x0, phase, o0 = loads.place(tile, geometry, ROWS, SPREAD, STRIDED, SPLIT)
         o0 += 64 * GROUP if STRIDED and not SPLIT else 0
-        factor, shift = load_channels(ends, o0, SCALED, PAIRED, 64, layout, SPREAD)
+        factor, shift = gluon_epilogue.load_channels(ends, o0, SCALED, PAIRED, 64, layout, SPREAD)
         acc = gl.zeros([64, PIXELS], gl.float32, layout)
         begin, small_steps = turn, 0
         if not STRIDED:
-            _, shifts = shifts_of(phase, SPREAD, SPARSE)
+            _, shifts = loads.shifts_of(phase, SPREAD, SPARSE)
             small_steps = small_chunks * shifts
             for step in range(small_steps):
                 slot = turn % STAGES
                 mbarrier.wait(full.index(slot), turn // STAGES & 1)
-                acc = small_products(
-                    acc, pixels, weights, slot, small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP, ROWS,
-                    DEPTH, STAGES, pitch_of(HELD, SPREAD, _SMALL_PITCH), SPARSE,
+                acc = loads.small_products(
+                    acc, pixels, weights, slot, loads.small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP, ROWS,
+                    DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _SMALL_PITCH), SPARSE,
                 )  # fmt: skip
                 turn += 1
                 if GROUP == 0:
@@ -181,10 +156,10 @@ def _multiply(
                 for plane in gl.static_range(2):
                     slot = turn % STAGES
                     mbarrier.wait(full.index(slot), turn // STAGES & 1)
-                    acc = plane_products(
+                    acc = loads.plane_products(
                         acc, pixels, weights, slot,
-                        plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty, turn > begin,
-                        plane, GROUP, ROWS, DEPTH, STAGES, pitch_of(HELD, SPREAD, _FULL_PITCH), STRIDED, SPLIT,
+                        loads.plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty, turn > begin,
+                        plane, GROUP, ROWS, DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _FULL_PITCH), STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
                     if GROUP == 0:
@@ -199,15 +174,17 @@ def _multiply(
             if SCALED:
                 acc = acc * factor.expand_dims(1)
             if (y0 == 0) | (x0 == 0) | (y0 + ROWS >= height) | (x0 + 16 >= width):
-                acc = corrected(acc, ends, border, (y0, x0, phase, o0), shape, GROUP, SPREAD, PAIRED)
-        active = activated(acc, factor, shift, SCALED and not BORDER, ACTIVATION, SLOPE)
+                acc = loads.corrected(acc, ends, border, (y0, x0, phase, o0), shape, GROUP, SPREAD, PAIRED)
+        active = gluon_epilogue.activated(acc, factor, shift, SCALED and not BORDER, ACTIVATION, SLOPE)
         y0 += GROUP * (ROWS // 2) if SPLIT else 0
         if COUNTS:
             map_number = image if STRIDED else 4 * image + 2 * GROUP + phase
-            write_statistics(
+            gluon_epilogue.write_statistics(
                 active, statistics, map_number, y0, x0, o0, height, width, ends[2], PIXELS // 16, 16, PAIRED, SPREAD
             )
-        _write(in_order(active, PAIRED), out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, STORES)
+        _write(
+            gluon_epilogue.in_order(active, PAIRED), out_boxes, staging, image, y0, x0, phase, o0, GROUP, PARTS, STORES
+        )
     tma.store_wait(0)
 
 
@@ -254,19 +231,19 @@ def _polyphase_gluon(
     )  # fmt: skip
     gl.warp_specialize([
         (_multiply, (0, even_out) + to_multiply + MULTIPLY), (_multiply, (1, odd_out) + to_multiply + MULTIPLY),
-        (load, (small, planes, pixels, weights, bars, geometry, slices) + LOAD),
+        (loads.load, (small, planes, pixels, weights, bars, geometry, slices) + LOAD),
     ], [num_warps, 4], [232, 40])  # fmt: skip
 
 
-def launch(operands: Operands, tile: Tile) -> None:
+def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
     """Queue the phases of checked operands; raise ValueError where weights can't be `held`."""
-    if tile.held and not may_hold(operands):
+    if tile.held and not polyphase_operands.may_hold(operands):
         raise ValueError("held must be False of volumes, and where taps are left out (window_of_3)")
-    check_blocks(operands.epilogue, tile.rows // (2 if split_of(operands) else 1), COLS)
+    check_blocks(operands.epilogue, tile.rows // (2 if polyphase_operands.split_of(operands) else 1), COLS)
     epilogue, out = operands.epilogue, required(by_slice(operands.outputs.out, operands.made))
     batch, height, width = operands.grid
-    spread = spread_of(operands)
-    split = split_of(operands)
+    spread = polyphase_operands.spread_of(operands)
+    split = polyphase_operands.split_of(operands)
     across, block = (1, 64 if split else 128) if operands.strided else (2 // spread, 64 // spread)
     tiles_y, tiles_x, tiles_out = -(-height // tile.rows), -(-width // COLS), -(-operands.outer // block)
     tiles = batch * tiles_y * tiles_x * tiles_out * across
@@ -290,7 +267,7 @@ def launch(operands: Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, epilogue.bias if operands.border is None else operands.border,
         operands.outputs.statistics, height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
         tile.lag, operands.made, DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth,
-        STAGES=tile.stages, HELD=held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
+        STAGES=tile.stages, HELD=polyphase_operands.held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
         STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3, FULL=operands.full is not None,
         PAIRED=paired, PARTS=tile.parts, STORES=stores, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **epilogue.constants, **DEPENDENT,
@@ -300,7 +277,7 @@ def launch(operands: Operands, tile: Tile) -> None:
 SHARED_BYTES = 227 * 1024 - 2048  # what one program may have on compute capability 9.0, less the barriers
 
 
-def candidates(operands: Operands) -> Iterator[Tile]:
+def candidates(operands: polyphase_operands.Operands) -> Iterator[Tile]:
     """Yield tiles worth measuring, likeliest first."""
     size = operands.sources[0][0].element_size()
     # A step deeper than a source's channels multiplies zeros, one less deep moves more and shorter rows.
@@ -309,18 +286,22 @@ def candidates(operands: Operands) -> Iterator[Tile]:
     other = most if most > least else least // 2
     for rows, depth in ((16, least), (8, least), (16, other)):
         yield from _fitting(operands, rows, depth, held=False)
-    if may_hold(operands):
+    if polyphase_operands.may_hold(operands):
         for rows in (16, 8):
             yield from _fitting(operands, rows, least, held=True)
 
 
-def _fitting(operands: Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
+def _fitting(operands: polyphase_operands.Operands, rows: int, depth: int, *, held: bool) -> Iterator[Tile]:
     """Return a tile with all boxes that fit, in quarters if three fit only then; None if fewer than three fit."""
     size, stored = operands.sources[0][0].element_size(), required(operands.outputs.out).element_size()
-    free = SHARED_BYTES - (64 // spread_of(operands) * held_blocks(operands, depth) * depth * size if held else 0)
+    free = SHARED_BYTES - (
+        64 // polyphase_operands.spread_of(operands) * polyphase_operands.held_blocks(operands, depth) * depth * size
+        if held
+        else 0
+    )
     step = ((rows + 2) * COLS + (0 if held else 4 * 64)) * depth * size
     # Half of eight rows is no block of the statistics.
-    halved = operands.epilogue.statistics and split_of(operands) and rows < 16
+    halved = operands.epilogue.statistics and polyphase_operands.split_of(operands) and rows < 16
     for parts in (4, 8):
         stages = (free - COLS * 64 * 4 * stored * rows // parts) // step
         if depth * size >= 32 and stages > 2 and not halved:
