@@ -27,7 +27,7 @@ from pipeline.compiler.network_calls import without_tf32
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.tuning.autotune import Tuner, compiling_threads
 from pipeline.compiler.tuning.choose import LIBRARY, MeasuredLayer
-from pipeline.compiler.tuning.compile_processes import CompilingProcesses, TargetAlone, worth_processes
+from pipeline.compiler.tuning.compile_processes import CompilingProcesses, target_alone, worth_processes
 from pipeline.compiler.tuning.own_norms import launches_of_pass, put_passes
 from pipeline.kernels.common.nhwc import interpreted
 from pipeline.kernels.common.program import Program, Programs, only_noted
@@ -38,7 +38,7 @@ TARGETS = {"sm_90": GPUTarget("cuda", 90, 32)}  # what kernels are compiled for 
 
 def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
     """Export a network in eval mode in fp16 and rewrite it for the kernels, on any device; raise UnsupportedError."""
-    net = export(network, _batch(example), torch.float16)
+    net = export(network, Batch.numbered(example), torch.float16)
     with without_tf32():
         rewrite(net, FOR_ANY_BACKEND)
         rewrite(net, FOR_THE_KERNELS)
@@ -60,17 +60,13 @@ def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: boo
     net = rewrite_network(network, *example)
     driver = triton.runtime.driver
     before = driver._active  # `reset_active` would ask for a driver, of which there is none without a GPU
-    driver.set_active(TargetAlone(TARGETS[target]))
+    driver.set_active(target_alone(TARGETS[target]))
     try:
         with torch.inference_mode():
-            programs = programs_of(net, {}, _batch(example), Tuner(NOWHERE), every_tile=every_tile)
+            programs = programs_of(net, {}, Batch.numbered(example), Tuner(NOWHERE), every_tile=every_tile)
         return [_compiled(program) for program in programs.values()]
     finally:
         driver._active = before
-
-
-def _batch(example: tuple[Tensor, ...]) -> Batch:
-    return Batch(example, tuple(f"input {number}" for number in range(len(example))))
 
 
 def _compiled(program: Program) -> str:

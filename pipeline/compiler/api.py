@@ -267,7 +267,7 @@ def _shape(part: Tensor) -> tuple[int, ...]:
 
 def _batch(inputs: Sequence[Tensor]) -> Batch:
     try:
-        return Batch(tuple(inputs), tuple(f"input {number}" for number in range(len(inputs))))
+        return Batch.numbered(inputs)
     except ValueError as error:
         raise CompileError(str(error)) from None
 

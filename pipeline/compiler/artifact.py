@@ -150,7 +150,7 @@ def example_of(folder: Path) -> Batch:
         parts += [torch.zeros(part["shape"], dtype=getattr(torch, part["dtype"])) for part in about["others"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ArtefactError(f"{folder}: {ABOUT} doesn't say what the network takes ({typed_line(error)})") from None
-    return Batch(tuple(parts), tuple(f"input {number}" for number in range(len(parts))))
+    return Batch.numbered(parts)
 
 
 def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple[Tensor, ...]) -> None:

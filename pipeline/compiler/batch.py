@@ -1,6 +1,6 @@
 """The inputs of one call of a network by name, and how tensors and weights lie: NHWC of images, NDHWC of volumes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -24,6 +24,12 @@ class Batch:
         if len({len(part) for part in self.tensors}) > 1:
             counts = ", ".join(f"{name} {len(part)}" for name, part in zip(self.names, self.tensors, strict=True))
             raise ValueError(f"the inputs are of different numbers of samples: {counts}")
+
+    @classmethod
+    def numbered(cls, tensors: Iterable[Tensor]) -> "Batch":
+        """Return inputs without names of their own."""
+        given = tuple(tensors)
+        return cls(given, tuple(f"input {number}" for number in range(len(given))))
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.tensors)

@@ -155,11 +155,6 @@ def no_gradient(op: object) -> RuntimeError:
     return RuntimeError(f"{op}: no gradient is defined; call it within torch.no_grad(), or detach its inputs")
 
 
-def refuse_backward(name: str, *_: object) -> None:
-    """Refuse the backward of an operation that gives new tensors."""
-    raise no_gradient(f"{NAMESPACE}.{name}")
-
-
 KNOWN: dict[str, Tile] = {}  # tiles by what tells one call's operands from another's, in this process
 
 
@@ -189,9 +184,12 @@ def _register_plain(name: str, schema: str, on_gpu: Computed, by_torch: Computed
         with torch.cuda.device_of(statistics):
             return on_gpu(statistics, *given)
 
+    def refuse_backward(*_: object) -> None:
+        raise no_gradient(f"{NAMESPACE}.{name}")
+
     made = torch.library.custom_op(f"{NAMESPACE}::{name}", run, mutates_args=(), schema=schema)
     made.register_fake(fake)
-    made.register_autograd(partial(refuse_backward, name))
+    made.register_autograd(refuse_backward)
     BY_REFERENCE[operation(name)] = by_torch
     return made
 

@@ -26,7 +26,7 @@ from pipeline.compiler.tuning import autotune, compile_processes, own_norms
 from pipeline.compiler.tuning import choose as choosing
 from pipeline.compiler.tuning.autotune import MOST_AT_ONCE, Tuner
 from pipeline.compiler.tuning.choose import MeasuredLayer, choose
-from pipeline.compiler.tuning.compile_processes import TargetAlone, worth_processes
+from pipeline.compiler.tuning.compile_processes import target_alone, worth_processes
 from pipeline.compiler.tuning.own_norms import put_own_norms
 from pipeline.kernels.common import program
 from pipeline.kernels.common.program import Program, Programs, only_noted
@@ -253,7 +253,7 @@ def test_a_process_that_can_t_be_started_is_told(monkeypatch: pytest.MonkeyPatch
     """Fakes have no name that another process finds them by."""
     said, compiled = list[str](), list[int]()
     monkeypatch.setattr(ahead, "worth_processes", lambda _: True)
-    monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", TargetAlone(GPUTarget("cuda", 90, 32)))
+    monkeypatch.setattr(sys.modules["triton"].runtime.driver, "_active", target_alone(GPUTarget("cuda", 90, 32)))
     with compiled_beside(programs(lambda: compiled.append(1)), said.append):
         pass
     assert compiled == [1]

@@ -28,7 +28,7 @@ from triton.runtime import cache
 from triton.runtime.jit import JITFunction
 
 from pipeline.compiler.ops import BY_NAME
-from pipeline.compiler.tuning.compile_processes import CompilingProcesses, TargetAlone
+from pipeline.compiler.tuning.compile_processes import CompilingProcesses, target_alone
 from pipeline.kernels.common.capability import HOPPER, reaching_views_barred
 from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def all_kernels(capability: int) -> None:
-    triton.runtime.driver.set_active(TargetAlone(GPUTarget("cuda", capability, 32)))
+    triton.runtime.driver.set_active(target_alone(GPUTarget("cuda", capability, 32)))
     if capability // 10 == HOPPER:
         on_hopper()
         return

@@ -214,8 +214,11 @@ def add_parallel_convolutions(net: ExportedNet) -> list[str]:
     """
     matched: list[str] = []
     gone: set[fx.Node] = set()
-    convolutions = list(nodes.calls(net.module.graph, *STRAIGHT))
-    for conv in sorted(convolutions, key=_taps, reverse=True):
+    shapes = {
+        conv: nodes.shape_of(nodes.arguments(conv)["weight"]) for conv in nodes.calls(net.module.graph, *STRAIGHT)
+    }
+    taps = {conv: math.prod(shape[2:]) for conv, shape in shapes.items()}
+    for conv in sorted(taps, key=taps.__getitem__, reverse=True):
         largest = None if conv in gone else convolution_of(net, conv)
         if largest is None:
             continue
@@ -334,7 +337,3 @@ def _identity(like: Branch) -> Branch:
     channel = torch.arange(outer, device=weight.device)
     weight[channel, channel % inner] = 1
     return Branch(weight, like.bias.new_zeros(outer), Walk((1,) * axes, (0,) * axes, (1,) * axes, like.walk.groups))
-
-
-def _taps(conv: fx.Node) -> int:
-    return math.prod(nodes.shape_of(nodes.arguments(conv)["weight"])[2:])

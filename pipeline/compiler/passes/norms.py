@@ -67,7 +67,9 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
                 y = call(
                     target,
                     y,
-                    nodes.add_constant(net.module, f"{nodes.module_of(norm)}.{name}", _for_channels(known.float())),
+                    nodes.add_constant(
+                        net.module, f"{nodes.module_of(norm)}.{name}", known.float().reshape(1, -1, 1, 1)
+                    ),
                 )
             elif given[name] is not None:
                 computed = call(aten.to.dtype, given[name], torch.float32)
@@ -75,10 +77,6 @@ def _normalised(net: ExportedNet, norm: fx.Node, given: dict[str, Any], groups: 
         answer = call(aten.to.dtype, y, norm.meta["val"].dtype)
     answer.meta = dict(norm.meta)
     return answer
-
-
-def _for_channels(vector: Tensor) -> Tensor:
-    return vector.reshape(1, -1, 1, 1)
 
 
 def sum_where_made(net: ExportedNet) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 import triton
@@ -27,27 +28,14 @@ DIGITS = 10  # of a number's line; what else is printed is none
 FEWEST_PROCESSORS = 4  # on fewer the processes would be in each other's way, and in Inductor's
 
 
-class TargetAlone:
-    """As much of Triton's driver as compiling asks for, without the GPU that it is for."""
-
-    def __init__(self, target: GPUTarget) -> None:
-        self.target = target
-
-    def get_current_target(self) -> GPUTarget:
-        """Return what is compiled for."""
-        return self.target
-
-    def get_current_device(self) -> int:
-        """Return the first."""
-        return 0
-
-    def get_current_stream(self, _: int | None = None) -> int:
-        """Return the default one."""
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        """Return where the operands are."""
-        return torch.device("cpu")
+def target_alone(target: GPUTarget) -> SimpleNamespace:
+    """Return as much of Triton's driver as compiling asks for, without the GPU that it is for."""
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _=None: 0,
+        get_active_torch_device=lambda: torch.device("cpu"),  # where the operands are
+    )
 
 
 class CompilingProcesses:
@@ -110,7 +98,7 @@ def _named(module: str, name: str) -> object:
 def main() -> None:
     """Compile what the standard input has; each program's number as a line, once it is compiled or has failed."""
     target, programs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-    triton.runtime.driver.set_active(TargetAlone(target))
+    triton.runtime.driver.set_active(target_alone(target))
     triton_key()  # a digest of all of Triton, most of a second's work that each process would else repeat
     count, at_work = min(MOST_AT_ONCE, processors()), dict[int, int]()
     for number, program in enumerate(programs):

@@ -145,8 +145,8 @@ def _multiply(
                 slot = turn % STAGES
                 mbarrier.wait(full.index(slot), turn // STAGES & 1)
                 acc = loads.small_products(
-                    acc, pixels, weights, slot, loads.small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP, ROWS,
-                    DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _SMALL_PITCH), SPARSE,
+                    acc, pixels, weights, slot, loads.small_base(slot, step, HELD, SPREAD), empty, turn > begin, GROUP,
+                    ROWS, DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _SMALL_PITCH), SPARSE,
                 )  # fmt: skip
                 turn += 1
                 if GROUP == 0:
@@ -158,8 +158,9 @@ def _multiply(
                     mbarrier.wait(full.index(slot), turn // STAGES & 1)
                     acc = loads.plane_products(
                         acc, pixels, weights, slot,
-                        loads.plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty, turn > begin,
-                        plane, GROUP, ROWS, DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _FULL_PITCH), STRIDED, SPLIT,
+                        loads.plane_base(slot, step, small_steps, plane, HELD, SPREAD, STRIDED, SPLIT), empty,
+                        turn > begin, plane, GROUP, ROWS, DEPTH, STAGES, loads.pitch_of(HELD, SPREAD, _FULL_PITCH),
+                        STRIDED, SPLIT,
                     )  # fmt: skip
                     turn += 1
                     if GROUP == 0:
@@ -267,8 +268,9 @@ def launch(operands: polyphase_operands.Operands, tile: Tile) -> None:
         epilogue.factors, epilogue.bias, epilogue.bias if operands.border is None else operands.border,
         operands.outputs.statistics, height, width, operands.outer, tiles_y, tiles_x, tiles_out, tiles, *chunks,
         tile.lag, operands.made, DEEP=operands.deep, STEP=operands.step, ROWS=tile.rows, DEPTH=tile.depth,
-        STAGES=tile.stages, HELD=polyphase_operands.held_blocks(operands, tile.depth) if tile.held else 0, SPREAD=spread,
-        STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3, FULL=operands.full is not None,
+        STAGES=tile.stages, HELD=polyphase_operands.held_blocks(operands, tile.depth) if tile.held else 0,
+        SPREAD=spread, STRIDED=operands.strided, SPLIT=split, SPARSE=operands.window_of_3,
+        FULL=operands.full is not None,
         PAIRED=paired, PARTS=tile.parts, STORES=stores, SCALED=epilogue.scale is not None,
         BORDER=operands.border is not None, EARLY=epilogue.early, num_warps=4, **epilogue.constants, **DEPENDENT,
     )  # fmt: skip
