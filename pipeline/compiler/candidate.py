@@ -1,10 +1,9 @@
 """One way to run a whole network, compiled and captured, and the limits on the search for the fastest one."""
 
-import hashlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch._inductor.async_compile import shutdown_compile_workers
 
 from pipeline.compiler.batch import Order
 from pipeline.compiler.cuda_graphs import Captured
-from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.errors import typed_line
 from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import CAST_OWN_VALUES, Precision
@@ -111,14 +109,6 @@ def tuner_in(folder: str | Path | None) -> Tuner:
 def quoted(error: Exception) -> str:
     """Return a compiler's error as a short line."""
     return typed_line(error)[:QUOTED_CHARACTERS]
-
-
-def net_digest(structure: str, net: nn.Module, inputs: Iterable[Tensor], others: Iterable[str]) -> str:
-    """Return the SHA-256 of a network's structure, its weights' and inputs' shapes and types, and further texts."""
-    held = {name: part for name, part in net.state_dict().items() if isinstance(part, Tensor)}
-    shapes = [f"{name} {layout(value)}" for name, value in held.items()]
-    text = "\n".join([structure, *shapes, *map(layout, inputs), *others])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def worth_searching(asked: Search, milliseconds: Mapping[str, float]) -> bool:

@@ -31,11 +31,11 @@ from pipeline.compiler.candidate import (
     captured,
     described,
     most_seconds,
-    net_digest,
     quoted,
     worth_searching,
 )
 from pipeline.compiler.cuda_graphs import Captured, as_normal, full_load_ms
+from pipeline.compiler.custom_ops import layout
 from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.folding import folded
 from pipeline.compiler.graph.exported_net import CASTS, ExportedNet, export
@@ -224,7 +224,10 @@ class Rewritten(Whole):
         if is_cuda(request.inputs.device):
             triton_as_inductor_has_it(request.inputs.device)
         request.progress("exporting the network")
-        self.net: ExportedNet = self._exported()
+        # A batch norm between modules that are kept would round what they hand on, and overflow.
+        network = folded(request.network, request.inputs)[0] if request.kept else request.network
+        convert = partial(in_half, kept=request.kept)
+        self.net: ExportedNet = export(network, request.inputs, torch.float16, request.layout, convert)
         try:
             with without_tf32():  # what is computed once, is computed exactly
                 rewrite(self.net, FOR_ANY_BACKEND)
@@ -234,12 +237,6 @@ class Rewritten(Whole):
         except Exception as error:
             traceback.print_exc()
             raise UnsupportedError(f"a rewrite failed: {quoted(error)}") from error
-
-    def _exported(self) -> ExportedNet:
-        request, inputs = self.request, self.request.inputs
-        # A batch norm between modules that are kept would round what they hand on, and overflow.
-        model = folded(request.network, inputs)[0] if request.kept else request.network
-        return export(model, inputs, torch.float16, request.layout, partial(in_half, kept=request.kept))
 
     @contextmanager
     def compiling(self, *scales: Mapping[str, float]) -> Iterator[None]:
@@ -259,12 +256,7 @@ class Rewritten(Whole):
             yield
 
     def candidate(
-        self,
-        scales: Mapping[str, float],
-        precision: Precision,
-        kept: list[str] | None = None,
-        *,
-        own_norms: bool = False,
+        self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str] = (), *, own_norms: bool = False
     ) -> Candidate | None:
         """Return the network with its layers by the fastest tiles; None where no layer is a kernel's, or if refused.
 
@@ -273,10 +265,10 @@ class Rewritten(Whole):
         if own_norms and not self.net.matched.get("sum_where_made"):
             return None
         name = f"{precision}, own norms" if own_norms else precision
-        return self._built(name, lambda: self._candidate(scales, precision, kept or [], own_norms=own_norms))
+        return self._built(name, lambda: self._candidate(scales, precision, kept, own_norms=own_norms))
 
     def _candidate(
-        self, scales: Mapping[str, float], precision: Precision, kept: list[str], *, own_norms: bool
+        self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str], *, own_norms: bool
     ) -> Candidate | None:
         request, norms = self.request, {}
         with torch.inference_mode():
@@ -405,7 +397,10 @@ def digest_of(whole: Whole, others: Iterable[str]) -> str:
     """Return the SHA-256 of a network as one module, its inputs, why kernels are barred, and other texts."""
     plain, inputs = whole.plain, whole.request.inputs
     structure = str(plain.graph) if isinstance(plain, fx.GraphModule) else str(plain)
-    return net_digest(structure, plain, inputs, [whole.barred or "", *others])
+    held = {name: part for name, part in plain.state_dict().items() if isinstance(part, Tensor)}
+    shapes = [f"{name} {layout(value)}" for name, value in held.items()]
+    text = "\n".join([structure, *shapes, *map(layout, inputs), whole.barred or "", *others])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def values_digest(tensors: Iterable[Tensor]) -> str:

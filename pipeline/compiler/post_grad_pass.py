@@ -25,13 +25,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
 from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.virtualized import V
 from torch._ops import OpOverload
@@ -39,11 +38,11 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Argument
 
-import pipeline.kernels
 from pipeline.compiler.custom_ops import MEASURED, NAMES, OUTPUTS, operation
 from pipeline.compiler.graph import fx_graph as nodes
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.passes.kernel_folding import described, gains_by_adding, pair
+from pipeline.compiler.tuning.autotune import code_digest
 from pipeline.kernels.common.activation import ACTIVATIONS, NONE, Activation
 from pipeline.kernels.common.capability import barred_on
 from pipeline.kernels.common.kernel_op import CHANNELS, KernelOp
@@ -399,12 +398,6 @@ def _with_activation(ends: Ends, op: KernelOp) -> Ends | None:
 
 CONVOLUTION = "aten.convolution.default"
 LOGGER = logging.getLogger(__name__)
-# What the calls that it writes are made of: the compiler's room, and the kernels, which pack and say what they take.
-SOURCES = tuple(
-    str(path)
-    for folder in (Path(__file__).parent, Path(str(pipeline.kernels.__file__)).parent)
-    for path in sorted(folder.rglob("*.py"))
-)
 
 
 def kernels_in_torch_compile(wanted: bool = True, *, leave: Collection[str] = ()) -> None:
@@ -450,7 +443,7 @@ class Convolutions(CustomGraphPass):
 
     def uuid(self) -> bytes:
         """Return the name of this pass for Inductor's cache: its sources, and which kernels it puts where."""
-        return bytes(get_hash_for_files(SOURCES, extra=f"anywhere: {self.anywhere}, leave: {sorted(self.leave)}"))
+        return f"{code_digest()}, anywhere: {self.anywhere}, leave: {sorted(self.leave)}".encode()
 
 
 def tell(taken: Counter[str], left: Counter[str]) -> None:

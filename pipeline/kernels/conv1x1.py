@@ -106,7 +106,7 @@ def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
     `pack`.
     """
     _check_operands(x, weight, epilogue, outputs)
-    _launch(x, weight, epilogue, outputs, tile or next(candidates(x, weight)))
+    _launch(x, weight, epilogue, required(outputs.out), tile or next(candidates(x, weight)))
 
 
 def gated_conv1x1(
@@ -119,7 +119,7 @@ def gated_conv1x1(
         found = "none" if gate is None else f"{list(gate.shape)} {gate.dtype}"
         raise ValueError(f"gate must be {[batch, 1, 1, inner]}, float16 as x, got {found}")
     factors = gate.reshape(batch, inner).contiguous()
-    _launch(x, weight, epilogue, outputs, tile or next(gated_candidates(x, weight)), batch, factors)
+    _launch(x, weight, epilogue, required(outputs.out), tile or next(gated_candidates(x, weight)), batch, factors)
 
 
 def gated_reference(
@@ -138,7 +138,7 @@ def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outp
     seen = read_of(x, 2)
     _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
     lines = seen.shape[0] * seen.shape[1]
-    _launch(seen, weight, epilogue, outputs, tile or next(strided_candidates(x, weight)), lines)
+    _launch(seen, weight, epilogue, required(outputs.out), tile or next(strided_candidates(x, weight)), lines)
 
 
 def _check_operands(
@@ -149,17 +149,11 @@ def _check_operands(
 
 
 def _launch(
-    x: Tensor,
-    weight: Tensor,
-    epilogue: Epilogue,
-    outputs: Outputs,
-    tile: Tile,
-    lines: int = 1,
-    gate: Tensor | None = None,
+    x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile, lines: int = 1, gate: Tensor | None = None
 ) -> None:
     """Queue the product of checked operands, whose pixels are `lines` lines; a gate is [lines, in]."""
     outer, inner = weight.shape
-    seen, made = _in_lines("x", x, lines), _in_lines("out", required(outputs.out), lines)
+    seen, made = _in_lines("x", x, lines), _in_lines("out", out, lines)
     residual = None if epilogue.residual is None else _in_lines("residual", epilogue.residual, lines)
     tiles_out, tiles_image = -(-outer // tile.out), -(-seen.shape[1] // tile.pixels)
     tiles = lines * tiles_image * tiles_out

@@ -111,7 +111,7 @@ def conv_head(
 
 
 def _required(outputs: Outputs) -> Tensor:
-    if outputs.logits is None or outputs.stored:
+    if outputs.logits is None or len(outputs.given) > 1:
         raise ValueError("logits must be given, and nothing else: this kernel writes nothing else")
     return outputs.logits
 

@@ -15,16 +15,8 @@ import torch
 from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
 
 from pipeline.compiler import candidate, driver
-from pipeline.compiler.candidate import (
-    INDUCTOR,
-    MODES,
-    SEARCHED,
-    Search,
-    TooLongError,
-    net_digest,
-    within,
-    worth_searching,
-)
+from pipeline.compiler.batch import batched
+from pipeline.compiler.candidate import INDUCTOR, MODES, SEARCHED, Search, TooLongError, within, worth_searching
 from pipeline.compiler.driver import Built, by_inductor_alone, fastest_or_known, without_fp8
 from pipeline.compiler.inductor import triton_as_inductor_has_it
 from tests.compiler.made_up_gpu import MOVED, exported_once, no_gpu, request, rewritten, small_unet, times
@@ -210,16 +202,17 @@ def test_where_the_search_that_won_takes_too_long_the_defaults_run(
         assert stage.description.startswith("fp16, all by Inductor, one CUDA graph; ")
 
 
-def test_another_net_is_not_known() -> None:
+def test_another_net_is_not_known(tmp_path: Path) -> None:
     """Nor the same one with a tensor of another shape, or with another text."""
+
+    def digest(net: torch.nn.Module, batch: torch.Tensor, text: str) -> str:
+        whole = driver.Whole(request(net, tmp_path, inputs=batched(batch)))
+        whole.plain = net
+        return driver.digest_of(whole, [text])
+
     wide, narrow = (torch.nn.Conv2d(3, width, 1) for width in (8, 4))
     inputs = [torch.zeros(1, 3, side, 8) for side in (8, 4)]
-    digests = {
-        net_digest(str(net), net, [batch], [search])
-        for net in (wide, narrow)
-        for batch in inputs
-        for search in ("auto", "never")
-    }
+    digests = {digest(net, batch, search) for net in (wide, narrow) for batch in inputs for search in ("auto", "never")}
     assert len(digests) == 8
 
 

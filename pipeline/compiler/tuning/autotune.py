@@ -81,10 +81,8 @@ def locked(path: Path) -> Iterator[None]:
 @cache
 def code_digest() -> str:
     """Return the SHA-256 of the library's sources, which decide which tile is fastest."""
-    homes = {
-        Path(__file__).parents[1],
-        Path(pipeline.kernels.__path__[0]),
-    }  # installed, the second lies within the first
+    # Installed, the second lies within the first.
+    homes = {Path(__file__).parents[1], Path(pipeline.kernels.__path__[0])}
     named = {path: path.relative_to(home) for home in homes for path in home.rglob("*.py")}
     whole = hashlib.sha256()
     for path, name in sorted(named.items()):

@@ -50,12 +50,8 @@ def head_of(value: fx.Node) -> FoundHead | None:
 
 
 aten = torch.ops.aten
-MEMORY, CLAMP, COPY, PLACE = (
-    "aten.empty_strided.default",
-    "aten.clamp.default",
-    "aten.copy_.default",
-    "aten.as_strided.default",
-)
+MEMORY, CLAMP = "aten.empty_strided.default", "aten.clamp.default"
+COPY, PLACE = "aten.copy_.default", "aten.as_strided.default"
 OF_PASS_ALONE = ("norm_scale", "tile", "result", "head_weight", "head_bias")  # arguments
 OF_LAYER = "weight bias activation slope layer tile result statistics residual residual_scale".split()  # noqa: SIM905
 LAYOUTS = ("aten.contiguous.default", "prims.inductor_force_stride_order.default")

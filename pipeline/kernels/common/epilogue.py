@@ -110,11 +110,6 @@ class Outputs:
         """The outputs that exist, by name: the first is [N, H, W, out], the others as above."""
         return {name: part for name, part in vars(self).items() if part is not None}
 
-    @property
-    def stored(self) -> dict[str, Tensor]:
-        """The outputs that the next layers read: out [N, H, W, out] and pooled [N, H // 2, W // 2, out]."""
-        return {name: part for name, part in self.given.items() if name in ("out", "pooled")}
-
     def nhwc(self) -> "Outputs":
         """Return the same memory in NHWC, where out and pooled are given as [N, channels, height, width]."""
         return Outputs(nhwc(self.out), nhwc(self.pooled), self.logits, self.statistics)

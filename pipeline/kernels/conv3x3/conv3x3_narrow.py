@@ -187,13 +187,6 @@ def _load_row(row, place, CHUNK: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl
 
 
 @gluon.jit
-def slots_for_rows(SLOTS: gl.constexpr, CHUNKS: gl.constexpr, WORDS: gl.constexpr):
-    """Return shared memory for SLOTS rows of a strip, a plane for each pixel of each chunk of its channels."""
-    pixels: gl.constexpr = 16 * gl.num_warps() + BESIDE
-    return gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * pixels, 1, WORDS], FLAT)
-
-
-@gluon.jit
 def _ask_for_row(
     held, slot, row, place, CHUNKS: gl.constexpr, IN_WORDS: gl.constexpr, WORDS: gl.constexpr
 ):  # fmt: skip
@@ -343,7 +336,9 @@ def conv3x3_rows(
     added_steps = (added_row_stride, added_unit)
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, DEPTH], dtype)
     held = gl.allocate_shared_memory(dtype, [9 * CHUNKS, OUT, DEPTH], shared)
-    slots = slots_for_rows(SLOTS, CHUNKS, WORDS) if SLOTS > 0 else held
+    slots = held
+    if SLOTS > 0:  # a plane for each pixel of each chunk of a row's channels
+        slots = gl.allocate_shared_memory(gl.int32, [SLOTS * CHUNKS * (COLS + BESIDE), 1, WORDS], FLAT)
     let_the_next_begin()
     if not EARLY:
         wait_for_those_before()

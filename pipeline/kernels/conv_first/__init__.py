@@ -111,10 +111,6 @@ def conv_first_volumes(
     conv_first(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]), tile)
 
 
-def _volume_candidates(volumes: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    return candidates(volumes, weight, epilogue, stored_by_slice(outputs, volumes.shape[2]))
-
-
 def _accepts(layer: LayerDescription, *, stride: int) -> bool:
     window = layer.window[0]
     square = layer.is_square(window, stride, window // 2)
@@ -154,7 +150,9 @@ VOLUME_OP: KernelOp = replace(
     accepts=None,
     reference=volume_reference,
     launch=conv_first_volumes,
-    candidates=_volume_candidates,
+    candidates=lambda x, weight, epilogue, outputs: candidates(
+        x, weight, epilogue, stored_by_slice(outputs, x.shape[2])
+    ),
     library=volume_convolution,
     taps=27,
     pack=pack_volumes,

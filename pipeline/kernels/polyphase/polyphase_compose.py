@@ -114,16 +114,11 @@ class Scales(NamedTuple):
 NO_SCALES = Scales()
 
 
-def round_each(taps: Tensor, _: int) -> Tensor:
-    """Convert a tensor of any shape to e4m3, each element by itself."""
-    return in_fp8(taps)
-
-
 def pack(
     composition: Composition,
     dtype: torch.dtype,
     scales: Scales = NO_SCALES,
-    rounding: Callable[[Tensor, int], Tensor] = round_each,
+    rounding: Callable[[Tensor, int], Tensor] = lambda taps, _: in_fp8(taps),
 ) -> Packed:
     """Round a composition's weights to `dtype`, float16 or float8_e4m3fn, for maps that are stored with these scales.
 
