@@ -104,11 +104,11 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
 def load(path: str | Path, *, trusted: bool = False) -> "Compiled":
     """Load what `Compiled.save` wrote, compile it by Inductor and capture it; it needs none of the network's code.
 
-     It takes the shapes that it was saved for. A saved network is code: torch runs what the file says, to which
+    It takes the shapes that it was saved for. A saved network is code: torch runs what the file says, to which
     `trusted` is your consent.
 
     Raises:
-    CompileError: `trusted` isn't set, no CUDA GPU is there, or it is no such folder; one line.
+        CompileError: `trusted` isn't set, no CUDA GPU is there, or it is no such folder; one line.
     """
     path = Path(path)
     if not trusted:

@@ -109,10 +109,7 @@ def in_dtype(part: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def net_in_dtype(net: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return the net itself, its weights and buffers in a precision; whole numbers and complex ones stay.
-
-    `Module.to` would drop the imaginary parts of Fourier layers.
-    """
+    """Return the net itself in a precision, but for whole numbers and complex ones, which `Module.to` would cut."""
     net._apply(lambda part: part.to(dtype) if part.is_floating_point() else part)
     return net
 

@@ -78,10 +78,7 @@ def captured_ms(graph: torch.cuda.CUDAGraph, replays: int = 5) -> float:
 
 
 def full_load_ms(graphs: list[torch.cuda.CUDAGraph], seconds: float = 0.2, rounds: int = 3) -> list[float]:
-    """Return milliseconds of a replay of each graph, back to back, at the clock that the GPU keeps at full load.
-
-    The graphs alternate, so that none of them has the cooler GPU: `seconds` of each in each of `rounds`.
-    """
+    """Return milliseconds of a replay of each graph at full load; the graphs alternate, `seconds` of each a round."""
     for graph in graphs:
         _replays_in(graph, seconds)
     milliseconds = [[_replays_in(graph, seconds) for graph in graphs] for _ in range(rounds)]

@@ -125,11 +125,7 @@ class Built:
 
 
 def build(request: Request) -> Built:
-    """Return the fastest form of a network in fp16; all of it by Inductor, where it can't be rewritten.
-
-    Raises:
-        CompileError: the network has no module of a name in `request.kept`.
-    """
+    """Return the fastest form of a network in fp16, or all of it by Inductor; CompileError for unknown `kept`."""
     device = request.inputs.device
     built = best_form(
         request, lambda: barred_on(device, torch.float16), lambda net: fastest_or_known(net, without_fp8(net))
@@ -346,10 +342,7 @@ def without_fp8(rewritten: Rewritten) -> Makers:
 def fastest_or_known(
     whole: Whole, makers: Makers, given: str = "", scales: Sequence[Mapping[str, float]] = ({},)
 ) -> Built:
-    """Return the candidate that an earlier build of the same found to be the fastest; without one, the fastest of all.
-
-    `given` is what else the candidates come from; kernels for `scales` are compiled beside Inductor's candidate.
-    """
+    """Return the candidate that an earlier build with the same `given` found the fastest; else the fastest of all."""
     tuner = whole.request.tuner
     name = f"whole net {digest_of(whole, [*makers, whole.request.search, given])}"
     known = tuner.known(name)

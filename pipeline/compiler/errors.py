@@ -16,10 +16,7 @@ class UnsupportedError(CompileError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that isn't empty, cut where it is long; without a text its type.
-
-    A line that only introduces others gives way to the error's cause, or is continued by its explanation.
-    """
+    """Return the first line of an error's text, with what it only introduces; without a text its type."""
     first, *others = _lines(error)
     cause = error.__cause__
     if first.endswith(":") and cause is not None:

@@ -116,10 +116,7 @@ def _fold_neighbours(net: nn.Module) -> int:
 
 
 def in_one(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Conv3d | None:
-    """Return a convolution that does what a convolution and a batch norm in eval mode do; None for anything else.
-
-    That is also a subclass that computes otherwise, or a hook on either.
-    """
+    """Return a convolution that does what a convolution and a batch norm without hooks do; None for others."""
     fits = any(_computes_as(conv, kinds[0]) and _computes_as(norm, kinds[1]) for kinds in FOLDED)
     fits = fits and not (conv._forward_hooks or norm._forward_pre_hooks or norm._forward_hooks)
     if not fits or not isinstance(conv, nn.Conv2d | nn.Conv3d) or not isinstance(norm, nn.BatchNorm2d | nn.BatchNorm3d):

@@ -40,7 +40,7 @@ def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """Return the net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
-     What they answer stays fp32 until the next module with weights, which may be kept as well. Raises CompileError
+    What they answer stays fp32 until the next module with weights, which may be kept as well. Raises CompileError
     where the network has no module of that name, or it is the whole net.
     """
     known = {name: part for name, part in net.named_modules(remove_duplicate=False) if name}
@@ -96,7 +96,7 @@ def with_weights(net: nn.Module, left_out: Collection[nn.Module] = ()) -> Iterat
 def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch) -> str:
     """Let a net cast what it makes itself, where it doesn't run without, but so; return what is said of it, or "".
 
-     That is a net which makes fp32 values in its forward, such as a grid of positions, that torch's layers don't take
+    That is a net which makes fp32 values in its forward, such as a grid of positions, that torch's layers don't take
     beside their weights. Only torch's layers cast where that suffices; else all with weights. One number a sample stays
     as it is. Where no module meets them, such as a filter for functional.conv2d, each function is given one type
     (`OneType`). `whole` calls the `net`, which is changed, with casts of the `inputs`.
@@ -118,10 +118,7 @@ def cast_own_values(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs
 
 
 def in_other_ways(whole: nn.Module, net: nn.Module, dtype: torch.dtype, inputs: Batch, finite: bool = False) -> str:
-    """Give each function of torch that a net calls one type, and what half precision refuses another way.
-
-    Arguments as of `cast_own_values`; `finite` asks for an answer without infinities.
-    """
+    """Give each function that a net calls one type, and what half precision refuses another way."""
     forward, looks = net.forward, _Mending(dtype)
     with suppress(Exception), trial(inputs), looks:
         trial_copy(whole)[0](*inputs.clone())
@@ -165,7 +162,7 @@ Ways = dict[Called, Way]
 class OneType(FunctionMode):
     """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
-     That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
+    That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
     products. Functions in `ways` are called so instead.
     """
 

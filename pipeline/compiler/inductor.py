@@ -21,10 +21,7 @@ Mode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cu
 
 
 def triton_as_inductor_has_it(device: torch.device) -> None:
-    """Name the folder that Triton keeps programs in, and its ptxas, as Inductor will, unless the environment does.
-
-    What was compiled before would lie elsewhere, by another ptxas.
-    """
+    """Name the folder that Triton keeps programs in, and its ptxas, as Inductor will, unless the environment does."""
     with suppress(OSError, KeyError):
         os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(device.index or 0))
     if os.access(PTXAS, os.X_OK):

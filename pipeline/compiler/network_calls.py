@@ -243,10 +243,7 @@ def given_back(net: nn.Module, looks: Looking) -> Iterator[None]:
 
 @contextmanager
 def exportable(may_set_weights: bool = False) -> Iterator[None]:
-    """Let torch.export take networks that read `tensor.data`; where it fails, it leaves nothing behind.
-
-    `may_set_weights` says whether the data of parameters may be set within, as torch.onnx does.
-    """
+    """Let torch.export take networks that read `tensor.data`, or set a parameter's; leave nothing behind."""
     known = dict(_global_buffer_registration_hooks)
     try:
         with DataDetached(may_set_weights):

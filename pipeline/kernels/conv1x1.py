@@ -102,7 +102,7 @@ def _conv1x1(
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out], all of fp16 or fp8.
 
-     Pixels of x, output and residual follow each other at one step, as in a channel slice; weight [out, in] is from
+    Pixels of x, output and residual follow each other at one step, as in a channel slice; weight [out, in] is from
     `pack`.
     """
     _check_operands(x, weight, epilogue, outputs)
@@ -131,10 +131,7 @@ def gated_reference(
 
 
 def conv1x1_strided(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write the product of every second pixel both ways with weightᵀ, into [N, ⌈H / 2⌉, ⌈W / 2⌉, out].
-
-    X may be a channel slice of a wider tensor; H is even, or N is 1.
-    """
+    """Write the product of every second pixel both ways with weightᵀ, into [N, ⌈H / 2⌉, ⌈W / 2⌉, out]."""
     seen = read_of(x, 2)
     _check_operands(seen, weight, epilogue, outputs, STRIDED_FOLDS)
     lines = seen.shape[0] * seen.shape[1]
@@ -203,38 +200,16 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
 
 
 OP: KernelOp = KernelOp(
-    name="conv1x1",
-    accepts=partial(_accepts, stride=1),
-    reference=reference,
-    launch=conv1x1,
-    candidates=candidates,
-    library=convolution,
-    taps=1,
-    tile_types=(Tile,),
-    pack=pack,
-    weight_shape=lambda inner, outer: (outer, inner, 1, 1),
-    out_axis=0,
-    folds=FOLDS,
-)
+    name="conv1x1", accepts=partial(_accepts, stride=1), reference=reference, launch=conv1x1, candidates=candidates,
+    library=convolution, taps=1, tile_types=(Tile,), pack=pack, weight_shape=lambda inner, outer: (outer, inner, 1, 1),
+    out_axis=0, folds=FOLDS,
+)  # fmt: skip
 GATED_OP: KernelOp = replace(
-    OP,
-    name="gated_conv1x1",
-    accepts=None,
-    reference=gated_reference,
-    launch=gated_conv1x1,
-    candidates=gated_candidates,
-    reads=frozenset({"fp16"}),
-    takes_second=True,
-)
+    OP, name="gated_conv1x1", accepts=None, reference=gated_reference, launch=gated_conv1x1,
+    candidates=gated_candidates, reads=frozenset({"fp16"}), takes_second=True,
+)  # fmt: skip
 STRIDED_OP: KernelOp = replace(
-    OP,
-    name="conv1x1_strided",
-    accepts=partial(_accepts, stride=2),
-    reference=partial(reference, stride=2),
-    launch=conv1x1_strided,
-    candidates=strided_candidates,
-    library=partial(convolution, stride=2),
-    taps=0.25,
-    folds=STRIDED_FOLDS,
-    growth=0.5,
-)
+    OP, name="conv1x1_strided", accepts=partial(_accepts, stride=2), reference=partial(reference, stride=2),
+    launch=conv1x1_strided, candidates=strided_candidates, library=partial(convolution, stride=2), taps=0.25,
+    folds=STRIDED_FOLDS, growth=0.5,
+)  # fmt: skip

@@ -111,29 +111,14 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
     return own and even and ungrouped.is_square(3, stride, 1) and layer.suits_bulk_copies
 
 
+# The width includes the zeros beside each group.
 OP: KernelOp = replace(
-    DENSE,
-    name="conv3x3_grouped",
-    accepts=partial(_accepts, stride=1),
-    reference=reference,
-    launch=conv3x3_grouped,
-    candidates=candidates,
-    width=BLOCK,  # zeros beside each group included
-    tile_types=(conv3x3_triton.Tile,),
-    pack=pack,
-    weight_shape=lambda _, outer: (outer, 8, 3, 3),
-    folds=OWN_FOLDS,
-)
+    DENSE, name="conv3x3_grouped", accepts=partial(_accepts, stride=1), reference=reference, launch=conv3x3_grouped,
+    candidates=candidates, width=BLOCK, tile_types=(conv3x3_triton.Tile,), pack=pack, weight_shape=lambda _,
+    outer: (outer, 8, 3, 3), folds=OWN_FOLDS,
+)  # fmt: skip
 STRIDED_OP: KernelOp = replace(
-    OP,
-    name="conv3x3_grouped_strided",
-    accepts=partial(_accepts, stride=2),
-    reference=partial(reference, stride=2),
-    launch=grouped_strided,
-    candidates=strided_candidates,
-    library=partial(convolution, stride=2),
-    taps=9 / 4,
-    tile_types=(polyphase_triton.Tile,),
-    folds=polyphase_operands.FOLDS,
-    growth=0.5,
-)
+    OP, name="conv3x3_grouped_strided", accepts=partial(_accepts, stride=2), reference=partial(reference, stride=2),
+    launch=grouped_strided, candidates=strided_candidates, library=partial(convolution, stride=2), taps=9 / 4,
+    tile_types=(polyphase_triton.Tile,), folds=polyphase_operands.FOLDS, growth=0.5,
+)  # fmt: skip

@@ -43,27 +43,19 @@ def _of_images(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, 
 
 
 def by_slice_of(op: KernelOp, name: str, window: tuple[int, int, int]) -> KernelOp:
-    """Make a kernel of images one of volumes that takes windows of one slice.
-
-    The `window` is that of a weight [out, in, 1, k, k], transposed [in, out, 1, k, k].
-    """
+    """Make a kernel of images one of volumes with windows of one slice, such as [out, in, 1, k, k]."""
     assert op.pack is not None
     assert op.weight_shape is not None
     pack, shape = op.pack, op.weight_shape
 
     return replace(
-        op,
-        name=name,
-        accepts=None,
-        reference=lambda *operands: op.reference(*_of_images(*operands)),
+        op, name=name, accepts=None, reference=lambda *operands: op.reference(*_of_images(*operands)),
         launch=lambda *operands: op.launch(*_of_images(*operands)),
-        candidates=lambda *operands: op.candidates(*_of_images(*operands)),
-        library=_library(op),
-        pack=lambda weight: pack(weight[:, :, 0]),
-        weight_shape=lambda inner, outer: (*shape(inner, outer)[:2], *window),
-        folds=op.folds & FOLDS_OF_VOLUMES,
+        candidates=lambda *operands: op.candidates(*_of_images(*operands)), library=_library(op),
+        pack=lambda weight: pack(weight[:, :, 0]), weight_shape=lambda inner,
+        outer: (*shape(inner, outer)[:2], *window), folds=op.folds & FOLDS_OF_VOLUMES,
         most_channels=(1, None) if op.reads_image else op.most_channels,
-    )
+    )  # fmt: skip
 
 
 def _library(op: KernelOp) -> Callable[[Tensor, LibraryParameters, Ends], Tensor]:

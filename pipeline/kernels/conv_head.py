@@ -141,15 +141,6 @@ def accepts(layer: LayerDescription) -> bool:
 
 
 OP: KernelOp = replace(
-    WINDOW,
-    name="conv_head",
-    accepts=accepts,
-    reference=reference,
-    launch=conv_head,
-    candidates=candidates,
-    tile_types=(Tile, GluonTile),
-    pack=pack,
-    folds=frozenset(),
-    writes=frozenset({"fp32"}),
-    writes_logits=True,
-)
+    WINDOW, name="conv_head", accepts=accepts, reference=reference, launch=conv_head, candidates=candidates,
+    tile_types=(Tile, GluonTile), pack=pack, folds=frozenset(), writes=frozenset({"fp32"}), writes_logits=True,
+)  # fmt: skip

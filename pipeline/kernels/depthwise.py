@@ -126,7 +126,7 @@ def _depthwise(
 def depthwise(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the depthwise convolution of x through the epilogue into `outputs`, whose size tells the stride, 1 or 2.
 
-     X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7, is from `pack`.
+    X is [N, H, W, channels], fp16, may be a channel slice; the weight [k², channels], k = 3, 5 or 7, is from `pack`.
     The epilogue has scale, bias and slopes, statistics; or a dilation, without a stride.
     """
     batch, height, width, channels = x.shape
@@ -177,22 +177,11 @@ def _accepts(layer: LayerDescription, *, stride: int, dilated: bool) -> bool:
 
 def _op(name: str, *, stride: int = 1, dilated: bool = False) -> KernelOp:
     return KernelOp(
-        name=name,
-        accepts=partial(_accepts, stride=stride, dilated=dilated),
-        reference=reference,
-        launch=depthwise,
-        candidates=candidates,
-        library=partial(convolution, stride=stride),
-        taps=9 / stride**2,  # as of a window of 3×3
-        tile_types=(Tile,),
-        pack=pack,
-        weight_shape=lambda _, outer: (outer, 1, 3, 3),
-        tap_axis=0,
-        reads=frozenset({"fp16"}),
-        folds=DILATED_FOLDS if dilated else FOLDS,
-        growth=1 / stride,
-        by_channel=True,
-    )
+        name=name, accepts=partial(_accepts, stride=stride, dilated=dilated), reference=reference, launch=depthwise,
+        candidates=candidates, library=partial(convolution, stride=stride), taps=9 / stride**2, tile_types=(Tile,),
+        pack=pack, weight_shape=lambda _, outer: (outer, 1, 3, 3), tap_axis=0, reads=frozenset({"fp16"}),
+        folds=DILATED_FOLDS if dilated else FOLDS, growth=1 / stride, by_channel=True,
+    )  # fmt: skip
 
 
 OP = _op("depthwise")

@@ -194,26 +194,11 @@ def _accepts_transposed(layer: LayerDescription) -> bool:
 
 
 OP: KernelOp = replace(
-    CONV3X3,
-    name="conv3x3_few",
-    accepts=_accepts,
-    launch=conv3x3_few,
-    candidates=candidates,
-    tile_types=(Tile,),
-    reads=frozenset({"fp16"}),
-    folds=FOLDS,
-    most_channels=(MOST_IN, MOST_OUT),
-)
+    CONV3X3, name="conv3x3_few", accepts=_accepts, launch=conv3x3_few, candidates=candidates, tile_types=(Tile,),
+    reads=frozenset({"fp16"}), folds=FOLDS, most_channels=(MOST_IN, MOST_OUT),
+)  # fmt: skip
 TRANSPOSED_OP: KernelOp = replace(
-    TRANSPOSED_3X3,
-    name="transposed3x3_few",
-    accepts=_accepts_transposed,
-    launch=transposed3x3_few,
-    candidates=transposed_candidates,
-    tile_types=(TransposedTile,),
-    writes=frozenset({"fp16"}),
-    folds=frozenset(),
-    takes_second=False,
-    phases=1,
-    most_channels=(None, MOST_TRANSPOSED),
-)
+    TRANSPOSED_3X3, name="transposed3x3_few", accepts=_accepts_transposed, launch=transposed3x3_few,
+    candidates=transposed_candidates, tile_types=(TransposedTile,), writes=frozenset({"fp16"}), folds=frozenset(),
+    takes_second=False, phases=1, most_channels=(None, MOST_TRANSPOSED),
+)  # fmt: skip

@@ -136,10 +136,7 @@ def _merged_statistics(
     CHANNELS: tl.constexpr, STEP: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
     GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write two results [N, CHANNELS], by STEP.
-
-    Mean and variance of each channel's GROUP of neighbours, or with `eps` a norm's factor and shift.
-    """
+    """Read statistics of phases of height × width; write mean and variance, or with `eps` factor and shift."""
     if DEPENDENT:
         # In this order, so that who comes after may read the map itself before it waits for what is merged here.
         gdc_wait()
@@ -232,10 +229,7 @@ def check_norm(statistics: Tensor, size: tuple[int, int], phases: int, norm: Nor
 def merge_statistics(
     statistics: Tensor, size: tuple[int, int], phases: int = 1, norm: Norm = NO_NORM, *, dependent: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and biased variance [N, out] of a map, or with an eps factor and shift of a norm: x · factor + shift.
-
-    Statistics are of a map of `size`, height and width. `dependent`, the kernel may come before the one before it ends.
-    """
+    """Return mean and biased variance [N, out] of a map of `size`, or with an eps a norm's factor and shift."""
     check_norm(statistics, size, phases, norm)
     height, width = size
     batch, entries, _, channels = statistics.shape
@@ -288,7 +282,7 @@ def _merge(
 def norm_pass(x: Tensor, statistics: Tensor, how: NormPass, out: Tensor, tile: Tile | None = None) -> None:
     """Write a map after its norm and activation, or the logits of a head of it; raise ValueError naming what is wrong.
 
-     X and out are [N, H, W, C] fp16 or fp8, rows of pixels after each other; out may be a channel slice, and with a
+    X and out are [N, H, W, C] fp16 or fp8, rows of pixels after each other; out may be a channel slice, and with a
     head is [N, classes, H, W] fp32, contiguous. Statistics are x's [N, blocks, 2, C] fp32.
     """
     batch, height, width, channels = x.shape

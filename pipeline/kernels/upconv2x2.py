@@ -228,7 +228,7 @@ def upconv2x2(
 ) -> None:
     """Write the transposed convolution of x [N, H, W, in] through the epilogue into `outputs.out`, [N, 2 H, 2 W, out].
 
-     Images of x follow each other without a gap. The weight [4, out, in] is from `pack`; with [8, out, in] of volumes H
+    Images of x follow each other without a gap. The weight [4, out, in] is from `pack`; with [8, out, in] of volumes H
     is the epilogue's `slices`, and the output [N, 4 H, 2 W, out].
     """
     batch, height, width, inner = x.shape
@@ -300,23 +300,11 @@ def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, *_: object) -> Ite
 OP: KernelOp = KernelOp(
     name="upconv2x2",
     accepts=lambda layer: layer.kind == "conv_transpose2d" and layer.is_square(2, 2, 0) and layer.suits_bulk_copies,
-    reference=reference,
-    launch=upconv2x2,
-    candidates=candidates,
-    library=transposed_convolution,
-    taps=4,
-    tile_types=(Tile, GluonTile),
-    pack=pack,
-    weight_shape=lambda inner, outer: (inner, outer, 2, 2),
-    folds=FOLDS,
+    reference=reference, launch=upconv2x2, candidates=candidates, library=transposed_convolution, taps=4,
+    tile_types=(Tile, GluonTile), pack=pack, weight_shape=lambda inner, outer: (inner, outer, 2, 2), folds=FOLDS,
     growth=2,
-)
+)  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP,
-    name="upconv2x2x2",
-    accepts=None,
-    library=volume_growth,
-    taps=8,
-    weight_shape=lambda inner, outer: (inner, outer, 2, 2, 2),
-    growth_deep=2,
-)
+    OP, name="upconv2x2x2", accepts=None, library=volume_growth, taps=8, weight_shape=lambda inner,
+    outer: (inner, outer, 2, 2, 2), growth_deep=2,
+)  # fmt: skip

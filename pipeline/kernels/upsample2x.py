@@ -113,17 +113,11 @@ def _accepts(layer: LayerDescription, *, align_corners: bool) -> bool:
 
 def _op(name: str, *, align_corners: bool) -> KernelOp:
     return KernelOp(
-        name=name,
-        accepts=partial(_accepts, align_corners=align_corners),
+        name=name, accepts=partial(_accepts, align_corners=align_corners),
         reference=partial(reference, align_corners=align_corners),
-        launch=partial(upsample2x, align_corners=align_corners),
-        candidates=candidates,
-        library=partial(bilinear, align_corners=align_corners),
-        taps=16,  # four inputs mixed for each of four outputs
-        by_channel=True,
-        tile_types=(Tile,),
-        growth=2,
-    )
+        launch=partial(upsample2x, align_corners=align_corners), candidates=candidates,
+        library=partial(bilinear, align_corners=align_corners), taps=16, by_channel=True, tile_types=(Tile,), growth=2,
+    )  # fmt: skip
 
 
 OP = _op("upsample2x", align_corners=False)

@@ -47,11 +47,7 @@ def _is_value(node: fx.Node, dtype: torch.dtype) -> bool:
 
 
 def fp8_groups(net: ExportedNet, keep: Iterable[str]) -> list[Group]:
-    """Return the groups to be stored in fp8 when the layers named in `keep` read the other type.
-
-     Some layer must multiply a value of it in fp8, and none that can't. All else reads it converted back, and a layer
-    adds either type.
-    """
+    """Return the groups to be stored in fp8 where layers in `keep` aren't: some layer reads it so, and all can."""
     kept = set(keep)
     while True:
         stored = _groups_but_for(net, kept)

@@ -44,10 +44,7 @@ class Packed(NamedTuple):
 
 
 class KernelLayer(nn.Module):
-    """A layer in a graph between matching and lowering: kernel, weight in torch's own shape, and bias [out] in fp32.
-
-    Called, it computes the layer by torch's own operations; lowering puts the kernel's operation in its place.
-    """
+    """A layer in a graph between matching and lowering: kernel, weight in torch's own shape, and bias [out] in fp32."""
 
     def __init__(self, name: str, op: KernelOp, weight: Tensor | None, bias: Tensor | None) -> None:
         super().__init__()
@@ -256,7 +253,7 @@ LEAST = 1e-12  # of a scale's largest magnitude: a value that is always 0 needs 
 def quantised(weight: Tensor, axis: int, summed: int | None = None) -> tuple[Tensor, Tensor]:
     """Return a packed weight in e4m3 and the scale of each output channel, which lies along `axis`.
 
-     In flat parts of an image all taps of a channel see one value, so the sum of their rounding errors along `summed`
+    In flat parts of an image all taps of a channel see one value, so the sum of their rounding errors along `summed`
     counts. On the shipped net in fp8 weights that took the logits from 1.5e-2 to 4.9e-3 (relative L2).
     """
     others = [dim for dim in range(weight.ndim) if dim != axis]

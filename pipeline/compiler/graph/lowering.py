@@ -58,7 +58,7 @@ class Places:
 def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     """Return places in shared buffers for the parts of concatenations, so that these copy less or nothing.
 
-     The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
+    The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
     of its parts that have none yet; if all have one, it stays a concatenation, as each part would be copied anyway.
     """
     if any(

@@ -248,10 +248,7 @@ def added(branches: list[Branch]) -> Branch:
 
 
 def placed(branch: Branch, largest: Branch) -> Tensor | None:
-    """Return a branch's weight with zeros around it, in the largest's shape; None if its taps lie between the other's.
-
-    Tap t of a window reads the pixel t · dilation − padding beyond the first.
-    """
+    """Return a branch's weight in the largest's shape, zeros around it; None if its taps lie between the other's."""
     one, other, sides = branch.walk, largest.walk, list[int]()
     if one.groups != other.groups or one.stride != other.stride or len(branch.weight) != len(largest.weight):
         return None

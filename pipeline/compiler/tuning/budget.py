@@ -153,7 +153,7 @@ def filled(
 ) -> tuple[list[str], dict[str, float]]:
     """Return the layers that keep more bits so that the budget holds, and how much of it each takes alone.
 
-     Those have fewer bits that save most for the square of what they take, as long as the sum of squares allows it;
+    Those have fewer bits that save most for the square of what they take, as long as the sum of squares allows it;
     then the last of them go again while all together are over the budget, and others come that fit. All layers of a
     unit have fewer bits or none; `cost` is of the budget, `price` what keeping layers takes.
     """

@@ -136,10 +136,7 @@ ACTIVATIONS: dict[str, ActivationKind] = {
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation of the table with its slope for negative values (ELU: its alpha), where it has one.
-
-    One that gains has its gain there, which is 1 where 0 is given.
-    """
+    """An activation of the table with its slope for negative values (ELU: its alpha), or its gain, of which 0 is 1."""
 
     name: str = "none"
     slope: float = 0.0

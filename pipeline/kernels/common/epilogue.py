@@ -24,10 +24,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """y = activation(sums · scale + bias + residual · residual_scale), and what else is made of y while it is at hand.
-
-    The activation's slope is a number, or `slopes`.
-    """
+    """y = activation(sums · scale + bias + residual · residual_scale), and what else is made of y meanwhile."""
 
     scale: Tensor | None = None  # [out] fp32, a factor for each output channel; None for 1
     bias: Tensor | None = None  # [out] fp32; None for 0
@@ -160,10 +157,7 @@ def store_reference(y: Tensor, epilogue: Epilogue, outputs: Outputs) -> None:
 
 
 def check_epilogue(epilogue: Epilogue, outputs: Outputs, shape: tuple[int, ...], folds: Collection[str] = ()) -> None:
-    """Raise ValueError, which begins with the name, where a part doesn't suit an output of shape [N, H, W, out].
-
-    `out` is required of a kernel that folds nothing else to store.
-    """
+    """Raise ValueError, which begins with the name, where a part doesn't suit an output of shape [N, H, W, out]."""
     batch, height, width, outer = shape
     check_parts(epilogue, outputs, outer, folds)
     if outputs.out is not None or not {"pool", "head"} & set(folds):

@@ -34,10 +34,7 @@ def load_channels(
     ends, o0, SCALED: gl.constexpr, PAIRED: gl.constexpr, OUT: gl.constexpr, layout: gl.constexpr,
     REPEATS: gl.constexpr = 1, SLICES: gl.constexpr = 1,
 ):  # fmt: skip
-    """Scale and bias of a tile's channels [OUT], in the order of the accumulator's rows; see `_channels_of`.
-
-    Loaded before the products and used after them: the way to memory and back is several hundred cycles.
-    """
+    """Scale and bias [OUT] of an accumulator's rows, loaded before the products: memory is hundreds of cycles away."""
     scale, bias, channels = ends
     channel = _channels_of(o0, PAIRED, OUT, layout, REPEATS, SLICES)
     inside = channel < channels
@@ -231,7 +228,7 @@ def write_statistics(
 ):  # fmt: skip
     """Mean and squared deviations of the blocks of 8 × 16 pixels of y [out, pixels], to [maps, blocks, 2, channels].
 
-     A channel's pixels lie in four threads of one warp, which alone exchange sums. A map is an image or a phase of it;
+    A channel's pixels lie in four threads of one warp, which alone exchange sums. A map is an image or a phase of it;
     with `REPEATS` the rows hold a tile's channels in several maps, one after the other.
     """
     OUT: gl.constexpr = y.shape[0]

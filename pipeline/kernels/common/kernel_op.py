@@ -103,7 +103,7 @@ class KernelOp:
     candidates: Callable[..., Iterator[Tile]]  # the tiles worth measuring, the likeliest first
     # the same by the library, of x [N, in, H, W] as [N, out, H', W'], or of the user's volumes [N, in, D, H, W]
     library: Callable[[Tensor, LibraryParameters, Ends], Tensor]
-    taps: float  # multiply-adds for each input pixel, input channel and output channel
+    taps: float  # multiply-adds for each input pixel, input and output channel; of windows of several sizes for 3×3
     tile_types: tuple[type[Tile], ...]  # the classes of `candidates`
     # a weight in torch's own shape as the kernel reads it; None for a kernel without weights
     pack: Callable[[Tensor], Tensor] | None = None
@@ -135,8 +135,7 @@ class KernelOp:
 def convolution(x: Tensor, parameters: LibraryParameters, ends: Ends, *, stride: int = 1) -> Tensor:
     """Return the convolution of x, padded by half of its window, with bias, residual and activation: [N, out, H', W'].
 
-    One kernel on a GPU, in fp16 and with a ReLU, also where a residual is added; otherwise residual and activation are
-    kernels of their own.
+    With a ReLU it is one kernel on a GPU in fp16; else residual and activation are kernels of their own.
     """
     x, (weight, bias), apart = _as_weights(x, parameters), parameters, ends.dilation
     padding = (weight.shape[2] - 1) // 2 * apart

@@ -141,9 +141,6 @@ STRIPS = (64, 16, 40, 88, 112, 136)  # rows: of whole blocks of the statistics, 
 
 
 def evenest(batch: int, height: int, width: int, at_once: int) -> list[int]:
-    """Return the two heights of strips, 64 pixels wide, that share maps most evenly among programs `at_once`.
-
-    Each program takes as long as the one with the most strips, and a strip two rows more than it has, and its start.
-    """
+    """Return the two heights of strips, 64 pixels wide, that share maps most evenly; a strip costs four rows more."""
     columns = batch * -(-width // 64)
     return sorted(STRIPS, key=lambda rows: -(-(columns * -(-height // rows)) // at_once) * (rows + 4))[:2]

@@ -53,10 +53,7 @@ def store_statistics(
 def count_row(
     y, mean, squares, statistics, row, stored, col, height, width, channel, channels, COLS: tl.constexpr
 ):  # fmt: skip
-    """Add y [COLS, out], if `stored`, to the running mean and squared deviations of a block's rows (Welford, 1962).
-
-    After the eighth row, or the image's last, they go to statistics [blocks, 2, channels].
-    """
+    """Add y [COLS, out], if `stored`, to a block's mean and squared deviations (Welford, 1962); store its last."""
     place = (row + 8) % 8  # a row that isn't stored may lie above the image
     seen = (place + 1).to(tl.float32)
     new = place == 0

@@ -65,7 +65,7 @@ def reference(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -
 def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
     """Write the convolution of x through the epilogue into `outputs`, of which `out` may be None beside another.
 
-     X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them; the weight [9, out, in] is from `pack`, of
+    X is [N, H, W, in], fp16 or fp8, or volumes as `Operands` has them; the weight [9, out, in] is from `pack`, of
     volumes [27, out, in], or [36, 64, in] from `stacked`. A head has at most 8 classes, and `out` channels of a tile.
     """
     operands = Operands(x, weight, epilogue, outputs)
@@ -80,11 +80,7 @@ def conv3x3(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, til
 
 
 def candidates(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs) -> Iterator[Tile]:
-    """Yield tiles worth measuring, likeliest first.
-
-     Where `conv3x3_gluon` can be built `conv3x3_triton` isn't tried: with both on offer on an H200 it was chosen for
-    none of the classic net's 17 convolutions.
-    """
+    """Yield tiles worth measuring, likeliest first; where Gluon runs, plain Triton is the fastest of no layer."""
     outer = weight.shape[1]
     by_gluon = gluon_barred() is None and not interpreted()
     if by_gluon and len(weight) == 9 and weight.is_contiguous() and conv3x3_narrow.suits(x, outer, epilogue):
@@ -149,33 +145,16 @@ def normed_reference(operands: Operands, counted: Tensor, how: NormPass) -> None
 OP: KernelOp = KernelOp(
     name="conv3x3",
     accepts=lambda layer: layer.kind == "conv2d" and layer.is_square(3, 1, 1) and layer.suits_bulk_copies,
-    reference=reference,
-    launch=conv3x3,
-    candidates=candidates,
-    library=convolution,
-    taps=9,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile),
-    pack=pack,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
-    tap_axis=0,
-    folds=FOLDS,
-)
+    reference=reference, launch=conv3x3, candidates=candidates, library=convolution, taps=9,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile, conv3x3_narrow.Tile), pack=pack, weight_shape=lambda inner,
+    outer: (outer, inner, 3, 3), tap_axis=0, folds=FOLDS,
+)  # fmt: skip
 DILATED_OP: KernelOp = replace(
-    OP,
-    name="conv3x3_dilated",
-    accepts=_is_dilated,
-    launch=conv3x3_dilated,
-    candidates=dilated_candidates,
-    tile_types=(conv3x3_triton.Tile,),
-    folds=DILATED_FOLDS,
-)
+    OP, name="conv3x3_dilated", accepts=_is_dilated, launch=conv3x3_dilated, candidates=dilated_candidates,
+    tile_types=(conv3x3_triton.Tile,), folds=DILATED_FOLDS,
+)  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP,
-    name="conv3x3x3",
-    accepts=None,
-    library=volume_convolution,
-    taps=27,
-    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile),
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+    OP, name="conv3x3x3", accepts=None, library=volume_convolution, taps=27,
+    tile_types=(conv3x3_triton.Tile, conv3x3_gluon.Tile), weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
     folds=FOLDS_OF_VOLUMES,
-)
+)  # fmt: skip

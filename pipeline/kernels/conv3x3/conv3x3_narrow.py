@@ -37,7 +37,7 @@ HALF_MAX = gl.constexpr(65504.0)
 class NormOnLoad(NamedTuple):
     """An instance or group norm with what follows it, max(y, slope · y), applied to the pixels that are read.
 
-     The idea: a norm's pass takes longer than its arithmetic, two fp16 values an instruction: (x − mean) · factor +
+    The idea: a norm's pass takes longer than its arithmetic, two fp16 values an instruction: (x − mean) · factor +
     shift. The mean goes off first: a shift of −mean · factor would round with an error as large as what is left.
     """
 
@@ -150,10 +150,7 @@ def next_chunk(
     queue, slots, slot, row, place, CHUNK: gl.constexpr, AHEAD: gl.constexpr, SLOTS: gl.constexpr, CHUNKS: gl.constexpr,
     IN_WORDS: gl.constexpr, WORDS: gl.constexpr,
 ):  # fmt: skip
-    """Return a chunk of a row at three horizontal shifts, each [16 · warps, WORDS], and the queue after it.
-
-    A later row is sent for, into the slot of the row before, which every warp has read.
-    """
+    """Return a chunk of a row at three shifts, and the queue after it; ask for a later row in a slot that was read."""
     if SLOTS > 0:
         if CHUNK == 0:
             async_copy.wait_group(SLOTS - 2)
@@ -324,7 +321,7 @@ def conv3x3_rows(
 ):  # fmt: skip
     """Read x [N, H, W, IN], as words of 32 bits, and weight [9, CHANNELS, IN]; write out [N, H, W, CHANNELS].
 
-     Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x; where that was MERGED
+    Where PLANAR it is [N, CHANNELS, H, W]. NORM and what is named after it are of a norm of x; where that was MERGED
     right before, by who has waited for x, the first rows needn't wait. `added` is a residual of the shape of out.
     """
     dtype: gl.constexpr = weight.dtype.element_ty
@@ -407,10 +404,7 @@ def queue(
     statistics: Tensor | None = None,
     norm: NormOnLoad | None = None,
 ) -> None:
-    """Queue the convolution of checked x [N, H, W, in] by weight [9, out, in], contiguous, which step by 16 bytes.
-
-    `planar`, out is [N, out, H, W] fp32 contiguous. A norm is of x in fp16, merged by the kernel queued right before.
-    """
+    """Queue the convolution of checked x by contiguous weight; `planar`, out is [N, out, H, W] fp32."""
     batch, height, width, inner = x.shape
     outer = weight.shape[1]
     words = x.view(torch.int32)

@@ -74,10 +74,7 @@ class Operands(NamedTuple):
 
 
 def check_operands(operands: Operands, of_images: Collection[str] = FOLDS, window: int | None = None) -> None:
-    """Raise ValueError where an operand isn't as `conv3x3.conv3x3` says; the text names it.
-
-    `window` is how many of x's channels the weight has, where these aren't all.
-    """
+    """Raise ValueError where an operand isn't as `conv3x3.conv3x3` says; a weight of groups has a `window` of x."""
     x, weight, epilogue, outputs = operands
     outer, slices, taps = operands.outer, epilogue.slices, len(weight)
     stacked = taps == 36 and outer <= STACKED
@@ -110,7 +107,7 @@ def _conv3x3_triton(
 ):  # fmt: skip
     """Read x [N, H, W, IN], weight [9, channels, IN], out [N, H, W, channels], pooled [N, H/2, W/2, channels], NHWC.
 
-     With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], out [N · slices, H, W, channels]. GROUPED,
+    With DEEP = 3 x is [N, slices, H, W, IN], the weight [27, channels, IN], out [N · slices, H, W, channels]. GROUPED,
     a tile reads IN of x's channels, with its own in the middle.
     """
     PIXELS: tl.constexpr = ROWS * COLS
@@ -180,10 +177,7 @@ def launch(operands: Operands, tile: Tile, *, grouped: bool = False) -> None:
 
 
 def candidates(x: Tensor, outer: int, *, head: bool = False, statistics: bool = False) -> Iterator[Tile]:
-    """Yield tiles worth measuring, likeliest first, with as many stages as fit, at least two.
-
-    On Hopper an output, and its pooled quarter, lie in shared memory beside the boxes until they are stored.
-    """
+    """Yield tiles worth measuring, likeliest first, with as many stages as fit beside what is stored."""
     room, size = shared_bytes(x.device) - RESERVED_BYTES, x.element_size()
     for tile in _shapes(x, outer, head=head, statistics=statistics):
         pixels = tile.rows * tile.cols

@@ -121,40 +121,19 @@ def _accepts(layer: LayerDescription, *, stride: int) -> bool:
 
 
 OP: KernelOp = KernelOp(
-    name="conv_first",
-    accepts=partial(_accepts, stride=1),
-    reference=reference,
-    launch=conv_first,
-    candidates=candidates,
-    library=convolution,
-    taps=9,  # as of a window of 3×3
-    tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_gluon.RowsTile),
-    pack=pack,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3),
-    out_axis=3,
-    folds=FOLDS,
-    reads=frozenset({"fp32"}),
+    name="conv_first", accepts=partial(_accepts, stride=1), reference=reference, launch=conv_first,
+    candidates=candidates, library=convolution, taps=9,
+    tile_types=(conv_first_triton.Tile, conv_first_gluon.Tile, conv_first_gluon.RowsTile), pack=pack,
+    weight_shape=lambda inner, outer: (outer, inner, 3, 3), out_axis=3, folds=FOLDS, reads=frozenset({"fp32"}),
     reads_image=True,
-)
+)  # fmt: skip
 STRIDED_OP: KernelOp = replace(
-    OP,
-    name="conv_first_strided",
-    accepts=partial(_accepts, stride=2),
-    library=partial(convolution, stride=2),
-    taps=9 / 4,
-    growth=0.5,
-)
+    OP, name="conv_first_strided", accepts=partial(_accepts, stride=2), library=partial(convolution, stride=2),
+    taps=9 / 4, growth=0.5,
+)  # fmt: skip
 VOLUME_OP: KernelOp = replace(
-    OP,
-    name="conv_first_volumes",
-    accepts=None,
-    reference=volume_reference,
-    launch=conv_first_volumes,
-    candidates=lambda x, weight, epilogue, outputs: candidates(
-        x, weight, epilogue, stored_by_slice(outputs, x.shape[2])
-    ),
-    library=volume_convolution,
-    taps=27,
-    pack=pack_volumes,
-    weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
-)
+    OP, name="conv_first_volumes", accepts=None, reference=volume_reference, launch=conv_first_volumes,
+    candidates=lambda x, weight, epilogue,
+    outputs: candidates( x, weight, epilogue, stored_by_slice(outputs, x.shape[2]) ), library=volume_convolution,
+    taps=27, pack=pack_volumes, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
+)  # fmt: skip

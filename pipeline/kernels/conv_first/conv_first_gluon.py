@@ -99,10 +99,7 @@ def _conv_first_gluon(
     WINDOW: gl.constexpr, SPAN: gl.constexpr, STRIDE: gl.constexpr, STEPS: gl.constexpr, OUT: gl.constexpr,
     GROUP: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read image [N, IN, H, W] fp32 and weight [IN · WINDOW · SPAN, channels] fp16; write out [N, H', W', channels].
-
-    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
-    """
+    """Read image [N, IN, H, W], or volumes as `conv_first_triton`, and weight; write out [N, H', W', channels]."""
     sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)
@@ -198,10 +195,7 @@ def _conv_first_rows(
     GROUP: gl.constexpr, AHEAD: gl.constexpr, ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read image [N, IN, H, W] fp32 and weight [IN, 3, SPAN, CHANNELS] fp16; write out [N, H, W, CHANNELS].
-
-    With DEEP = 3 images are slices of volumes [N / slices, IN / 3, slices, H, W].
-    """
+    """Read image [N, IN, H, W], or volumes, and weight [IN, 3, SPAN, CHANNELS]; write out [N, H, W, CHANNELS]."""
     sums: gl.constexpr = quads.sums_layout(OUT, gl.float16, num_warps)
     COLS: gl.constexpr = 16 * num_warps
     shared: gl.constexpr = gl.NVMMASharedLayout.get_default_for([OUT, 16], gl.float16)

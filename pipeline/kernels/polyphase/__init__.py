@@ -75,10 +75,7 @@ def _operands(
     step: int = 2,
     window: int = WINDOW,
 ) -> Operands:
-    """Return the kernels' operands: x is the full map if the weight has a window's taps, the small one if four phases'.
-
-    The weight is [9, out, in], of volumes [27, out, in], or [16, out, in]: of four phases, or of a window of 4.
-    """
+    """Return the operands: x is the small map if the weight is of four phases, [16, out, in], else the full one."""
     if weight.shape[0] != PHASE_TAPS or window == WIDER:
         return Operands(epilogue, outputs, full=x, full_weight=weight, step=step, window=window)
     return Operands(epilogue, outputs, x, weight, *second, window_of_3)
@@ -86,60 +83,38 @@ def _operands(
 
 def _op(name: str, given: Callable[..., Operands], **parts: Any) -> KernelOp:
     return KernelOp(
-        name=name,
-        reference=lambda *operands: reference(given(*operands)),
+        name=name, reference=lambda *operands: reference(given(*operands)),
         launch=lambda *operands: polyphase(given(*operands[:5]), *operands[5:]),
-        candidates=lambda *operands: candidates(given(*operands)),
-        folds=FOLDS,
-        takes_second=True,
+        candidates=lambda *operands: candidates(given(*operands)), folds=FOLDS, takes_second=True,
         **{"tile_types": TILES, **parts},
-    )
+    )  # fmt: skip
 
 
 def _strided(name: str, window: int) -> KernelOp:
     return _op(
-        name,
-        partial(_operands, window=window),
-        accepts=partial(accepts_strided, window=window),
-        library=partial(convolution, stride=2),
-        taps=window**2 / 4,
-        tile_types=TILES if window == WINDOW else TILES[:1],
-        pack=window_taps,
-        weight_shape=lambda inner, outer: (outer, inner, window, window),
-        tap_axis=0,
-        growth=0.5,
-    )
+        name, partial(_operands, window=window), accepts=partial(accepts_strided, window=window),
+        library=partial(convolution, stride=2), taps=window**2 / 4, tile_types=TILES if window == WINDOW else TILES[:1],
+        pack=window_taps, weight_shape=lambda inner, outer: (outer, inner, window, window), tap_axis=0, growth=0.5,
+    )  # fmt: skip
 
 
 def _of_volumes(name: str, step: int) -> KernelOp:
     """Return the description of a 3×3×3 convolution with stride 2 within slices and `step` across slices."""
     return _op(
-        name,
-        partial(_operands, step=step),
-        accepts=None,
-        library=partial(volume_convolution, stride=(step, 2, 2)),
-        taps=27 / (4 * step),
-        pack=window_taps,
-        weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3),
-        tap_axis=0,
-        growth=0.5,
-        growth_deep=1 / step,
-    )
+        name, partial(_operands, step=step), accepts=None, library=partial(volume_convolution, stride=(step, 2, 2)),
+        taps=27 / (4 * step), pack=window_taps, weight_shape=lambda inner, outer: (outer, inner, 3, 3, 3), tap_axis=0,
+        growth=0.5, growth_deep=1 / step,
+    )  # fmt: skip
 
 
 def _transposed(name: str, window: int) -> KernelOp:
     output_padding = 4 - window
     return _op(
-        name,
-        partial(_operands, window_of_3=window == 3),
+        name, partial(_operands, window_of_3=window == 3),
         accepts=partial(_accepts_transposed, window=window, output_padding=output_padding),
-        library=partial(transposed_convolution, padding=1, output_padding=output_padding),
-        taps=window**2,
-        pack=phase_taps,
-        weight_shape=lambda inner, outer: (inner, outer, window, window),
-        phases=2,
-        growth=2,
-    )
+        library=partial(transposed_convolution, padding=1, output_padding=output_padding), taps=window**2,
+        pack=phase_taps, weight_shape=lambda inner, outer: (inner, outer, window, window), phases=2, growth=2,
+    )  # fmt: skip
 
 
 def _by_its_layer(*_: object) -> Tensor:

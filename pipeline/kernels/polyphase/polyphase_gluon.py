@@ -66,7 +66,7 @@ _SMALL_PITCH, _FULL_PITCH = gl.constexpr(polyphase_operands.SMALL_PITCH), gl.con
 class Tile:
     """A cut of the work: `rows` × 16 pixels of each of two phases, `depth` channels a step, `stages` on their way.
 
-     A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps after the first: else both would
+    A group stores its rows in 4 or 8 `parts`. The second group begins `lag` steps after the first: else both would
     store at once, and no warp multiply. Where weights are `held`, a program loads those of its phase and channels once.
     """
 
