@@ -11,10 +11,8 @@
 
 `kernels_in_torch_compile()` instead adds the convolution kernels to every `torch.compile` of a process.
 
-How a network is compiled: `graph.exported_net` (torch.export's functional graph), `passes` (batch norms folded, layers
-given to kernels, which then do their neighbours' work), `fp8_build` (which values are stored in fp8), `tuning.choose`
-(each layer's fastest tile, measured), `graph.lowering` (buffers and the operations of `custom_ops`), `cuda_graphs`
-(one CUDA graph), and `driver`, which compares whole candidates. `ahead` compiles kernels without a GPU.
+A network goes through `graph.exported_net`, `passes`, `fp8_build`, `tuning.choose` (each layer's fastest tile),
+`graph.lowering` and `cuda_graphs`; `driver` compares whole candidates. `ahead` compiles kernels without a GPU.
 
 Importing this package imports nothing else; each name is loaded when it is first used.
 """

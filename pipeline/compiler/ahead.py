@@ -81,10 +81,7 @@ def _compiled(program: Program) -> str:
 def programs_of(
     net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, *, every_tile: bool = True
 ) -> Programs:
-    """Return the programs of tiles that `choose` and `put_own_norms` will measure, without those that the tuner knows.
-
-    Without `every_tile` each layer's likeliest alone.
-    """
+    """Return the programs of unknown tiles that a build will measure; without `every_tile` each layer's likeliest."""
     with only_noted() as programs:
         lowered = lower(net, Plan(scales))
         walk = _Noting(lowered, put_passes(lowered), tuner, every_tile=every_tile)

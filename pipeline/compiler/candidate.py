@@ -70,13 +70,9 @@ class Candidate:
 
 
 def captured(
-    name: str,
-    module: nn.Module,
-    properties: Properties,
-    *inputs: Tensor,
-    mode: Mode = "default",
+    name: str, module: nn.Module, properties: Properties, *inputs: Tensor, mode: Mode = "default",
     most_seconds: float | None = None,
-) -> Candidate:
+) -> Candidate:  # fmt: skip
     """Compile for these inputs in a mode of torch.compile, and capture; raise TooLongError after `most_seconds`."""
     with torch.inference_mode():
         try:

@@ -29,9 +29,7 @@ from pipeline.kernels.common.nhwc import by_pixels
 from pipeline.kernels.conv3x3 import conv3x3_narrow, normed_reference
 from pipeline.kernels.conv3x3 import normed_conv3x3 as launch_normed
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
-from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.excitation import reference as excitation_by_torch
-from pipeline.kernels.norm_pass import Norm, NormPass, merge_statistics
+from pipeline.kernels.norm_pass import Excitation, Norm, NormPass, excitation, excitation_reference, merge_statistics
 
 NAMESPACE = "unet_ladder"
 REFERENCE = "reference"
@@ -86,20 +84,12 @@ def kernel_call(op: KernelOp, given: Mapping[str, Any]) -> KernelCall:
     result, pooled, logits, statistics = (given[name] for name in OUTPUTS)
     head = None if given["head_weight"] is None else Head(given["head_weight"], given["head_bias"])
     epilogue = Epilogue(
-        scale=given["scale"],
-        bias=given["bias"],
-        activation=Activation(given["activation"], given["slope"]),
-        pool=pooled is not None,
-        head=head,
-        slopes=given["slopes"],
-        residual=nhwc(residual),
-        residual_scale=given["residual_scale"],
-        statistics=statistics is not None,
-        phases=op.phases,
+        scale=given["scale"], bias=given["bias"], activation=Activation(given["activation"], given["slope"]),
+        pool=pooled is not None, head=head, slopes=given["slopes"], residual=nhwc(residual),
+        residual_scale=given["residual_scale"], statistics=statistics is not None, phases=op.phases,
         early=given["tile"] != MEASURED,  # a lowered graph's weights are constants
-        slices=given["slices"],
-        dilation=given["dilation"],
-    )
+        slices=given["slices"], dilation=given["dilation"],
+    )  # fmt: skip
     seen = x.float().contiguous() if op.reads_image else by_pixels(x)
     outputs, second = Outputs(result, pooled, logits, statistics).nhwc(), None
     if op.takes_second:
@@ -246,7 +236,7 @@ excite = _register_plain(
     "(Tensor statistics, Tensor[] weights, str activation, float slope, str gate, SymInt[] size, SymInt phases) "
     "-> Tensor",
     partial(_excited, excitation),
-    partial(_excited, excitation_by_torch),
+    partial(_excited, excitation_reference),
     lambda statistics, weights, *_: weights[0].new_empty(statistics.shape[0], statistics.shape[3]),
 )
 
@@ -289,13 +279,10 @@ def _convolve(given: dict[str, Any], tile: Tile | None) -> None:
     x, out = (by_pixels(given[name]) for name in ("x", "result"))
     residual, counted = given.get("residual"), given["statistics"]
     epilogue = Epilogue(
-        bias=given["bias"],
-        activation=Activation(given["activation"], given["slope"]),
-        residual=None if residual is None else by_pixels(residual),
-        residual_scale=given.get("residual_scale", 1.0),
-        statistics=counted is not None,
+        bias=given["bias"], activation=Activation(given["activation"], given["slope"]), residual=nhwc(residual),
+        residual_scale=given.get("residual_scale", 1.0), statistics=counted is not None,
         early=True,  # a lowered graph's weights are constants
-    )
+    )  # fmt: skip
     operands = Operands(x, given["weight"], epilogue, Outputs(out, statistics=counted))
     with record_function(f"{ANNOTATION}{given['layer']}"):
         if tile is None:

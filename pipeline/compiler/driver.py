@@ -254,10 +254,7 @@ class Rewritten(Whole):
     def candidate(
         self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str] = (), *, own_norms: bool = False
     ) -> Candidate | None:
-        """Return the network with its layers by the fastest tiles; None where no layer is a kernel's, or if refused.
-
-        Values named in `scales` are in fp8, layers in `kept` in fp16; by `own_norms` kernels take the norms' passes.
-        """
+        """Return the network by the fastest tiles, values of `scales` in fp8, layers `kept` in fp16; None if refused."""
         if own_norms and not self.net.matched.get("sum_where_made"):
             return None
         name = f"{precision}, own norms" if own_norms else precision
@@ -306,16 +303,9 @@ class Rewritten(Whole):
         }
         casts = CASTS in self.net.matched
         return Built(
-            run=best.captured,
-            description=described(best, details["kernels_barred"], self.refused, casts=casts),
-            properties=best.properties,
-            details=details,
-            call=best.call,
-            moved_bytes=best.moved_bytes,
-            lowered=best.lowered,
-            candidates_measured=tuner.measured,
-            plain=self.plain,
-        )
+            best.captured, described(best, details["kernels_barred"], self.refused, casts=casts), best.properties,
+            details, best.call, best.moved_bytes, best.lowered, tuner.measured, self.plain,
+        )  # fmt: skip
 
 
 def composed_flops(net: ExportedNet) -> dict[str, float]:
@@ -416,14 +406,9 @@ class _Unrewritten(Whole):
             why = f"{self.why}; as one graph by Inductor: {self.refused[INDUCTOR]}"
             return in_pieces(self.plain, self.request, why)
         details = best.details | {"not_rewritten": self.why, "candidates_ms": dict(milliseconds)}
-        return Built(
-            run=best.captured,
-            description=f"{described(best, '', self.refused)}{self.plain.and_casts}: {self.why}",
-            properties=best.properties,
-            details=details | ({"refused": self.refused} if self.refused else {}),
-            call=best.call,
-            moved_bytes=best.moved_bytes,
-        )
+        details |= {"refused": self.refused} if self.refused else {}
+        said = f"{described(best, '', self.refused)}{self.plain.and_casts}: {self.why}"
+        return Built(best.captured, said, best.properties, details, best.call, best.moved_bytes)
 
 
 def by_inductor_alone(request: Request, why: str) -> Built:

@@ -176,10 +176,7 @@ def compute_once(net: nn.Module) -> nn.Module:
 
 
 def _without_parametrizations(layer: nn.Module) -> None:
-    """Give a layer the class that it had before, and the tensors that it computes.
-
-    `parametrize.remove_parametrizations` deletes them from a class that the layer shares with its copies (torch 2.12).
-    """
+    """Give a layer its own class and computed tensors; torch 2.12 deletes them from copies' class, too."""
     with torch.no_grad():
         computed = {name: getattr(layer, name).clone() for name in layer.parametrizations}  # type: ignore[union-attr]
     layer.__class__ = parametrize.type_before_parametrizations(layer)

@@ -242,10 +242,7 @@ def of_sensitivity(rewritten: driver.Rewritten, chosen_by: Sensitivity, *, own_n
 
 
 def in_fp16(rewritten: driver.Rewritten, reading: Container[str]) -> list[str]:
-    """Return the layers but for those that read fp8, by their paths; "" where a product is no layer's.
-
-    Inductor's are among them, and those that no call runs; a layer that another does with its own is as that one is.
-    """
+    """Return the layers that don't read fp8, by their paths, Inductor's too; "" for a product of no layer."""
     net, known = rewritten.net, dict(layers(rewritten.request.network))
     products = [name for name, part in known.items() if isinstance(part, WHOLE)]
     others = [name if name in known else "" for name in fp8_values.left_to_inductor(net)]

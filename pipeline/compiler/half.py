@@ -291,13 +291,9 @@ class Half(Cast):
     """The network in half precision or fp32, batch norm folded, `kept` in fp32; it casts the batch and lays it out."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        dtype: torch.dtype,
-        kept: Sequence[str] = (),
-        layout: Order = "NHWC",
+        self, model: nn.Module, dtype: torch.dtype, kept: Sequence[str] = (), layout: Order = "NHWC",
         inputs: Batch | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         net, self.folds = folded(model, inputs)
         self.net = net_laid_out(in_half(net, dtype, kept), layout)

@@ -60,11 +60,11 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Function,
-        types: Sequence[type],
+        _: Sequence[type],
         args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
+        named: Mapping[str, object] | None = None,
     ) -> object:
-        return self.call(func, args, dict(kwargs or {}))
+        return self.call(func, args, dict(named or {}))
 
     def call(self, func: Function, args: tuple[object, ...], named: dict[str, object]) -> object:
         """Call a function of torch with the code's arguments; this mode is off meanwhile."""

@@ -13,9 +13,8 @@ Where a graph has convolutions and none is taken, a warning says why, once; else
 at INFO what was put in and what was left. A graph from torch's cache was told when it was compiled.
 
 Weights are a graph's inputs, so what is made of them is made at each call: a view where the layout is channels_last, a
-copy if that is small beside its layer's work (`is_small`), and of each batch norm two vectors. The graphs of a training
-step are rewritten alike, forwards. AOTInductor's are left alone, as a package must run where the operations aren't
-registered. `compile` does more with a whole network.
+copy if that is small beside its layer's work (`is_small`), and of each batch norm two vectors. AOTInductor's graphs are
+left alone, as a package must run where the operations aren't registered. `compile` does more with a whole network.
 """
 
 import logging
@@ -469,18 +468,12 @@ def replace_convolution(conv: fx.Node, choice: Choice, ends: Ends) -> None:
         parts: dict[str, Argument] = {
             "x": _read(graph, given["input"], choice.op),
             "weight": _packed(graph, given["weight"], choice.packing),
-            "scale": scale,
-            "bias": bias,
+            "scale": scale, "bias": bias,
             "slopes": None if ends.slopes is None else _vector(graph, ends.slopes, bias.meta["val"].numel()),
-            "residual": ends.residual,
-            "residual_scale": 1.0,
-            "activation": ends.activation.name,
-            "slope": ends.activation.slope,
-            "layer": conv.name,
-            "tile": MEASURED,
-            "slices": 1,
+            "residual": ends.residual, "residual_scale": 1.0, "activation": ends.activation.name,
+            "slope": ends.activation.slope, "layer": conv.name, "tile": MEASURED, "slices": 1,
             "dilation": choice.dilation,
-        }
+        }  # fmt: skip
         answer = _operation(graph, choice.op, parts, conv.meta["val"])
     answer.meta = {**ends.last.meta, "val": answer.meta["val"]}
     ends.last.replace_all_uses_with(answer)

@@ -79,10 +79,7 @@ def _conv_head_triton(
 def conv_head(
     x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | GluonTile | None = None
 ) -> None:
-    """Write the convolution of x [N, H, W, in] through the epilogue into `outputs.logits`, [N, classes, H, W] fp32.
-
-    The weight [k · k, classes, in] is from `pack`; k is 1 or 3. The epilogue has a scale, a bias and an activation.
-    """
+    """Write the convolution of x [N, H, W, in] by [1 or 9, classes, in] into logits [N, classes, H, W] fp32."""
     batch, height, width, inner = x.shape
     taps, classes = weight.shape[:2]
     if taps not in (1, 9) or classes > MOST_CLASSES:

@@ -71,10 +71,7 @@ def _depthwise(
     width, out_height, out_width, channels, rows, apart, SIDE: tl.constexpr, STRIDE: tl.constexpr, COLS: tl.constexpr,
     EACH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, H, W, channels] and weight [SIDE², channels]; write out [N, H', W', channels] and statistics.
-
-    Steps are counted in 8 values. A strip's rows are `apart` from each other, as the taps are; with a STRIDE that is 1.
-    """
+    """Read x [N, H, W, channels] and weight [SIDE², channels]; a strip's rows are `apart`; steps are of 8 values."""
     OPEN: tl.constexpr = (SIDE + STRIDE - 1) // STRIDE  # output rows that an input row belongs to
     parts = (channels + EACH - 1) // EACH
     channel = tl.program_id(0) % parts * EACH + tl.arange(0, EACH)

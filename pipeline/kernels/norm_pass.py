@@ -7,6 +7,10 @@ come and go than to compute. Where the last 1×1 convolution alone reads the ans
 On other maps one kernel merges the statistics of blocks before (`merge_statistics`): a program has eight channels of an
 image, or whole groups, and keeps a running mean and squared deviations for as many blocks as it has rows. A volume has
 many blocks: bands of its rows are merged first.
+
+Of squeeze-and-excitation one kernel makes the sums of a map's blocks a factor for each image and channel, which the
+layer that reads the map multiplies by: a program has an image, and keeps the narrow layer in registers.
+Source: Hu, Shen and Sun, Squeeze-and-Excitation Networks, 2018: gate(W2 · activation(W1 · mean + b1) + b2).
 """
 
 from collections.abc import Iterator
@@ -257,15 +261,9 @@ def bands_of(height: int, entries: int, group_width: int = 1) -> int:
 
 
 def _merge(
-    statistics: Tensor,
-    size: tuple[int, int],
-    norm: Norm,
-    out: tuple[Tensor, Tensor],
-    block: tuple[int, int],
-    phases: int = 1,
-    *,
-    dependent: bool,
-) -> None:
+    statistics: Tensor, size: tuple[int, int], norm: Norm, out: tuple[Tensor, Tensor], block: tuple[int, int],
+    phases: int = 1, *, dependent: bool,
+) -> None:  # fmt: skip
     """Queue the merging of statistics [N, entries, 2, channels] of blocks of this size into two of [N, channels]."""
     height, width = size
     batch, entries, _, channels = statistics.shape
@@ -366,3 +364,96 @@ def candidates(statistics: Tensor) -> Iterator[Tile]:
     for merges in (True, False) if few else (False,):
         for values, steps in ((4096, 4), (4096, 1), (2048, 8)):
             yield Tile(values, steps, merges)
+
+
+GATES = {"sigmoid": functional.sigmoid, "hardsigmoid": functional.hardsigmoid}
+MOST_INNER = 128  # channels of the narrow layer
+MOST_WEIGHTS, MOST_SUMS = 32768, 8192  # values that a program has at once
+
+
+class Excitation(NamedTuple):
+    """The two layers between the mean and the factors."""
+
+    reduce: Tensor  # weight [inner, channels] of the first
+    reduce_bias: Tensor  # [inner] fp32
+    expand: Tensor  # weight of the second, transposed: [inner, channels], of the same type
+    expand_bias: Tensor  # [channels] fp32
+    activation: Activation  # between them
+    gate: str  # after them, one of `GATES`
+
+
+def excitation_reference(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
+    """Compute the factors [N, channels] in fp32, in plain PyTorch, on any device; arguments: same as `excitation`."""
+    mean, _ = merged(statistics, *size, phases)
+    hidden = layers.activation(functional.linear(mean, layers.reduce.float(), layers.reduce_bias))
+    factors: Tensor = GATES[layers.gate](functional.linear(hidden, layers.expand.float().T, layers.expand_bias))
+    return factors
+
+
+@triton.jit
+def _excitation(
+    statistics, reduce, reduce_bias, expand, expand_bias, factors, height, width, entries, CHANNELS: tl.constexpr,
+    INNER: tl.constexpr, PADDED: tl.constexpr, PHASES: tl.constexpr, LINES: tl.constexpr, EACH: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr, HARD: tl.constexpr,
+):  # fmt: skip
+    """Read statistics [N, entries, 2, CHANNELS] of phases of height × width; write factors [N, CHANNELS]."""
+    image = tl.program_id(0)
+    line, narrow = tl.arange(0, LINES), tl.arange(0, PADDED)
+    across = (width + COLS - 1) // COLS
+    hidden = tl.load(reduce_bias + narrow, mask=narrow < INNER, other=0.0)
+    for first in tl.range(0, CHANNELS, EACH):
+        channel = first + tl.arange(0, EACH)
+        total = tl.zeros((LINES, EACH), tl.float32)
+        for start in tl.range(0, entries, LINES):
+            entry = start + line
+            block = entry % (entries // (PHASES * PHASES))
+            rows = tl.minimum(height - block // across * ROWS, ROWS)
+            cols = tl.minimum(width - block % across * COLS, COLS)
+            at = statistics + ((image * entries + entry).to(tl.int64) * 2 * CHANNELS)[:, None] + channel[None, :]
+            inside = (entry < entries)[:, None] & (channel < CHANNELS)[None, :]
+            total += tl.load(at, mask=inside, other=0.0) * (rows * cols).to(tl.float32)[:, None]
+        mean = tl.sum(total, axis=0) / (PHASES * PHASES * height * width)
+        known = (narrow < INNER)[:, None] & (channel < CHANNELS)[None, :]
+        weight = tl.load(reduce + narrow[:, None] * CHANNELS + channel[None, :], mask=known, other=0.0)
+        hidden += tl.sum(weight.to(tl.float32) * mean[None, :], axis=1)
+    hidden = ACTIVATION(hidden, SLOPE)
+    for first in tl.range(0, CHANNELS, EACH):
+        channel = first + tl.arange(0, EACH)
+        known = (narrow < INNER)[:, None] & (channel < CHANNELS)[None, :]
+        weight = tl.load(expand + narrow[:, None] * CHANNELS + channel[None, :], mask=known, other=0.0)
+        y = tl.sum(weight.to(tl.float32) * hidden[:, None], axis=0)
+        y += tl.load(expand_bias + channel, mask=channel < CHANNELS, other=0.0)
+        if HARD:
+            y = tl.clamp(y * (1.0 / 6.0) + 0.5, 0.0, 1.0, propagate_nan=tl.PropagateNan.ALL)
+        else:
+            y = 1.0 / (1.0 + tl.exp(-y))
+        tl.store(factors + image * CHANNELS + channel, y.to(factors.dtype.element_ty), mask=channel < CHANNELS)
+
+
+def excitation(statistics: Tensor, size: tuple[int, int], phases: int, layers: Excitation) -> Tensor:
+    """Return the factors [N, channels] in the weights' type of a map of `size`; at most 128 channels lie between."""
+    batch, entries, _, channels = statistics.shape
+    nhwc.check_pixels("the map of these statistics", size[0] * size[1])
+    nhwc.check_matrix("statistics", statistics, (batch, blocks_of(*size, phases), 2, channels))
+    inner = len(layers.reduce)
+    for name, weight in (("reduce", layers.reduce), ("expand", layers.expand)):
+        if tuple(weight.shape) != (inner, channels) or inner > MOST_INNER or not weight.is_contiguous():
+            shape = list(weight.shape)
+            raise ValueError(
+                f"{name} must be contiguous [at most {MOST_INNER}, {channels}], both the same, got {shape}"
+            )
+    nhwc.check_vector("reduce_bias", layers.reduce_bias, inner)
+    nhwc.check_vector("expand_bias", layers.expand_bias, channels)
+    if layers.gate not in GATES:
+        raise ValueError(f"gate must be one of {', '.join(GATES)}, got {layers.gate}")
+    factors = torch.empty(batch, channels, dtype=layers.expand.dtype, device=statistics.device)
+    padded = max(4, nhwc.next_power_of_two(inner))
+    each = min(nhwc.next_power_of_two(channels), MOST_WEIGHTS // padded)
+    lines = min(nhwc.next_power_of_two(entries), max(1, MOST_SUMS // each))
+    on_grid(_excitation, batch)(
+        statistics, *layers[:4], factors, size[0] // phases, size[1] // phases, entries,
+        CHANNELS=channels, INNER=inner, PADDED=padded, PHASES=phases, LINES=lines, EACH=each, ROWS=ROWS, COLS=COLS,
+        ACTIVATION=layers.activation.expression, SLOPE=layers.activation.slope, HARD=layers.gate == "hardsigmoid",
+        num_warps=8,
+    )  # fmt: skip
+    return factors

@@ -73,10 +73,7 @@ def _upconv2x2(
     DEEP: tl.constexpr, IN: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr,
     DEPTH: tl.constexpr, ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N · H, W, IN], weight [4, channels, IN], out [N · H, 2, W, 2, channels].
-
-    With DEEP = 2 the weight has 8 taps, and the rows of x are of slices of `height`, which make two each.
-    """
+    """Read x [N · H, W, IN], weight [4 · DEEP, channels, IN]; with DEEP = 2 each slice of `height` rows makes two."""
     PIXELS: tl.constexpr = ROWS * COLS
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         o0 = tile % tiles_out * OUT
@@ -182,10 +179,7 @@ def _upconv2x2_gluon(
     CORNERS: gl.constexpr, ROWS: gl.constexpr, COLS: gl.constexpr, DEPTH: gl.constexpr, BOXES: gl.constexpr,
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, PAIRED: gl.constexpr, num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Input [N · H, W, in], weight [4, channels, in], output [N · H, 2, W, 2, channels].
-
-    With 8 CORNERS the input's rows are those of slices of `height`, each of which makes two of the output.
-    """
+    """Read x [N · H, W, in], weight [4, channels, in]; with 8 CORNERS each slice of `height` rows makes two."""
     dtype: gl.constexpr = x_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * COLS, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [BOXES, ROWS * COLS, DEPTH], swizzled)

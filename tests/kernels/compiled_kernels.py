@@ -14,8 +14,7 @@ from pipeline.kernels.common.kernel_op import SecondSource
 from pipeline.kernels.conv3x3 import conv3x3_narrow, conv3x3_triton
 from pipeline.kernels.conv_first.conv_first_gluon import RowsTile
 from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
-from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.norm_pass import Norm
+from pipeline.kernels.norm_pass import Excitation, Norm, excitation
 from pipeline.kernels.polyphase import candidates, polyphase, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import Operands
 from tests.kernels import polyphase_examples as phases

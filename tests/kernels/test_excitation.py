@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pipeline.kernels import conv1x1, excitation
+from pipeline.kernels import conv1x1, norm_pass
 from pipeline.kernels.common.activation import RELU, Activation
 from pipeline.kernels.common.block_statistics import statistics_of
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
@@ -18,37 +18,39 @@ SIZES = [(9, 17, 1, 24, 6), (16, 36, 2, 40, 10)]  # height, width, phases, chann
 LARGE = [(256, 256, 1, 32, 8), (16, 16, 1, 1152, 48), (8, 8, 1, 2304, 96)]
 
 
-def layers(channels: int, inner: int, gate: str) -> excitation.Excitation:
+def layers(channels: int, inner: int, gate: str) -> norm_pass.Excitation:
     weights = [values(inner, channels) / channels**0.5, values(channels, inner).T.contiguous() / inner**0.5]
     biases = [values(length, dtype=torch.float32) for length in (inner, channels)]
-    return excitation.Excitation(weights[0], biases[0], weights[1], biases[1], Activation("silu"), gate)
+    return norm_pass.Excitation(weights[0], biases[0], weights[1], biases[1], Activation("silu"), gate)
 
 
 def check_factors(shape: tuple[int, int, int, int, int], gate: str) -> None:
     height, width, phases, channels, inner = shape
     counted = statistics_of(values(2, height, width, channels, dtype=torch.float32) + 1, phases)
     parts = layers(channels, inner, gate)
-    found, again = (excitation.excitation(counted, (height, width), phases, parts) for _ in range(2))
+    found, again = (norm_pass.excitation(counted, (height, width), phases, parts) for _ in range(2))
     assert torch.equal(found, again)
-    wanted = excitation.reference(counted, (height, width), phases, parts)
+    wanted = norm_pass.excitation_reference(counted, (height, width), phases, parts)
     torch.testing.assert_close(found.float(), wanted, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize(("shape", "gate"), [*zip(SIZES, excitation.GATES, strict=True)])
+@pytest.mark.parametrize(("shape", "gate"), [*zip(SIZES, norm_pass.GATES, strict=True)])
 def test_the_factors_are_the_reference_s(shape: tuple[int, int, int, int, int], gate: str) -> None:
     check_factors(shape, gate)
 
 
-@pytest.mark.parametrize("gate", excitation.GATES)
+@pytest.mark.parametrize("gate", norm_pass.GATES)
 def test_the_reference_is_torch_s(gate: str) -> None:
     y, parts = values(2, 9, 17, 24, dtype=torch.float32), layers(24, 6, gate)
     hidden = functional.silu(functional.linear(y.mean((1, 2)), parts.reduce.float(), parts.reduce_bias))
     wanted = getattr(torch.nn.functional, gate)(functional.linear(hidden, parts.expand.float().T, parts.expand_bias))
-    torch.testing.assert_close(excitation.reference(statistics_of(y), (9, 17), 1, parts), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        norm_pass.excitation_reference(statistics_of(y), (9, 17), 1, parts), wanted, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_what_is_refused_is_named() -> None:
-    counted, parts = statistics_of(torch.zeros(1, 8, 16, 8)), excitation.Excitation(
+    counted, parts = statistics_of(torch.zeros(1, 8, 16, 8)), norm_pass.Excitation(
         torch.zeros(2, 8), torch.zeros(2), torch.zeros(2, 8), torch.zeros(8), RELU, "sigmoid"
     )  # fmt: skip
     wide = torch.zeros(130, 8)
@@ -61,9 +63,9 @@ def test_what_is_refused_is_named() -> None:
     }
     for message, changed in refused.items():
         with pytest.raises(ValueError, match=message):
-            excitation.excitation(counted, (8, 16), 1, parts._replace(**changed))
+            norm_pass.excitation(counted, (8, 16), 1, parts._replace(**changed))
     with pytest.raises(ValueError, match=r"^statistics must be"):
-        excitation.excitation(counted, (8, 17), 1, parts)
+        norm_pass.excitation(counted, (8, 17), 1, parts)
 
 
 def gated(size: tuple[int, int, int], inner: int, outer: int) -> tuple[tuple[Any, ...], Outputs, Outputs]:
@@ -113,7 +115,7 @@ def test_a_gate_of_another_shape_or_type_is_refused(wrong: Tensor | None) -> Non
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("gate", excitation.GATES)
+@pytest.mark.parametrize("gate", norm_pass.GATES)
 @pytest.mark.parametrize("shape", [*SIZES, *LARGE])
 def test_the_factors_are_right_at_every_size_of_a_net(shape: tuple[int, int, int, int, int], gate: str) -> None:
     check_factors(shape, gate)

@@ -16,8 +16,7 @@ from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.common.nhwc import MOST_PROGRAMS, check
 from pipeline.kernels.conv3x3 import conv3x3_gluon, conv3x3_narrow
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
-from pipeline.kernels.excitation import Excitation, excitation
-from pipeline.kernels.norm_pass import Norm, merge_statistics
+from pipeline.kernels.norm_pass import Excitation, Norm, excitation, merge_statistics
 from tests.kernels.examples import DEVICE, FP8, HALF, PLAIN, Layer, assert_near, example, for_kernel, poisoned
 
 PLAIN_CALL = {"activation": "relu", "slope": 0.0, "tile": "", "slices": 1, "dilation": 1, "residual_scale": 1.0}

@@ -17,10 +17,7 @@ ATTENTION = "aten.scaled_dot_product_attention."
 
 
 def groups(net: ExportedNet) -> list[Group]:
-    """Return the groups of images in the network's type that must share type and scale.
-
-    A layer's output goes with its max-pool, a concatenation with its parts, which stay in fp16 if one is anything else.
-    """
+    """Return the groups of images that must share a type: a layer's output and its pool, a concatenation's parts."""
     group_of: dict[fx.Node, Group] = {node: {node} for node in net.module.graph.nodes if _is_value(node, net.dtype)}
 
     def join(values: Iterable[fx.Node]) -> None:
@@ -127,10 +124,7 @@ def left_to_inductor(net: ExportedNet) -> list[str]:
 
 
 def scales(net: ExportedNet, keep: Iterable[str], largest: dict[str, float]) -> dict[str, float]:
-    """Return the scale of each value in fp8, by its node's name: stored value × scale = value.
-
-    `largest` magnitudes lie at the end of e4m3; where the scale is a gain of an activation's, within a factor of two.
-    """
+    """Return the scale of each value in fp8, by its node's name: `largest` lies at e4m3's end or near it."""
     by_name = {}
     for group in fp8_groups(net, [*keep, *_without_scale(net, largest)]):
         amount = max(largest[value.name] for value in group)

@@ -59,7 +59,7 @@ def find_places(net: ExportedNet, scales: Mapping[str, float]) -> Places:
     """Return places in shared buffers for the parts of concatenations, so that these copy less or nothing.
 
     The widest comes first; one whose channels lie in an earlier buffer is a view of it. Another gets its own, the home
-    of its parts that have none yet; if all have one, it stays a concatenation, as each part would be copied anyway.
+    of its parts that have none yet; if all have one, it stays a concatenation.
     """
     if any(
         nodes.calls(net.module.graph, *nodes.BY_STORAGE)
@@ -235,26 +235,19 @@ class _Lowering:
                 **{role: self._constant(f"{layer.name}.{role}", tensor) for role, tensor in tensors.items()},
                 "residual": self._laid_out(added, self.stored[added]) if added else None,
                 "residual_scale": self.plan.scales.get(added.name, 1.0) / before if added else 1.0,
-                "activation": activation.name,
-                "slope": activation.slope,
-                "layer": layer.name,
-                "slices": layer.slices,
-                "dilation": layer.dilation,
-                "tile": self.plan.tiles.get(node.name, REFERENCE),
+                "activation": activation.name, "slope": activation.slope, "layer": layer.name,
+                "slices": layer.slices, "dilation": layer.dilation, "tile": self.plan.tiles.get(node.name, REFERENCE),
                 **{name: outputs.get(name) for name in PLACES.values()},
             },
-        )
+        )  # fmt: skip
         call.meta |= {"layer": layer, "origin": node.name}
         for part in parts:
             made = outputs[PLACES[nodes.part_of_answer(part)]]
             if nodes.part_of_answer(part) == layers.STATISTICS and out_scale != 1.0:
                 units = torch.tensor([[out_scale], [out_scale**2]])  # of a mean, and of squared deviations
                 made = self._call(aten.mul.Tensor, made, self._constant(f"{layer.name}.units", units))
-            self._keep(
-                part,
-                made,
-                nodes.part_of_answer(part) in (layers.OUT, layers.POOLED) and self._kernel_stores(part, layer),
-            )
+            is_map = nodes.part_of_answer(part) in (layers.OUT, layers.POOLED)
+            self._keep(part, made, is_map and self._kernel_stores(part, layer))
 
     def _laid_out(self, value: fx.Node, x: fx.Node) -> fx.Node:
         """Return what is kept of a value, channels side by side; forced where Inductor would copy it often."""

@@ -208,10 +208,7 @@ class Branch(NamedTuple):
 
 
 def add_parallel_convolutions(net: ExportedNet) -> list[str]:
-    """Branches that a sum alone reads join the one with the largest window; of them also a batch norm of their input.
-
-    So does that input itself where each channel has a window of its own; elsewhere a kernel adds it, unrounded.
-    """
+    """Join branches that a sum alone reads, their input where it is by channel, and a batch norm of it."""
     matched: list[str] = []
     gone: set[fx.Node] = set()
     shapes = {

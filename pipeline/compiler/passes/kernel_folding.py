@@ -97,19 +97,10 @@ def described(kind: str, node: fx.Node, window: tuple[int, int], *, reads_image:
     # A single tap lies nowhere apart; encoders that are dilated as a whole give it the others' dilation all the same.
     dilation = pair([1 if side == 1 else step for side, step in zip(window, pair(given["dilation"]), strict=True)])
     return LayerDescription(
-        kind,
-        before[1],
-        after[1],
-        pair(before[2:]),
-        pair(after[2:]),
-        window=window,
-        stride=pair(given["stride"]),
-        padding=pair(padding(given["padding"], window, dilation)),
-        dilation=dilation,
-        output_padding=pair(given.get("output_padding", [0, 0])),
-        groups=given["groups"],
-        reads_image=reads_image,
-    )
+        kind, before[1], after[1], pair(before[2:]), pair(after[2:]), window=window, stride=pair(given["stride"]),
+        padding=pair(padding(given["padding"], window, dilation)), dilation=dilation,
+        output_padding=pair(given.get("output_padding", [0, 0])), groups=given["groups"], reads_image=reads_image,
+    )  # fmt: skip
 
 
 def padding(

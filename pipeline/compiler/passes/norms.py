@@ -19,7 +19,7 @@ from pipeline.compiler.passes.kernel_folding import PRELU, RECOGNISABLE, describ
 from pipeline.kernels import conv_first
 from pipeline.kernels.common.activation import NONE, recognised
 from pipeline.kernels.common.block_statistics import fits_kernels, grouped
-from pipeline.kernels.excitation import MOST_INNER
+from pipeline.kernels.norm_pass import MOST_INNER
 
 aten = torch.ops.aten
 INSTANCE, GROUP = "aten.instance_norm.default", "aten.group_norm.default"

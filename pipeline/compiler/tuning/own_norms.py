@@ -134,20 +134,11 @@ def put_pass(found: FoundPass) -> fx.Node:
         out = _memory(found, stored)
         head_weight, head_bias = _of_head(found)
         given = {
-            "counted": counted,
-            "norm_weight": weight,
-            "norm_bias": bias,
-            "eps": eps,
-            "phases": phases,
-            "norm_activation": found.activation.name,
-            "norm_slope": found.activation.slope,
-            "norm_scale": 1.0 if found.scale is None else found.scale,
-            "tile": REFERENCE,
-            "result": out,
-            "group_width": group_width,
-            "head_weight": head_weight,
-            "head_bias": head_bias,
-        }
+            "counted": counted, "norm_weight": weight, "norm_bias": bias, "eps": eps, "phases": phases,
+            "norm_activation": found.activation.name, "norm_slope": found.activation.slope,
+            "norm_scale": 1.0 if found.scale is None else found.scale, "tile": REFERENCE, "result": out,
+            "group_width": group_width, "head_weight": head_weight, "head_bias": head_bias,
+        }  # fmt: skip
         call = graph.call_function(operation("normalised"), (found.x,), given)
     if stored is not None:
         place = nodes.source(stored)

@@ -16,10 +16,7 @@ REACHING_VIEWS = ((3, 6), (3, 7))
 
 
 def supported(capability: tuple[int, int], dtype: torch.dtype, vendor: str = "nvidia") -> str | None:
-    """Return why no kernel can run in `dtype` on a GPU of this compute capability, or None if one can.
-
-    Before Hopper Triton loads the plain kernels' boxes by pointers. AMD's MI300 has (9, 4) in torch: the vendor counts.
-    """
+    """Return why no kernel can run in `dtype` on a GPU of this compute capability, or None if one can."""
     if vendor != "nvidia":
         return f"the kernels are written for NVIDIA's GPUs, and this one's vendor is {vendor}"
     name = f"compute capability {capability[0]}.{capability[1]}"

@@ -22,10 +22,7 @@ def in_fp8(value: Tensor) -> Tensor:
 
 
 def by_pixels(value: Tensor) -> Tensor:
-    """Return a view of [N, channels, height, width] as [N, height, width, channels].
-
-    Of a side of length 1 torch keeps any step, which TMA may not take; it gets the one of a dense map.
-    """
+    """Return a view of [N, channels, H, W] as [N, H, W, channels]; a side of length 1 gets the step of a dense map."""
     seen, reach = value.permute(0, 2, 3, 1), 1
     steps: list[int] = []
     for length, step in zip(reversed(seen.shape), reversed(seen.stride()), strict=True):

@@ -45,10 +45,7 @@ def channel_written(column, GROUP: gl.constexpr):
 
 @gluon.jit
 def as_operand(words, sums: gl.constexpr, dtype: gl.constexpr):
-    """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as the first operand of a product.
-
-    Values of 16 bits that go round a loop are put together at its end, which waits for loads that are on their way.
-    """
+    """Pixels × channels of `dtype`, loaded in `row_layout` as words of 32 bits, as a product's first operand."""
     ROWS: gl.constexpr = words.shape[0]
     WORDS: gl.constexpr = words.shape[1]
     WIDTH: gl.constexpr = 32 // dtype.primitive_bitwidth

@@ -119,10 +119,7 @@ def slope_of(activation: Activation) -> float | None:
 
 
 def normed_conv3x3(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile) -> None:
-    """Write the convolution of activation(norm(x)) into the outputs: the norm's own pass over the map is gone.
-
-    X is fp16, the activation one with `slope_of`. A kernel before merges `counted`, statistics [N, blocks, 2, in] of x.
-    """
+    """Write the convolution of activation(norm(x)), x in fp16; `counted` are its statistics [N, blocks, 2, in]."""
     check_operands(operands)
     _, height, width, _ = operands.x.shape
     slope, (weight, bias, eps, group) = slope_of(how.activation), how.norm

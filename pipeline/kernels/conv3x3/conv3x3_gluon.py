@@ -46,10 +46,7 @@ def load_boxes(
     BOXES: gl.constexpr, TAPS: gl.constexpr, HELD: gl.constexpr, GROUPS: gl.constexpr, PAIRED: gl.constexpr,
     RESIDUAL: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
-    """Run the loading warp: a tall box and three weights for each tile, chunk and horizontal shift; the residual last.
-
-    Where `EARLY` the first weights are on their way before the kernel before this one is done.
-    """
+    """Run the loading warp: a tall box and three weights for each tile, chunk and shift; last the residual."""
     box_full, box_empty, tap_full, _, _, added_full, added_empty = bars
     tiles_y, tiles_x, tiles_out, tiles, chunks, slices = geometry
     dtype: gl.constexpr = boxes.dtype

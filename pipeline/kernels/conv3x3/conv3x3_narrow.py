@@ -394,16 +394,9 @@ def conv3x3_rows(
 
 
 def queue(
-    x: Tensor,
-    weight: Tensor,
-    epilogue: Epilogue,
-    out: Tensor,
-    tile: Tile,
-    *,
-    planar: bool = False,
-    statistics: Tensor | None = None,
-    norm: NormOnLoad | None = None,
-) -> None:
+    x: Tensor, weight: Tensor, epilogue: Epilogue, out: Tensor, tile: Tile, *, planar: bool = False,
+    statistics: Tensor | None = None, norm: NormOnLoad | None = None,
+) -> None:  # fmt: skip
     """Queue the convolution of checked x by contiguous weight; `planar`, out is [N, out, H, W] fp32."""
     batch, height, width, inner = x.shape
     outer = weight.shape[1]

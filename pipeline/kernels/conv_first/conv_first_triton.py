@@ -73,10 +73,7 @@ def _conv_first_triton(
     STRIDE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OUT: tl.constexpr, ACTIVATION: tl.constexpr,
     SLOPE: tl.constexpr,
 ):  # fmt: skip
-    """Image [N, IN, H, W] fp32, weight [IN · WINDOW · SPAN, channels] fp16, out [N, H', W', channels] NHWC.
-
-    With DEEP = 3 the image is volumes [N / slices, IN / 3, slices, H, W].
-    """
+    """Read image [N, IN, H, W], or with DEEP = 3 volumes [N / slices, IN / 3, slices, H, W]."""
     PIXELS: tl.constexpr = ROWS * COLS
     ENTRIES: tl.constexpr = IN * WINDOW * SPAN
     pixel = tl.arange(0, PIXELS)

@@ -65,16 +65,9 @@ def _accepts_transposed(layer: LayerDescription, *, window: int, output_padding:
 
 
 def _operands(
-    x: Tensor,
-    weight: Tensor,
-    epilogue: Epilogue,
-    outputs: Outputs,
-    second: SecondSource = NO_SECOND,
-    *,
-    window_of_3: bool = False,
-    step: int = 2,
-    window: int = WINDOW,
-) -> Operands:
+    x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, second: SecondSource = NO_SECOND, *,
+    window_of_3: bool = False, step: int = 2, window: int = WINDOW,
+) -> Operands:  # fmt: skip
     """Return the operands: x is the small map if the weight is of four phases, [16, out, in], else the full one."""
     if weight.shape[0] != PHASE_TAPS or window == WIDER:
         return Operands(epilogue, outputs, full=x, full_weight=weight, step=step, window=window)

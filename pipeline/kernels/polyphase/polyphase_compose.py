@@ -151,8 +151,7 @@ def _scaled(taps: Tensor, scale: float | Tensor) -> Tensor:
 def phase_taps(weight: Tensor) -> Tensor:
     """Return a transposed convolution's weight [in, out, k, k], k = 3 or 4, padding 1, as [16, out, in].
 
-    Tap i of phase a reads row 3 − a − 2 i of a window of 4, whose fourth is zeros of 3. Without loops, as a graph does
-    it.
+    Tap i of phase a reads row 3 − a − 2 i of a window of 4, the last of 3 zeros. A graph may do it: it has no loops.
     """
     inner, outer, window, _ = weight.shape
     rows = functional.pad(weight, (0, 4 - window, 0, 4 - window)).flip(2, 3)

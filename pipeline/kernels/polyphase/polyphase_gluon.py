@@ -204,10 +204,7 @@ def _polyphase_gluon(
     ACTIVATION: gl.constexpr, SLOPE: gl.constexpr, SCALED: gl.constexpr, BORDER: gl.constexpr, EARLY: gl.constexpr,
     num_warps: gl.constexpr,
 ):  # fmt: skip
-    """Read small [N, h, w, in] and the rows of full as [N, h, w, 2, skip], store rows of [N, h, w, 2, channels].
-
-    With DEEP = 3 images are slices, of which a volume has STEP times as many in full as the `slices` in the answer.
-    """
+    """Read small [N, h, w, in], rows of full [N, h, w, 2, skip], or volumes' slices; store [N, h, w, 2, channels]."""
     dtype: gl.constexpr = small_boxes.dtype
     swizzled: gl.constexpr = gl.NVMMASharedLayout.get_default_for([ROWS * 16, DEPTH], dtype)
     pixels = gl.allocate_shared_memory(dtype, [STAGES * (ROWS + 2), 16, DEPTH], swizzled)

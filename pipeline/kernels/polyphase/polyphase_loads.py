@@ -191,10 +191,7 @@ def _load_plane(
     DEEP: gl.constexpr, STEP: gl.constexpr, ROWS: gl.constexpr, DEPTH: gl.constexpr, HELD: gl.constexpr,
     SPREAD: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """For one horizontal tap a box of the full map's even or odd rows, and the vertical taps that aren't held.
-
-    Of volumes the rows are of the slice before, at or after the one in the middle, as `deep` is 0, 1 or 2.
-    """
+    """For one horizontal tap a box of even or odd rows, of volumes of slice `deep` − 1, and taps that aren't held."""
     boxes, last_row, taps = maps[plane]
     image, y0, x0, phase, o0 = spot
     slice_read, first_tap = image, 0
@@ -299,10 +296,7 @@ def plane_products(
     acc, pixels, weights, slot, base, empty, started, plane: gl.constexpr, GROUP: gl.constexpr, ROWS: gl.constexpr,
     DEPTH: gl.constexpr, STAGES: gl.constexpr, PITCH: gl.constexpr, STRIDED: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    """Multiply the matrices from a block on with a box of the even or the odd rows, as above.
-
-    Of its own parity a row phase reads one tap, of the other two; with a stride both groups read the odd twice.
-    """
+    """Multiply matrices with a box of even or odd rows: of its own parity a row phase reads one tap, else two."""
     ALONE: gl.constexpr = plane == (0 if STRIDED else GROUP)
     TOP: gl.constexpr = GROUP * (ROWS // 2) if SPLIT else 0
     ROW: gl.constexpr = TOP + (plane if ALONE and not STRIDED else 0)
