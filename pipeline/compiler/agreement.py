@@ -24,11 +24,7 @@ class WrongAnswerError(Exception):
 def check_agreement(
     answer: Tensor, plain: Tensor, in_fp32: Callable[[], Tensor], precision: Precision | None, by: str
 ) -> None:
-    """Compare a candidate's answer with the plain network's by `by`; where they are far apart, both with fp32's.
-
-    Raises:
-        WrongAnswerError: it isn't finite where the plain net is, or is far from it and further from fp32.
-    """
+    """Raise WrongAnswerError if an answer is far from the plain network's by `by`, and further from fp32's."""
     error = distance(answer, plain)
     if error <= AGREES[precision]:
         return

@@ -48,10 +48,7 @@ def rewrite_network(network: nn.Module, *example: Tensor) -> ExportedNet:
 def build_for(target: str, network: nn.Module, *example: Tensor, every_tile: bool = False) -> list[str]:
     """Compile a network's kernels for a target such as "sm_90", without a GPU, into Triton's cache; return their names.
 
-    With `every_tile` all tiles that a build would measure, not only each layer's likeliest.
-
-    Raises:
-        CompileError: the target isn't known, Triton's interpreter is on, a kernel doesn't compile, or export fails.
+    With `every_tile` all tiles that a build would measure; CompileError if one fails, or the target isn't known.
     """
     if target not in TARGETS:
         raise CompileError(f"target {target!r} is unknown; choose one of: {', '.join(TARGETS)}")

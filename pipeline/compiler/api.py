@@ -102,13 +102,10 @@ def compile(  # noqa: A001, PLR0913 - named as torch.compile is; all options are
 
 
 def load(path: str | Path, *, trusted: bool = False) -> "Compiled":
-    """Load what `Compiled.save` wrote, compile it by Inductor and capture it; it needs none of the network's code.
+    """Load what `Compiled.save` wrote, compile it by Inductor and capture it, for the shapes that it was saved for.
 
-    It takes the shapes that it was saved for. A saved network is code: torch runs what the file says, to which
-    `trusted` is your consent.
-
-    Raises:
-        CompileError: `trusted` isn't set, no CUDA GPU is there, or it is no such folder; one line.
+     A saved network is code: torch runs what the file says, to which `trusted` is your consent. Raises CompileError
+    without that, without a CUDA GPU, and where it is no such folder.
     """
     path = Path(path)
     if not trusted:
@@ -180,11 +177,7 @@ class Compiled:
         self._entries: OrderedDict[Shapes, _Entry] = OrderedDict()
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the network's answer, [batch, classes, height, width] for images; a new shape is compiled first.
-
-        Raises:
-            CompileError: an input isn't as the example, or the network is in training mode or has other weights.
-        """
+        """Return the network's answer, for a new shape compiled first; CompileError for other inputs or changed weights."""
         if self._source is not None:
             self._source.check()
         shapes = tuple(map(_shape, inputs))
@@ -198,11 +191,7 @@ class Compiled:
         return answer if self._reuse_output else answer.clone()
 
     def save(self, path: str | Path) -> None:
-        """Write the network for each shape that it is compiled for; `load` reads it on a GPU of the same kind.
-
-        Raises:
-            CompileError: the network runs by Inductor alone as it can't be rewritten; save the network itself.
-        """
+        """Write the network for each shape that it is compiled for, for `load`; CompileError where Inductor alone runs it."""
         folder, names = Path(path), []
         for number, entry in enumerate(self._entries.values()):
             graph = entry.built.graph

@@ -108,11 +108,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def load(folder: Path) -> nn.Module:
-    """Return the network, in a process that has never seen its class; inputs are of the shapes in about.json.
-
-    Raises:
-        ArtefactError: it isn't one, is of another format, was changed, or calls what a rewritten net doesn't.
-    """
+    """Return the network for inputs as about.json says; ArtefactError if it isn't one, changed, or another format."""
     try:
         about = dict(json.loads((folder / ABOUT).read_text()))
         content = (folder / NET).read_bytes()
@@ -165,11 +161,7 @@ def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple
 
 
 def checked_archive(content: bytes) -> io.BytesIO:
-    """Return an archive of torch.export without its pickled example, to be read by `torch.export.load`.
-
-    Raises:
-        ArchiveError: it is torn, is no archive, inflates, or holds a pickled weight.
-    """
+    """Return an archive of torch.export without its pickled example; ArchiveError if it is torn, inflates or pickles."""
     rewritten = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(rewritten, "w") as kept:

@@ -128,9 +128,7 @@ class Sensitivity:
 def build(
     request: driver.Request, fp8: Fp8, known: Sensitivity | None = None
 ) -> tuple[driver.Built, Sensitivity | None]:
-    """Return the fastest form of a network in fp8 or fp16, and what chose it, where it is in fp8.
-
-    `known` is of the same network at another shape, in place of calibration.
+    """Return the fastest form of a network in fp8 or fp16, and what chose it, or `known` from another shape, if in fp8.
 
     Raises:
         CompileError: the GPU can't run kernels in fp8, or the network has no such layer or module to keep.

@@ -40,8 +40,7 @@ def layers_within(net: nn.Module, kept: Sequence[str]) -> list[str]:
 def in_half(net: nn.Module, dtype: torch.dtype, kept: Sequence[str] = ()) -> nn.Module:
     """Return the net itself in that precision, but for the modules called `kept`, which compute and answer in fp32.
 
-    What they answer stays fp32 until the next module with weights, which may be kept as well. Raises CompileError
-    where the network has no module of that name, or it is the whole net.
+    What they answer stays fp32 until the next module with weights. Raises CompileError for an unknown module.
     """
     known = {name: part for name, part in net.named_modules(remove_duplicate=False) if name}
     if missing := [name for name in kept if name not in known]:

@@ -131,11 +131,7 @@ def _restored_tf32() -> Iterator[None]:
 
 
 def exported_program(net: nn.Module, inputs: Iterable[Tensor]) -> ExportedProgram:
-    """Return the net as one graph for inputs of these shapes, [batch, ...]; torch raises many kinds of errors.
-
-    Raises:
-        NotImplementedError: the net decides by values that follow from its inputs.
-    """
+    """Return the net as one graph for such inputs; NotImplementedError where it decides by values of its inputs."""
     given = tuple(part.clone() for part in inputs)
     with torch.inference_mode(False), torch.no_grad(), exportable():
         try:

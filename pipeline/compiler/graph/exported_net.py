@@ -125,12 +125,9 @@ class ExportedNet:
 def export(
     net: nn.Module, inputs: Tensor | Batch, dtype: torch.dtype, layout: Order = "NHWC", convert: InHalf = net_in_dtype
 ) -> ExportedNet:
-    """Return the graph of a net in eval mode and fp32 for inputs of these shapes; the net stays as it is.
+    """Return the graph of a net in eval mode and fp32 for inputs of these shapes; UnsupportedError if torch can't.
 
     Its own code is traced in `layout`; the kernels' values lie in NHWC either way.
-
-    Raises:
-        UnsupportedError: torch can't export it.
     """
     net, examples = compute_once(copy.deepcopy(net)), batched(inputs)
     with torch.inference_mode(False), torch.no_grad():

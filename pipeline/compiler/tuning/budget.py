@@ -112,8 +112,8 @@ def dice_lost(overlaps: Tensor) -> float:
 def keep_within(names: list[str], cost: Callable[[list[str]], float]) -> tuple[list[str], dict[str, float]]:
     """Return the layers that keep more bits so that the budget holds, and what each saved when it was last tried.
 
-    Each time the one is kept that saves most beside those kept already. All are tried at first; then those few that
-    promised most when they were tried last. In the end those go again that the later ones made superfluous.
+    Each time the one is kept that saves most; after the first time only those few are tried that promised most. In the
+    end those go again that the later ones made superfluous.
     """
     kept: list[str] = []
     gains: dict[str, float] = {}

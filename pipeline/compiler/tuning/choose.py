@@ -31,11 +31,7 @@ Choice = Tile | Literal["library"]
 def choose(
     net: ExportedNet, scales: Mapping[str, float], inputs: Tensor | Batch, tuner: Tuner, say: Callable[[str], None]
 ) -> Plan:
-    """Return how to lower the graph: for every layer its fastest tile, or the library, on the values before it.
-
-    Raises:
-        NothingRunsError: a layer has no candidate that runs and is right.
-    """
+    """Return how to lower the graph: each layer's fastest right tile, or the library; NothingRunsError without one."""
     walk = _Choosing(lower(net, Plan(scales)), net.dtype, tuner, say)
     walk.run(*batched(inputs))
     tiles = {name: tile_text(choice) for name, choice in walk.chosen.items() if not isinstance(choice, str)}

@@ -35,10 +35,7 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in], which computes two slices at once.
-
-    Of four slices the first three make one output, in the first 8 of each 16 rows; the last three the other.
-    """
+    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in]: two slices from four, 8 of 16 rows each."""
     _, outer, inner = weight.shape
     both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
     taps = weight.new_zeros(3, 9, STACKED, inner)

@@ -111,10 +111,7 @@ def _small_tap(block: int) -> int:
 
 @gluon.constexpr_function
 def _full_tap(block: int) -> int:
-    """Which tap of the full map lies in a block of a chunk: of each row of the window four blocks, 0, t2, t1, t0.
-
-    The offsets -1 to 2 have (t0, 0), (t1, t0), (t2, t1) and (0, t2): the zeros of the next row follow t0.
-    """
+    """Which tap of the full map lies in a block: of each row of a window four, zeros, t2, t1 and t0, for four offsets."""
     row, order = divmod(block, FULL_PITCH)
     return 3 * row + 3 - order if order else 9
 
