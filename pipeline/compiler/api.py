@@ -177,7 +177,7 @@ class Compiled:
         self._entries: OrderedDict[Shapes, _Entry] = OrderedDict()
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the network's answer, for a new shape compiled first; CompileError for other inputs or changed weights."""
+        """Return the network's answer; a new shape is compiled first. CompileError for other inputs or weights."""
         if self._source is not None:
             self._source.check()
         shapes = tuple(map(_shape, inputs))
@@ -191,7 +191,7 @@ class Compiled:
         return answer if self._reuse_output else answer.clone()
 
     def save(self, path: str | Path) -> None:
-        """Write the network for each shape that it is compiled for, for `load`; CompileError where Inductor alone runs it."""
+        """Write the network for each shape that is compiled, for `load`; CompileError where Inductor alone runs it."""
         folder, names = Path(path), []
         for number, entry in enumerate(self._entries.values()):
             graph = entry.built.graph

@@ -161,7 +161,7 @@ def _check_inputs(known: list[tuple[list[int], str]], _: nn.Module, given: tuple
 
 
 def checked_archive(content: bytes) -> io.BytesIO:
-    """Return an archive of torch.export without its pickled example; ArchiveError if it is torn, inflates or pickles."""
+    """Return an archive of torch.export without its pickled example; ArchiveError if it's torn, inflates or pickles."""
     rewritten = io.BytesIO()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(rewritten, "w") as kept:

@@ -254,7 +254,7 @@ class Rewritten(Whole):
     def candidate(
         self, scales: Mapping[str, float], precision: Precision, kept: Sequence[str] = (), *, own_norms: bool = False
     ) -> Candidate | None:
-        """Return the network by its fastest tiles, values of `scales` in fp8, layers `kept` in fp16; None if refused."""
+        """Return the network by its fastest tiles, values of `scales` in fp8, layers `kept` in fp16, or None."""
         if own_norms and not self.net.matched.get("sum_where_made"):
             return None
         name = f"{precision}, own norms" if own_norms else precision

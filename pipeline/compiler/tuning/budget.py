@@ -153,9 +153,9 @@ def filled(
 ) -> tuple[list[str], dict[str, float]]:
     """Return the layers that keep more bits so that the budget holds, and how much of it each takes alone.
 
-    Those have fewer bits that save most for the square of what they take, as long as the sum of squares allows it;
-    then the last of them go again while all together are over the budget, and others come that fit. All layers of a
-    unit have fewer bits or none; `cost` is of the budget, `price` what keeping layers takes.
+     Those have fewer bits that save most for the square of what they take; the last of them go again while all together
+    are over the budget, and others come that fit. All layers of a unit have fewer bits or none; `price` is what keeping
+    takes.
     """
     if cost([]) <= 1:
         return [], {}

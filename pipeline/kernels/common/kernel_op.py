@@ -90,9 +90,9 @@ class LayerDescription:
 class KernelOp:
     """A kernel with all that the compiler, the tuner, the stages and the tests need to know of it.
 
-    Its functions take x [N, H, W, in] (of a kernel that reads the image [N, in, H, W]), the packed weight, an epilogue
-    and the outputs, then a `SecondSource` where it takes one. `launch` takes one of `candidates` after them, and the
-    first of them for None; it raises ValueError where a shape, dtype or stride isn't as the kernel takes it.
+     Its functions take x [N, H, W, in] or the image [N, in, H, W], the packed weight, an epilogue and the outputs, then
+    a `SecondSource` where it takes one. `launch` takes a tile after them, or the first of `candidates`; it raises
+    ValueError.
     """
 
     name: str  # of the operation in a rewritten graph

@@ -35,7 +35,7 @@ def pack(weight: Tensor) -> Tensor:
 
 
 def stacked(weight: Tensor) -> Tensor:
-    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in]: two slices from four, 8 of 16 rows each."""
+    """Return a packed weight [27, out, in], out at most 32, as [36, 64, in]: two slices, 8 of each 16 rows."""
     _, outer, inner = weight.shape
     both = weight.new_zeros(4, 9, STACKED // 8, 2, 8, inner)
     taps = weight.new_zeros(3, 9, STACKED, inner)

@@ -111,7 +111,7 @@ def _small_tap(block: int) -> int:
 
 @gluon.constexpr_function
 def _full_tap(block: int) -> int:
-    """Which tap of the full map lies in a block: of each row of a window four, zeros, t2, t1 and t0, for four offsets."""
+    """Which tap of the full map lies in a block: of each row of a window four, zeros, t2, t1 and t0."""
     row, order = divmod(block, FULL_PITCH)
     return 3 * row + 3 - order if order else 9
 
