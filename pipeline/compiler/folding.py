@@ -26,8 +26,7 @@ class _Tracer(fx.Tracer):
 def folded(model: nn.Module, inputs: Tensor | Batch | None = None) -> tuple[nn.Module, int]:
     """Return a copy whose batch norms are part of the convolutions before them, and their number; weights are plain.
 
-    Without inputs only what torch.fx traces is folded. With them, nothing is where the copy answers otherwise: a net's
-    code may ask what its layers are, such as whether a convolution has a bias.
+    Without inputs only what torch.fx traces is folded. With them, nothing is where the copy answers otherwise.
     """
     net = compute_once(copy.deepcopy(model))
     if inputs is None:

@@ -128,11 +128,7 @@ class Sensitivity:
 def build(
     request: driver.Request, fp8: Fp8, known: Sensitivity | None = None
 ) -> tuple[driver.Built, Sensitivity | None]:
-    """Return the fastest form of a network in fp8 or fp16, and what chose it, or `known` from another shape, if in fp8.
-
-    Raises:
-        CompileError: the GPU can't run kernels in fp8, or the network has no such layer or module to keep.
-    """
+    """Return the fastest form in fp8 or fp16, and what chose it, or `known` from another shape; CompileError if barred."""
     chosen_by: list[Sensitivity] = []
     best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
 

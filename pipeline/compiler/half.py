@@ -161,8 +161,7 @@ Ways = dict[Called, Way]
 class OneType(FunctionMode):
     """Within, a function that is given tensors in half precision and others is given all in one type, if it needs that.
 
-    That is fp32 for what torch has for that alone, the type of what a function writes into, and half precision for
-    products. Functions in `ways` are called so instead.
+    That is fp32 for what torch has for that alone, the type of what is written into, and half precision for products.
     """
 
     def __init__(self, half: torch.dtype, ways: Ways | None = None) -> None:

@@ -156,10 +156,10 @@ def count_row(
 ):  # fmt: skip
     """Take row `line` of y [16 · blocks, OUT], if `inside`, into what was counted of each pair of values so far.
 
-    By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962), of the sum of
-    a thread's two pixels: `mean` is that of such sums, and `squares` are twice the pair's squared deviations. A pixel
-    beyond the image counts as the other does, and is left out at the end. After the eighth row, or the image's last,
-    those of each block of 16 columns go to statistics [blocks, 2, CHANNELS] of the image. A warp has a block's columns.
+     By Welford's formula (Note on a method for calculating corrected sums of squares and products, 1962): `mean` is
+    that of the sums of a thread's two pixels, `squares` twice the pair's squared deviations. A pixel beyond the image
+    is left out at the end: after a block's or the image's last row they go to statistics [blocks, 2, CHANNELS] of the
+    image.
     """
     if inside:
         near, far = _pairs_of(y)

@@ -35,10 +35,9 @@ HALF_MAX = gl.constexpr(65504.0)
 
 
 class NormOnLoad(NamedTuple):
-    """An instance or group norm with what follows it, max(y, slope · y), applied to the pixels that are read.
+    """An instance or group norm and max(y, slope · y), applied to the pixels that are read: a pass would take longer.
 
-    The idea: a norm's pass takes longer than its arithmetic, two fp16 values an instruction: (x − mean) · factor +
-    shift. The mean goes off first: a shift of −mean · factor would round with an error as large as what is left.
+    The mean goes off first: a shift of −mean · factor would round with an error as large as what is left.
     """
 
     mean: Tensor  # of each image and channel, or the channel's group, [N, in] fp32
