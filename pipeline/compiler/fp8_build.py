@@ -128,7 +128,7 @@ class Sensitivity:
 def build(
     request: driver.Request, fp8: Fp8, known: Sensitivity | None = None
 ) -> tuple[driver.Built, Sensitivity | None]:
-    """Return the fastest form in fp8 or fp16, and what chose it, or `known` from another shape; CompileError if barred."""
+    """Return the fastest form in fp8 or fp16, and what chose it (`known` from another shape); or raise CompileError."""
     chosen_by: list[Sensitivity] = []
     best = partial(_fastest_of_both, fp8=fp8, chosen_by=chosen_by, known=known)
 
