@@ -100,11 +100,7 @@ def _conv1x1(
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out], all of fp16 or fp8.
-
-    Pixels of x, output and residual follow each other at one step, as in a channel slice; weight [out, in] is from
-    `pack`.
-    """
+    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out], pixels at one step each."""
     _check_operands(x, weight, epilogue, outputs)
     _launch(x, weight, epilogue, required(outputs.out), tile or next(candidates(x, weight)))
 

@@ -166,9 +166,8 @@ def _norm_pass(
     GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr,
     SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, pixels, CHANNELS], write out, of the same shape: ACTIVATION((x · factor + shift) · unit) · gain.
+    """Read x [N, pixels, CHANNELS], write out: ACTIVATION((x · factor + shift) · unit) · gain, or CLASSES of logits of it.
 
-    With CLASSES out is [N, CLASSES, pixels]: sums of that over channels by head [CLASSES, CHANNELS], and head_bias.
     Factor and shift are `first` and `second` [N, CHANNELS], or the program MERGES them from the statistics.
     """
     if DEPENDENT:

@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def _in_a_process(program: Program) -> int:
-    """Start a process that compiles one program and ends, and return its number; what fails will fail at its launch."""
+    """Start a process that compiles one program and ends, and return its number; failures show at the launch."""
     if child := os.fork():
         return child
     try:

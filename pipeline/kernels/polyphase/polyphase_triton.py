@@ -39,8 +39,7 @@ def _polyphase_triton(
 ):  # fmt: skip
     """Read small [N, h, w, SMALL] and full [N, 2 h, 2 w, FULL], store out [N, 2 h, 2 w, channels], or one phase.
 
-    GROUPED, a tile reads FULL of full's channels, its own in the middle. With DEEP = 3 images are slices, of which a
-    volume has STEP times as many in full as in the answer.
+    GROUPED, a tile reads FULL of full's channels, its own in the middle. With DEEP = 3 images are slices.
     """
     PIXELS: tl.constexpr = ROWS * COLS
     EVERY: tl.constexpr = 2 if PHASES == 4 else 1
