@@ -100,7 +100,7 @@ def _conv1x1(
 
 
 def conv1x1(x: Tensor, weight: Tensor, epilogue: Epilogue, outputs: Outputs, tile: Tile | None = None) -> None:
-    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`, [N, H, W, out], pixels at one step each."""
+    """Write x [N, H, W, in] · weightᵀ through the epilogue into `outputs.out`; pixels of each are at one step."""
     _check_operands(x, weight, epilogue, outputs)
     _launch(x, weight, epilogue, required(outputs.out), tile or next(candidates(x, weight)))
 

@@ -166,7 +166,7 @@ def _norm_pass(
     GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, CLASSES: tl.constexpr, ACTIVATION: tl.constexpr,
     SLOPE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """Read x [N, pixels, CHANNELS], write out: ACTIVATION((x · factor + shift) · unit) · gain, or CLASSES of logits of it.
+    """Read x [N, pixels, CHANNELS], write ACTIVATION((x · factor + shift) · unit) · gain, or CLASSES of logits of it.
 
     Factor and shift are `first` and `second` [N, CHANNELS], or the program MERGES them from the statistics.
     """
