@@ -17,7 +17,7 @@ from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.ops import BY_NAME
 from tests.compiler.rewriting import layers
 from tests.kernels.kinds import KINDS, TRIED, Kind, kind_of
-from tests.random_nets.draw import Draw
+from tests.random_nets.layers import Draw
 from tests.random_nets.net import random_net
 from tests.random_nets.trial import rewritten
 

@@ -14,11 +14,15 @@ from pipeline.compiler.artifact import load, save
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import ExportedNet, export
 from pipeline.compiler.graph.fp8_values import layers_in_fp8, scales
+from pipeline.compiler.graph.fx_graph import is_matrix_work, module_of
+from pipeline.compiler.graph.fx_graph import layers as modules_of
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.compiler.passes.kernel_folding import padding
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.epilogue import Epilogue, Outputs
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands, check_operands
+from pipeline.profiling.layer_order import compute_layers
+from pipeline.profiling.layers import layer_work
 from tests.compiler.nets import Excited, image, lively
 from tests.compiler.nets_that_passes_leave import CASES, Made, conv
 from tests.compiler.rewriting import copied, kept, layers, lowered, rewritten, rewritten_from
@@ -292,3 +296,69 @@ def test_a_convolution_without_a_batch_leaves_the_kernels_to_the_images() -> Non
 
     found = kept(Made(mixed, nn.Conv2d(8, 8, 3, padding=1), conv3d(8, 8)), image(2, 8, 8, 8), 1e-5)
     assert [layer.name for layer in layers(found).values()] == ["layers.0"]
+
+
+IMAGE = torch.zeros(1, 3, 8, 8)
+
+
+class Block(nn.Module):
+    """As nnU-Net's: a convolution called by its second path, and twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+        self.all_modules = nn.Sequential(self.conv, nn.ReLU())
+
+    def forward(self, image: Tensor) -> Tensor:
+        """[batch, 3, height, width] of the same."""
+        return self.all_modules(self.all_modules(image)) + 1  # type: ignore[no-any-return]
+
+
+def holding(name: str) -> nn.Module:
+    """A net whose one module has this name."""
+
+    class Holder(nn.Module):
+        def forward(self, image: Tensor) -> Tensor:
+            return getattr(self, name)(image)  # type: ignore[no-any-return]
+
+    holder = Holder()
+    holder.add_module(name, Block())
+    return holder.eval()
+
+
+@pytest.mark.parametrize("name", ["block", "net", "network", "net_1"])
+def test_each_exporter_calls_a_layer_by_its_first_path(name: str) -> None:
+    """A net whose own module is called as ours, or begins so, keeps its name whole."""
+    assert [layer.layer for layer in compute_layers(holding(name), IMAGE)] == [f"{name}.conv"] * 2
+    nodes = export(holding(name), IMAGE, torch.float32).module.graph.nodes
+    assert [module_of(node) for node in nodes if is_matrix_work(node)] == [f"{name}.conv"] * 2
+    assert [module_of(node) for node in nodes if "add" in str(node.target)] == [name]
+
+
+class Padded(nn.Conv2d):
+    """As smp's EfficientNet has them: with a module of its own that pads."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 4, 3)
+        self.static_padding = nn.Sequential(nn.ZeroPad2d(1))
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """[batch, 4, height, width] of [batch, 3, height, width]."""
+        return super().forward(self.static_padding(input))
+
+
+def test_a_convolution_that_pads_by_a_module_of_its_own_is_one_layer() -> None:
+    """It had been none, with all of an EfficientNet's encoder."""
+    net = nn.Sequential(Padded(), nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1)), nn.Sequential())
+    assert [name for name, _ in modules_of(net)] == ["0", "1", "2"]
+    work = layer_work(net.eval(), IMAGE)
+    assert [(layer.name, layer.flops) for layer in work if layer.flops] == [("0", 2 * 27 * 256), ("1", 2 * 4 * 256)]
+
+
+def test_attention_is_one_layer() -> None:
+    """Its last product is no call of the module that has the weights."""
+    assert [name for name, _ in modules_of(nn.TransformerEncoderLayer(8, 2, 16))][:2] == ["self_attn", "linear1"]
+
+
+def test_a_net_that_is_a_layer_has_no_path() -> None:
+    assert [name for name, _ in modules_of(Padded())] == [""]

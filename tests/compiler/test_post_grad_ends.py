@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from pipeline.compiler.post_grad_pass import is_by_channel
 from tests.compiler.nets_that_passes_leave import Made
 from tests.compiler.plain_compile import by_the_kernels, error, half_image, half_net, residual_block, rewritten
-from tests.kernels.activation_modules import MODULES
+from tests.kernels.examples import MODULES
 
 Ends = Callable[[Tensor, Tensor], Tensor]
 

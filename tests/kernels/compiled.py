@@ -44,7 +44,7 @@ from tests.kernels.compiled_kernels import (
     products_of_boxes,
 )
 from tests.kernels.examples import HALF, Example, Layer, example
-from tests.kernels.kind_examples import WIDE
+from tests.kernels.kinds import WIDE
 
 AMPERE, ADA = 80, 89  # compute capabilities, ten times their numbers
 SHARED: list[int] = []  # bytes of each program's shared memory

@@ -17,10 +17,9 @@ from pipeline.kernels.conv_first.conv_first_gluon import Tile as GatherTile
 from pipeline.kernels.norm_pass import Excitation, Norm, excitation
 from pipeline.kernels.polyphase import candidates, polyphase, polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import Operands
-from tests.kernels import polyphase_examples as phases
+from tests.kernels import examples as phases
 from tests.kernels.examples import FP8, HALF, Example, Layer, example
-from tests.kernels.kind_examples import WIDE, made_of
-from tests.kernels.kinds import KINDS, Kind
+from tests.kernels.kinds import KINDS, WIDE, Kind, made_of
 
 # Of the plain kernels those that nothing below compiles, each by its likeliest tile.
 PLAIN = ("conv_first", "conv_head", "conv3x3_few", "transposed3x3_few", "upsample2x", "upconv2x2", "conv1x1_strided",

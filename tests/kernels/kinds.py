@@ -6,19 +6,36 @@ of any type, and before all that is stored.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pipeline.compiler.ops import KERNELS
-from pipeline.kernels import conv_head, few_channels
-from pipeline.kernels.common.activation import NONE, Activation
-from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.compiler.ops import BY_NAME, KERNELS
+from pipeline.kernels import conv3x3, conv_head, few_channels
+from pipeline.kernels.common.activation import NONE, RELU, Activation
+from pipeline.kernels.common.epilogue import Epilogue, Outputs
+from pipeline.kernels.common.kernel_op import KernelOp, SecondSource
 from pipeline.kernels.conv1x1 import GATED_OP
-from pipeline.kernels.polyphase import UPSAMPLED
-from tests.kernels.examples import ACTIVE, FP8, HALF
+from pipeline.kernels.conv3x3 import conv3x3_triton
+from pipeline.kernels.depthwise import DILATED_OP
+from pipeline.kernels.polyphase import UPSAMPLED, polyphase_triton
+from tests.kernels.examples import (
+    ACTIVE,
+    DEVICE,
+    FP8,
+    HALF,
+    Example,
+    Layer,
+    Phases,
+    example,
+    for_kernel,
+    operands,
+    poisoned,
+    values,
+)
 
 TYPES_BY_NAME = {"fp16": HALF, "fp8": FP8, "fp32": torch.float32}
 ROLES = ("result", "pooled", "logits", "statistics", "slopes", "second", "border")
@@ -106,3 +123,100 @@ def activations_of(op: KernelOp) -> list[Activation]:
 
 
 TRIED = {(op.name, activation.name) for op in KERNELS for activation in activations_of(op)}
+
+
+BY_ROWS = ("conv3x3_few", "transposed3x3_few", "upsample2x", "upsample2x_aligned")  # a program has a part of one row
+OF_VOLUMES = ("conv3x3x3", "conv1x3x3", "conv1x3x3_first", "conv1x3x3_strided", "upconv1x2x2", "upconv2x2x2",
+              "conv3x3x3_strided", "conv3x3x3_strided_in_slices", "conv_first_volumes")  # fmt: skip
+SMALL, WIDE, FEW = Layer(1, (2, 6), 32, 32), Layer(2, (13, 17), 48, 80), Layer(2, (26, 34), 32, 32)
+PRELU = Activation("prelu")
+
+
+def made_of(kind: Kind, layer: Layer = SMALL, activation: Activation | None = None) -> Example:
+    """A kind on a layer's size and channels; it ends in ReLU, or as its parts say, unless told otherwise."""
+    op, parts = BY_NAME[kind.op], kind.parts
+    own = PRELU if "slopes" in parts else NONE if "statistics" in parts or op.pack is None else RELU
+    asked = replace(
+        suited(op, layer, counts="statistics" in parts),
+        activation=activation or own,
+        pool="pooled" in parts,
+        classes=3 if "logits" in parts else 0,
+        stored="result" in parts,
+        residual=next((TYPES_BY_NAME[name.partition("-")[0]] for name in ADDED if name in parts), None),
+        statistics="statistics" in parts,
+        stored_as=None if "logits" in parts else TYPES_BY_NAME[kind.stores],
+    )
+    asked = replace(asked, outer=min(asked.outer, 64)) if "logits" in parts else asked  # a tile holds all of them
+    dtype = TYPES_BY_NAME["fp16" if op.reads_image else kind.reads]
+    if op is UPSAMPLED:
+        return upsampled(kind, asked, dtype)
+    if op is conv_head.OP:
+        return head(asked, dtype)
+    made = example(op, dtype, asked)
+    return with_gate(made) if op is GATED_OP else made
+
+
+def suited(op: KernelOp, layer: Layer, *, counts: bool) -> Layer:
+    """A layer of a size that a kernel takes: of volumes several slices, of an even height for a stride, taps apart."""
+    height, width = layer.size
+    if op.name in OF_VOLUMES:
+        whole = counts or op.name not in ("conv3x3x3", "conv1x3x3")  # blocks of rows
+        layer = replace(layer, slices=2, size=(max(8, height // 8 * 8) if whole else height, width))
+        if op.growth < 1:
+            layer = replace(layer, size=(16 * (1 + height // 16), width + width % 2))
+    elif op.growth < 1 and not op.reads_image:
+        layer = replace(layer, size=(height + height % 2, width + width % 2))
+    if op.name in BY_ROWS and DEVICE.type == "cpu":  # the interpreter walks over each row's windows
+        layer = replace(layer, size=(1, width))
+    apart = 2 if op in (conv3x3.DILATED_OP, DILATED_OP) else 1
+    return for_kernel(op, replace(layer, dilation=apart, statistics=counts))
+
+
+def upsampled(kind: Kind, layer: Layer, dtype: torch.dtype) -> Example:
+    """An up-sampling with the convolution after it; the skip has other channels than the small map."""
+    case = Phases(
+        layer.batch,
+        layer.size,
+        layer.inner,
+        16 if "second" in kind.parts else 0,
+        layer.outer,
+        border="border" in kind.parts,
+        activation=layer.activation,
+        counts=layer.statistics,
+    )
+    parts, buffer = operands(case, dtype, layer.stored_as)
+    assert parts.small is not None
+    assert parts.small_weight is not None
+    second = SecondSource(parts.full, parts.full_weight, parts.border)
+    epilogue = replace(parts.epilogue, phases=2)
+    given = (UPSAMPLED, parts.small, parts.small_weight, epilogue, parts.outputs)
+    return Example(*given, [buffer], dtype, second)
+
+
+def head(layer: Layer, dtype: torch.dtype) -> Example:
+    x = values(layer.batch, *layer.size, 2 * layer.inner, dtype=dtype)[..., layer.inner :]
+    weight = conv3x3.pack(values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(dtype)
+    logits = poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
+    epilogue = Epilogue(bias=torch.linspace(-1, 1, 3, device=DEVICE), early=True)
+    return Example(conv_head.OP, x, weight, epilogue, Outputs(logits=logits), [logits], dtype)
+
+
+def with_gate(made: Example) -> Example:
+    gate = values(len(made.x), 1, 1, made.x.shape[3], dtype=torch.float32).sigmoid().to(made.x.dtype)
+    return replace(made, second=SecondSource(gate))
+
+
+def of_two_slices(made: Example) -> Example:
+    assert made.op is conv3x3.VOLUME_OP
+    return replace(made, weight=conv3x3.stacked(made.weight))
+
+
+def small_tile(made: Example) -> object:
+    """A tile that suits the interpreter; the last candidate of kernels that have small ones."""
+    types, counts = made.op.tile_types, made.epilogue.statistics
+    out = 64 if "grouped" in made.op.name else 32
+    if conv3x3_triton.Tile in types:
+        return conv3x3_triton.Tile(8 if counts else 2, 16 if counts else 8, out, 32, warps=4)
+    if polyphase_triton.Tile in types:
+        return polyphase_triton.Tile(8 if counts else 2, 16 if counts else 8, out, 32, warps=4)
+    return made.candidates()[-1]

@@ -29,8 +29,7 @@ from tests.kernels.examples import (
     for_kernel,
     gpu_for,
 )
-from tests.kernels.kind_examples import FEW, WIDE, made_of, of_two_slices
-from tests.kernels.kinds import GROUPS, KINDS, Kind, activations_of
+from tests.kernels.kinds import FEW, GROUPS, KINDS, WIDE, Kind, activations_of, made_of, of_two_slices
 
 pytestmark = pytest.mark.gpu
 

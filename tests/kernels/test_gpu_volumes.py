@@ -12,9 +12,8 @@ from pipeline.kernels.common.activation import Activation
 from pipeline.kernels.common.capability import reaching_views_barred
 from pipeline.kernels.common.kernel_op import KernelOp
 from pipeline.kernels.polyphase import candidates, polyphase
-from tests.kernels.examples import FP8, HALF, TYPES, Layer, check_all, example, for_kernel
-from tests.kernels.kind_examples import of_two_slices
-from tests.kernels.polyphase_examples import Phases, check, operands
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, check_all, example, for_kernel, operands
+from tests.kernels.kinds import of_two_slices
 from tests.kernels.test_gpu_kernels import DTYPES, what_the_gpu_has
 from tests.kernels.test_volume_kernels import SLICED
 

@@ -30,8 +30,7 @@ from tests.kernels.examples import (
     slopes_of,
     values,
 )
-from tests.kernels.kind_examples import BY_ROWS, SMALL, made_of, small_tile
-from tests.kernels.kinds import GROUPS, KINDS, Kind, activations_of, kind_of
+from tests.kernels.kinds import BY_ROWS, GROUPS, KINDS, SMALL, Kind, activations_of, kind_of, made_of, small_tile
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 ENDS = [

@@ -13,9 +13,8 @@ from pipeline.kernels.common.kernel_op import Ends, KernelOp, LibraryParameters
 from pipeline.kernels.norm_pass import Norm, NormPass
 from pipeline.kernels.polyphase import polyphase_triton
 from pipeline.kernels.polyphase.polyphase_operands import check_operands
-from tests.kernels.examples import FP8, HALF, TYPES, Layer, example, values
-from tests.kernels.kind_examples import of_two_slices
-from tests.kernels.polyphase_examples import Phases, check, operands
+from tests.kernels.examples import FP8, HALF, TYPES, Layer, Phases, check, example, operands, values
+from tests.kernels.kinds import of_two_slices
 
 
 @pytest.mark.parametrize("dtype", [HALF, FP8])

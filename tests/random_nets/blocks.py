@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.random_nets.draw import Draw
-from tests.random_nets.layers import Conv, activation, made, norm
-from tests.random_nets.scales import cropped
+from tests.random_nets.layers import Conv, Draw, activation, cropped, made, norm
 
 MOST_PIXELS = 600  # of a map in whose pixels attention is paid to one another
 

@@ -9,9 +9,7 @@ from torch.nn import functional
 from models.model_output import with_output
 from pipeline.compiler.batch import Batch
 from tests.random_nets.blocks import block
-from tests.random_nets.draw import Draw
-from tests.random_nets.layers import Conv, made
-from tests.random_nets.scales import Down, Join, Up
+from tests.random_nets.layers import Conv, Down, Draw, Join, Up, made
 
 CHANNELS = (16, 16, 32, 64, 8, 8, 24, 3, 5, 12, 20, 40, 100)
 

@@ -24,7 +24,7 @@ from pipeline.compiler.graph.fp8_values import fp8_groups
 from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.kernels.common.kernel_op import KernelOp, Tile
 from tests.kernels.examples import assert_near
-from tests.random_nets.draw import Draw
+from tests.random_nets.layers import Draw
 from tests.random_nets.net import random_net
 from tests.random_nets.trial import rewritten
 

@@ -21,7 +21,7 @@ from pipeline.compiler.graph.lowering import Plan, lower
 from pipeline.compiler.tuning.own_norms import found_passes, put_pass
 from pipeline.errors import typed_line
 from tests.compiler.rewriting import layers, rewrite_all
-from tests.random_nets.draw import Draw
+from tests.random_nets.layers import Draw
 from tests.random_nets.net import random_net
 
 # Relative L2. What a net may be off beyond rounding's own part of it, which is measured on the net: nets of few pixels
