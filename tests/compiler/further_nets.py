@@ -139,7 +139,6 @@ class Few(nn.Module):
 
 
 def normed_head() -> nn.Module:
-    """Norms up to the logits, as nnU-Net has."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1),
         nn.InstanceNorm2d(32, affine=True),
@@ -185,8 +184,6 @@ class Squeezed(nn.Module):
 
 
 class InvertedResiduals(nn.Module):
-    """Widths of 8 channels and no multiple of 16, up-sampled beside a skip."""
-
     def __init__(self) -> None:
         super().__init__()
         self.stem = Late(3, 16, 3)
@@ -301,7 +298,6 @@ VOLUMES = {
 
 
 def conv(inner: int, outer: int = 16) -> nn.Conv2d:
-    """A layer that a kernel takes."""
     return nn.Conv2d(inner, outer, 3, padding=1)
 
 

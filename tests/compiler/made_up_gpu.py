@@ -24,8 +24,6 @@ MOVED = 12345  # bytes, by the compiler that is made up
 
 
 class Called:
-    """What `Captured` is on a GPU: here the network is called each time."""
-
     def __init__(self, model: Callable[..., Tensor], *_: Tensor) -> None:
         self.model = model
         self.graph = self
@@ -45,13 +43,11 @@ def all_by_references(
 
 
 def as_it_is(module: fx.GraphModule, *_: Tensor, mode: str) -> tuple[Callable[..., Tensor], int]:
-    """Stand in for a compiler."""
     return module, MOVED
 
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace what needs a GPU; to be imported by each file that builds networks."""
     for room in (candidate, driver):
         monkeypatch.setattr(room, "Captured", Called)
     monkeypatch.setattr(driver, "choose", all_by_references)
@@ -73,7 +69,6 @@ def times(monkeypatch: pytest.MonkeyPatch, *given: float) -> None:
 
 
 def images(count: int = 2) -> list[Tensor]:
-    """Batches [2, 3, 16, 16]."""
     return list(torch.randn(2 * count, 3, 16, 16, generator=torch.Generator().manual_seed(1)).split(2))
 
 
@@ -86,29 +81,24 @@ def request(
     progress: Callable[[str], None] = silent,
     inputs: Batch | None = None,
 ) -> Request:
-    """A network and its inputs, whose choices are kept in a folder."""
     given = batched(images()[0]) if inputs is None else inputs
     return Request(net.eval(), given, Tuner(folder), search, kept, progress=progress)
 
 
 def rewritten(net: nn.Module, folder: Path, search: Search = "auto", **named: Any) -> Rewritten:
-    """The same, exported and rewritten for the kernels."""
     return Rewritten(request(net, folder, search, **named), None)
 
 
 def small_unet() -> nn.Module:
-    """A UNet of one level."""
     torch.manual_seed(0)
     return UNet(base=16, depth=1)
 
 
 @cache
 def exported() -> ExportedNet:
-    """Return the graph of the small UNet, which takes a second to trace."""
     return export(small_unet().eval(), images()[0], torch.float16)
 
 
 @pytest.fixture
 def exported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Export the small UNet a single time."""
     monkeypatch.setattr(driver, "export", lambda *_: copied(exported()))

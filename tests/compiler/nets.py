@@ -115,8 +115,6 @@ class Nested(nn.Module):
 
 
 class Excited(nn.Module):
-    """Squeeze and excitation, and bilinear upsampling with its corners aligned."""
-
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
@@ -236,17 +234,14 @@ def lively(net: nn.Module) -> nn.Module:
 
 
 def classic(**options: Any) -> nn.Module:
-    """The classic net of 16 channels and two levels, unless told otherwise."""
     return lively(UNet(**{"base": 16, "depth": 2, **options}))
 
 
 def image(*size: int) -> Tensor:
-    """A batch that is the same each time."""
     return torch.randn(*size, generator=torch.Generator().manual_seed(1))
 
 
 def ending_in(net: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
-    """The net with every ReLU replaced."""
     for parent in list(net.modules()):
         for name, layer in parent.named_children():
             if isinstance(layer, nn.ReLU):

@@ -9,8 +9,6 @@ from torch.nn import functional
 
 
 class Made(nn.Module):
-    """A net out of some layers and a function of its inputs and them."""
-
     def __init__(self, call: Callable[..., Tensor], *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
@@ -25,7 +23,6 @@ def conv(inner: int, outer: int, size: int = 3, **options: Any) -> nn.Conv2d:
 
 
 def second(**options: Any) -> nn.Module:
-    """A convolution of 16 channels after another."""
     return Made(lambda x, first, last: last(first(x)), conv(3, 16, 1), conv(16, 16, **options))
 
 

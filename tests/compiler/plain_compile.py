@@ -45,20 +45,16 @@ LAYERS: list[tuple[str, nn.Module, bool]] = [
 
 
 class Rewritten(NamedTuple):
-    """A net's answer by its rewritten graph, and that graph."""
-
     answer: Tensor
     graph: fx.Graph
 
     @property
     def operations(self) -> list[dict[str, Any]]:
-        """The kernels' operations in order: name and what it is called with."""
         found = [node for node in self.graph.nodes if "auto_functionalized" in str(node.target)]
         return [{"name": str(node.args[0]).split(".")[1], **node.kwargs} for node in found]
 
     @property
     def names(self) -> list[str]:
-        """The names of the operations alone."""
         return [operation["name"] for operation in self.operations]
 
 
@@ -88,7 +84,6 @@ def by_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def channels_of(layer: nn.Module) -> tuple[int, int]:
-    """How many channels a convolution reads and gives."""
     assert isinstance(layer, Conv | Up)
     return layer.in_channels, layer.out_channels
 
@@ -113,7 +108,6 @@ def residual_block() -> nn.Module:
 
 
 def half_image(*size: int) -> Tensor:
-    """Random values [N, C, H, W] in fp16 and channels_last."""
     return torch.randn(*size, generator=torch.Generator().manual_seed(1)).half().to(memory_format=torch.channels_last)
 
 

@@ -25,12 +25,10 @@ class Exported:
     net: ExportedNet
 
     def error(self, run: Callable[[Tensor], Tensor]) -> float:
-        """Relative L2 distance of an answer from the net's."""
         return distance(run, self.batch, self.wanted)
 
 
 def exported(name: str) -> Exported:
-    """A net of `NETS` in fp32, its graph untouched."""
     known = _exported(name)
     return replace(known, net=copied(known.net))
 
@@ -45,12 +43,10 @@ def _exported(name: str) -> Exported:
 
 
 def copied(net: ExportedNet) -> ExportedNet:
-    """The same net, of which a pass may change anything."""
     return replace(net, module=copy.deepcopy(net.module), matched=dict(net.matched))
 
 
 def rewritten(name: str) -> Exported:
-    """A net of `NETS` after all passes."""
     known = _rewritten(name)
     return replace(known, net=copied(known.net))
 
@@ -63,7 +59,6 @@ def _rewritten(name: str) -> Exported:
 
 
 def rewritten_from(module: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float32) -> ExportedNet:
-    """Any net in a dtype, after all passes."""
     net = export(module, batch, dtype)
     rewrite_all(net)
     return net
@@ -78,7 +73,6 @@ def kept(module: nn.Module, batch: Tensor, limit: float = 1e-3, dtype: torch.dty
 
 
 def rewrite_all(net: ExportedNet) -> None:
-    """As the stages do it."""
     rewrite(net, FOR_ANY_BACKEND)
     rewrite(net, FOR_THE_KERNELS)
 
@@ -96,7 +90,6 @@ def limit_in_fp8(references: Tensor, exact: Tensor) -> float:
 
 
 def distance(run: Callable[[Tensor], Tensor], batch: Tensor, wanted: Tensor) -> float:
-    """Relative L2 distance of the answer to a batch from the wanted one."""
     with torch.no_grad():
         got = run(batch)
     assert got.shape == wanted.shape
@@ -105,7 +98,6 @@ def distance(run: Callable[[Tensor], Tensor], batch: Tensor, wanted: Tensor) -> 
 
 
 def layers(net: ExportedNet) -> dict[str, KernelLayer]:
-    """The kernels' layers by their nodes' names, in the order of the graph."""
     found = {node.name: layer_of(net.module, node) for node in net.module.graph.nodes}
     return {name: layer for name, layer in found.items() if layer is not None}
 
@@ -120,7 +112,6 @@ def called(module: fx.GraphModule) -> list[str]:
 
 
 def own_calls(module: fx.GraphModule) -> list[str]:
-    """The kernels that a lowered graph calls, in order, by their names."""
     return [name.split(".")[1] for name in called(module) if name.startswith("unet_ladder.")]
 
 

@@ -38,14 +38,12 @@ from tests.kernels.examples import HALF, Layer, example
 
 @pytest.fixture(scope="module")
 def made() -> Exported:
-    """A net in fp16, as the stages have it."""
     found = exported("one level, batch 3")
     return replace(found, net=rewritten_from(found.module, found.batch, torch.float16))
 
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """The programs that ran since."""
     found: Programs = {}
     launches = InterpretedFunction.__getitem__
 
@@ -70,7 +68,6 @@ def quickest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tuner(folder: Path) -> Tuner:
-    """It measures nothing."""
     return Tuner(folder, lambda _: 1.0)
 
 
@@ -129,8 +126,6 @@ def sized(rows: int, columns: int) -> None:
 
 
 class Fake:
-    """A kernel that does something else when it is compiled."""
-
     def __init__(self, compiles: Callable[[], None]) -> None:
         self.compiles = compiles
 
@@ -138,13 +133,11 @@ class Fake:
         raise AssertionError(f"launched on {grid}")
 
     def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> object:
-        """Compile it."""
         assert (args, grid, options) == ((), (1,), {})
         return self.compiles()
 
 
 def programs(*compiles: Callable[[], None]) -> Programs:
-    """Of fakes, each to be compiled."""
     return {number: Program(Fake(each), [], (1,), {}) for number, each in enumerate(compiles)}
 
 
@@ -211,14 +204,12 @@ class Elsewhere:
         self.given, self.waits, self.stopped = given, waits, threading.Event()
 
     def finished(self) -> Iterator[int]:
-        """Numbers of programs."""
         if self.waits:
             assert self.stopped.wait(60)
             return
         yield from (1, 0)
 
     def stop(self) -> None:
-        """From now on no more."""
         self.stopped.set()
 
 

@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer what the library asks of a GPU, whose own kernels are the fastest."""
     monkeypatch.setattr(api, "is_cuda", lambda _: True)
     monkeypatch.setattr(api, "_check_gpu", lambda: None)
     for room in (driver, fp8_build):
@@ -35,8 +34,6 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path, on_a_gpu: None) -> Callable[..., library.Compiled]:
-    """Compile with choices kept in the test's own folder, without a search."""
-
     def compiled(net: nn.Module, *example: Tensor, **options: Any) -> library.Compiled:
         return library.compile(net, *example, search="never", cache=tmp_path / "tiles", **options)
 

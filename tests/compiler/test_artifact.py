@@ -20,20 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from pipeline.compiler import artifact
 from pipeline.compiler.agreement import distance
-from pipeline.compiler.artifact import (
-    ABOUT,
-    CONFIGS,
-    FORMAT,
-    INPUTS,
-    NET,
-    ArchiveError,
-    ArtefactError,
-    archive_of,
-    checked_archive,
-    load,
-    save,
-)
 from pipeline.compiler.batch import Batch
 from pipeline.compiler.fp8_build import largest
 from pipeline.compiler.graph.exported_net import ExportedNet, export
@@ -80,15 +68,13 @@ def half_by_library(name: str) -> tuple[fx.GraphModule, Tensor]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A net's folder; nobody changes it."""
     folder = tmp_path_factory.mktemp("artefact")
     graph, batch = half_by_library("one level, batch 3")
-    assert [path.name for path in save(graph, batch, folder)] == [NET, ABOUT]
+    assert [path.name for path in artifact.save(graph, batch, folder)] == [artifact.NET, artifact.ABOUT]
     return folder
 
 
 def copied(written: Path, folder: Path) -> Path:
-    """The same net in a folder that a test may change."""
     for path in written.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     return folder
@@ -106,7 +92,7 @@ def test_a_fresh_process_gives_the_same_answers(written: Path, tmp_path: Path) -
     copied(written, tmp_path / "library")
     for name, (graph, batch) in nets.items():
         if name != "library":
-            save(graph, batch, tmp_path / name)
+            artifact.save(graph, batch, tmp_path / name)
         save_file({"batch": batch}, tmp_path / name / "batch")
     folders = [str(tmp_path / name) for name in nets]
     with torch_alone():
@@ -117,7 +103,7 @@ def test_a_fresh_process_gives_the_same_answers(written: Path, tmp_path: Path) -
 
 
 def test_tiles_survive(written: Path) -> None:
-    loaded = load(written)
+    loaded = artifact.load(written)
     assert isinstance(loaded, fx.GraphModule)
     ours = [node for node in loaded.graph.nodes if str(node.target).startswith("unet_ladder.")]
     arguments = [[*node.args, *node.kwargs.values()] for node in ours]
@@ -126,7 +112,7 @@ def test_tiles_survive(written: Path) -> None:
 
 
 def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
-    about = json.loads((written / ABOUT).read_text())
+    about = json.loads((written / artifact.ABOUT).read_text())
     assert about["batch"] == [3, 3, 16, 16]
     assert about["torch"] == torch.__version__
     assert "conv3x3" in about["operations"]
@@ -134,12 +120,12 @@ def test_what_it_was_written_for_is_said_beside_it(written: Path) -> None:
 
 def test_a_batch_of_another_shape_is_refused(written: Path) -> None:
     with pytest.raises(ValueError, match=r"input 0 is \[1, 3, 32, 32\] float32, and this network was saved for"):
-        load(written)(torch.zeros(1, 3, 32, 32))
+        artifact.load(written)(torch.zeros(1, 3, 32, 32))
 
 
 def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(written: Path) -> None:
     """A batch of whole numbers hasn't been normalised, and gradients would end at the first kernel."""
-    net, batch = load(written), rewritten("one level, batch 3").batch
+    net, batch = artifact.load(written), rewritten("one level, batch 3").batch
     shape = list(batch.shape)
     for other, message in (
         (batch[:2], f"input 0 is {[2, *shape[1:]]} float32, and this network was saved for {shape} float32"),
@@ -154,51 +140,55 @@ def test_an_input_that_the_net_would_answer_wrongly_is_refused_in_one_line(writt
 
 @torch.no_grad()
 def test_a_batch_in_another_layout_gets_the_same_answer(written: Path) -> None:
-    net, batch = load(written), rewritten("one level, batch 3").batch
+    net, batch = artifact.load(written), rewritten("one level, batch 3").batch
     wanted = net(batch)
     wide = torch.cat([batch, batch], -1)[..., : batch.shape[-1]]
     for other in (batch.contiguous(memory_format=torch.channels_last), wide):
         torch.testing.assert_close(net(other), wanted, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("missing", [NET, ABOUT])
+@pytest.mark.parametrize("missing", [artifact.NET, artifact.ABOUT])
 def test_a_folder_that_is_no_net_is_refused_in_one_line(missing: str, written: Path, tmp_path: Path) -> None:
     (copied(written, tmp_path) / missing).unlink()
-    with pytest.raises(ArtefactError, match="no rewritten network") as caught:
-        load(tmp_path)
+    with pytest.raises(artifact.ArtefactError, match="no rewritten network") as caught:
+        artifact.load(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("other", [1, 2, 3, 5, 99, None])
 def test_a_net_of_another_format_is_refused(other: int | None, written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
-    (tmp_path / ABOUT).write_text(json.dumps({**about, "format": other}))
-    with pytest.raises(ArtefactError, match=f"format {other}, this version reads {FORMAT}"):
-        load(tmp_path)
+    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
+    (tmp_path / artifact.ABOUT).write_text(json.dumps({**about, "format": other}))
+    with pytest.raises(artifact.ArtefactError, match=f"format {other}, this version reads {artifact.FORMAT}"):
+        artifact.load(tmp_path)
 
 
 def test_a_net_that_was_changed_or_torn_is_refused(written: Path, tmp_path: Path) -> None:
-    whole = (copied(written, tmp_path) / NET).read_bytes()
+    whole = (copied(written, tmp_path) / artifact.NET).read_bytes()
     for content in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
-        (tmp_path / NET).write_bytes(content)
-        with pytest.raises(ArtefactError, match=f"{NET} isn't the one that {ABOUT} was written with"):
-            load(tmp_path)
+        (tmp_path / artifact.NET).write_bytes(content)
+        with pytest.raises(
+            artifact.ArtefactError, match=f"{artifact.NET} isn't the one that {artifact.ABOUT} was written with"
+        ):
+            artifact.load(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", f'{{"format": {FORMAT}}}', f'{{"format": {FORMAT}, "net_sha256"'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", f'{{"format": {artifact.FORMAT}}}', f'{{"format": {artifact.FORMAT}, "net_sha256"']
+)
 def test_a_description_that_was_torn_is_refused_in_one_line(text: str, written: Path, tmp_path: Path) -> None:
-    (copied(written, tmp_path) / ABOUT).write_text(text)
-    with pytest.raises(ArtefactError) as caught:
-        load(tmp_path)
+    (copied(written, tmp_path) / artifact.ABOUT).write_text(text)
+    with pytest.raises(artifact.ArtefactError) as caught:
+        artifact.load(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_description_that_does_not_say_what_the_net_takes_is_refused(written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
+    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
     for changed in ({**about, "batch": None}, {**about, "others": [{"shape": [1]}]}):
-        (tmp_path / ABOUT).write_text(json.dumps(changed))
-        with pytest.raises(ArtefactError, match="doesn't say what the network takes"):
-            load(tmp_path)
+        (tmp_path / artifact.ABOUT).write_text(json.dumps(changed))
+        with pytest.raises(artifact.ArtefactError, match="doesn't say what the network takes"):
+            artifact.load(tmp_path)
 
 
 class InPlace(nn.Module):
@@ -218,7 +208,7 @@ class InPlace(nn.Module):
 def test_what_a_net_does_in_place_is_saved_as_what_is_not() -> None:
     """The archive holds no operation that writes, and gives the same answer."""
     net, batch = InPlace().eval(), torch.randn(1, 1, 4, 4)
-    program = torch.export.load(checked_archive(archive_of(net, batch)))
+    program = torch.export.load(artifact.checked_archive(artifact.archive_of(net, batch)))
     with torch.no_grad():
         torch.testing.assert_close(program.module()(batch), net(batch))
 
@@ -232,9 +222,9 @@ def test_a_net_whose_parts_have_odd_names_is_saved_and_loaded(tmp_path: Path) ->
     net, batch = lively(nn.Sequential(OrderedDict(parts))), image(1, 3, 32, 32)
     made = rewritten_from(net, batch, torch.float32)
     assert list(layers(made))
-    save(graph := lower(made, Plan()), batch, tmp_path)
-    assert torch.equal(load(tmp_path)(batch), graph(batch))
-    plain = checked_archive(archive_of(net, batch))
+    artifact.save(graph := lower(made, Plan()), batch, tmp_path)
+    assert torch.equal(artifact.load(tmp_path)(batch), graph(batch))
+    plain = artifact.checked_archive(artifact.archive_of(net, batch))
     assert torch.equal(torch.export.load(plain).module()(batch), net(batch))
 
 
@@ -242,13 +232,11 @@ Members = dict[str, bytes]
 
 
 def members_of(path: Path) -> Members:
-    """What an archive consists of."""
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def packed(members: Members, compression: int = zipfile.ZIP_STORED) -> bytes:
-    """An archive of these members."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", compression) as archive:
         for name, data in members.items():
@@ -257,8 +245,6 @@ def packed(members: Members, compression: int = zipfile.ZIP_STORED) -> bytes:
 
 
 class Bomb:
-    """What a hostile pickle would hold: a call that leaves a file."""
-
     def __init__(self, canary: Path) -> None:
         self.canary = canary
 
@@ -268,36 +254,36 @@ class Bomb:
 
 def test_no_pickle_is_read(written: Path, tmp_path: Path) -> None:
     """Neither as an example of the inputs, which torch unpickles, nor as a weight."""
-    canary, members = tmp_path / "canary", members_of(written / NET)
-    example = next(name for name in members if name.endswith(INPUTS))
+    canary, members = tmp_path / "canary", members_of(written / artifact.NET)
+    example = next(name for name in members if name.endswith(artifact.INPUTS))
     members[example] = pickle.dumps(Bomb(canary), protocol=2)
-    torch.export.load(checked_archive(packed(members)))
-    config = next(name for name in members if name.endswith(CONFIGS[0]))
+    torch.export.load(artifact.checked_archive(packed(members)))
+    config = next(name for name in members if name.endswith(artifact.CONFIGS[0]))
     members[config] = members[config].replace(b'"use_pickle": false', b'"use_pickle": true')
-    with pytest.raises(ArchiveError, match="pickled weight, which could run code"):
-        checked_archive(packed(members))
+    with pytest.raises(artifact.ArchiveError, match="pickled weight, which could run code"):
+        artifact.checked_archive(packed(members))
     assert not canary.exists()
 
 
 def test_archives_that_inflate_are_refused(written: Path) -> None:
     """A thousand times, or by members of more bytes than the file has."""
-    members = members_of(written / NET)
-    with pytest.raises(ArchiveError, match="compressed"):
-        checked_archive(packed({**members, "net/data/weights/weight_9": bytes(10**7)}, zipfile.ZIP_DEFLATED))
+    members = members_of(written / artifact.NET)
+    with pytest.raises(artifact.ArchiveError, match="compressed"):
+        artifact.checked_archive(packed({**members, "net/data/weights/weight_9": bytes(10**7)}, zipfile.ZIP_DEFLATED))
     whole = bytearray(packed(members))
     central = whole.rindex(b"PK\x01\x02")
     whole[central + 20 : central + 28] = (2**31).to_bytes(4, "little") * 2
-    with pytest.raises(ArchiveError, match="more than the file's"):
-        checked_archive(bytes(whole))
+    with pytest.raises(artifact.ArchiveError, match="more than the file's"):
+        artifact.checked_archive(bytes(whole))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"no archive", bytes(10_000)])
 def test_what_is_no_archive_is_refused_in_one_line(content: bytes, written: Path, tmp_path: Path) -> None:
-    about = json.loads((copied(written, tmp_path) / ABOUT).read_text())
-    (tmp_path / NET).write_bytes(content)
-    (tmp_path / ABOUT).write_text(json.dumps({**about, "net_sha256": hashlib.sha256(content).hexdigest()}))
-    with pytest.raises(ArtefactError, match="is refused: no whole archive") as caught:
-        load(tmp_path)
+    about = json.loads((copied(written, tmp_path) / artifact.ABOUT).read_text())
+    (tmp_path / artifact.NET).write_bytes(content)
+    (tmp_path / artifact.ABOUT).write_text(json.dumps({**about, "net_sha256": hashlib.sha256(content).hexdigest()}))
+    with pytest.raises(artifact.ArtefactError, match="is refused: no whole archive") as caught:
+        artifact.load(tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -310,7 +296,6 @@ KERNELS = {  # that take their layers, in the order of the graph
 
 @cache
 def made(name: str, dtype: torch.dtype) -> tuple[nn.Module, Batch, ExportedNet]:
-    """A net, its inputs, and its graph after all passes."""
     make, drawn = SEVERAL[name]
     torch.manual_seed(0)
     net, inputs = lively(make()), drawn()
@@ -320,7 +305,6 @@ def made(name: str, dtype: torch.dtype) -> tuple[nn.Module, Batch, ExportedNet]:
 
 
 def others(name: str) -> Batch:
-    """Inputs that the net wasn't exported with."""
     torch.manual_seed(1)
     return SEVERAL[name][1]()
 
@@ -382,7 +366,6 @@ def test_a_first_input_of_whole_numbers_stays() -> None:
 
 
 def by_call(call: Callable[[], None]) -> float:
-    """A clock for which all candidates are as fast."""
     call()
     return 1.0
 
@@ -414,8 +397,8 @@ def test_a_map_of_classes_is_saved(tmp_path: Path) -> None:
     given = Batch((torch.rand(2, 3, 8, 8), torch.randint(5, (2, 8, 8))), ("image", "known"))
     exported = export(net, given, torch.float32)
     rewrite_all(exported)
-    save(lower(exported, Plan()), given, tmp_path)
-    assert distance(load(tmp_path)(*given), net(*given)) < 2e-3
+    artifact.save(lower(exported, Plan()), given, tmp_path)
+    assert distance(artifact.load(tmp_path)(*given), net(*given)) < 2e-3
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -424,12 +407,12 @@ def test_what_is_saved_takes_all_inputs(name: str, tmp_path: Path) -> None:
     """In the order of the net's forward; their shapes and types stand beside it."""
     _, inputs, exported = made(name, torch.float16)
     graph = lower(exported, Plan())
-    save(graph, inputs, tmp_path)
-    loaded = load(tmp_path)
+    artifact.save(graph, inputs, tmp_path)
+    loaded = artifact.load(tmp_path)
     assert isinstance(loaded, fx.GraphModule)
     given = others(name)
     assert torch.equal(loaded(*given), graph(*given))
-    about = json.loads((tmp_path / ABOUT).read_text())
+    about = json.loads((tmp_path / artifact.ABOUT).read_text())
     first, *further = inputs
     assert about["batch"] == list(first.shape)
     assert [part["shape"] for part in about["others"]] == [list(part.shape) for part in further]

@@ -34,8 +34,6 @@ said: list[str] = []
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of no kernel."""
-
     kernel: ClassVar[str] = "one of two"
     name: str
 
@@ -47,7 +45,6 @@ def made() -> Exported:
 
 @pytest.fixture(autouse=True)
 def a_kernel_of_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose tiles can be named."""
     monkeypatch.setitem(ops.TILES, Tile.kernel, Tile)
 
 

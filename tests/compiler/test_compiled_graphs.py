@@ -29,7 +29,6 @@ WIDE = "(1, 32, 16, 16)"  # what is joined in both nets
 def mixed(
     batch: Tensor, first: nn.Module, high: nn.Module, low: nn.Module, joined: nn.Module, head: nn.Module
 ) -> Tensor:
-    """A concatenation of which a kernel makes one part, and Inductor the other."""
     value = high(first(batch).relu()).relu()
     small = functional.interpolate(low(functional.max_pool2d(value, 2)), scale_factor=2, mode="nearest")
     logits: Tensor = head(joined(torch.cat([functional.relu6(small), value], dim=1)).relu())
@@ -42,7 +41,6 @@ def of_two_parts() -> nn.Module:
 
 
 def read_twice(batch: Tensor, first: nn.Module, one: nn.Module, other: nn.Module) -> Tensor:
-    """A value of Inductor's that two kernels read."""
     value = functional.relu6(first(batch))
     answer: Tensor = other(torch.sigmoid(one(value))) * other(value)
     return answer
@@ -50,23 +48,18 @@ def read_twice(batch: Tensor, first: nn.Module, one: nn.Module, other: nn.Module
 
 @dataclass(frozen=True)
 class Written:
-    """A program of Inductor's."""
-
     text: str
 
     @property
     def own_calls(self) -> int:
-        """Calls of the project's operations."""
         return self.text.count("torch.ops.unet_ladder.")
 
     @property
     def generated(self) -> list[list[str]]:
-        """For each call of a generated kernel the tensors that it is given."""
         return [call.split(", ") for call in re.findall(r"^        cpp_fused_\w+\((.*)\)$", self.text, re.MULTILINE)]
 
     @property
     def outputs(self) -> list[int]:
-        """How many tensors each generated kernel writes."""
         kernels = re.findall(r"void *kernel\((.*?)\)", self.text, re.DOTALL)
         return [sum("const" not in kind for kind in types.split(",")) for types in kernels]
 
@@ -78,7 +71,6 @@ class Written:
 
     @property
     def wide(self) -> list[str]:
-        """The buffers as large as the concatenation."""
         return re.findall(rf"(\w+) = empty_strided_cpu\({re.escape(WIDE)}", self.text)
 
     @property
@@ -104,14 +96,12 @@ def own_process(tmp_path: Path) -> Iterator[None]:
 
 
 def graph_of(net: nn.Module, batch: Tensor = BATCH) -> fx.GraphModule:
-    """The net in fp16, lowered."""
     torch.manual_seed(0)
     return lowered(rewritten_from(net.eval(), batch, torch.float16))
 
 
 @torch.inference_mode()
 def compiled(graph: fx.GraphModule, batch: Tensor = BATCH) -> tuple[Tensor, Written]:
-    """The answer of the compiled graph, and the program."""
     run: Any = torch.compile(graph, fullgraph=True)
     answer, programs = run_and_get_code(run, batch)
     assert len(programs) == 1

@@ -32,7 +32,6 @@ class StandardConv(nn.Conv2d):
     """A convolution whose weight is standardised by a batch norm at each call, as BiT's ResNets have it."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, height, width] to as many pixels."""
         flat = self.weight.reshape(1, self.out_channels, -1)
         weight = functional.batch_norm(flat, None, None, training=True, momentum=0.0, eps=1e-6)
         return functional.conv2d(x, weight.reshape_as(self.weight), self.bias, self.stride, self.padding)
@@ -49,7 +48,6 @@ class Standardised(nn.Module):
         self.gamma, self.alike = nn.Parameter(torch.randn(32) / 9), nn.Parameter(torch.ones(16, 32, 3, 3) / 17)
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, 32, height, width] of a batch [batch, 3, height, width]."""
         weight = self.second.weight
         weight = (weight - weight.mean((1, 2, 3), keepdim=True)) / weight.std((1, 2, 3), keepdim=True) / 17
         x = functional.conv2d(self.first(batch).relu(), weight, self.second.bias, padding=1).relu()
@@ -67,7 +65,6 @@ def standardised() -> tuple[Standardised, Tensor]:
 
 
 def computed_once(net: nn.Module, batch: Tensor, dtype: torch.dtype = torch.float16) -> ExportedNet:
-    """An exported net after this pass alone."""
     made = export(net.eval(), batch, dtype)
     rewrite(made, [fold_constants])
     return made
@@ -121,7 +118,6 @@ class Written(nn.Module):
         self.steps, self.form = nn.Buffer(torch.zeros(1)), form
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Whatever it is, of a batch [batch, 3, height, width]."""
         return self.form(self, batch)
 
 
@@ -322,7 +318,6 @@ def test_a_window_that_does_not_fit_is_not_added(sides: tuple[int, int], walk: W
 
 
 def normed(inner: int, outer: int, size: int, **options: Any) -> nn.Sequential:
-    """A convolution of the same size and its batch norm."""
     conv = nn.Conv2d(inner, outer, size, padding=options.pop("padding", size // 2), bias=False, **options)
     return nn.Sequential(conv, nn.BatchNorm2d(outer))
 

@@ -33,8 +33,6 @@ NETS = (
 
 @dataclass(frozen=True)
 class Call:
-    """An operation at its place in a net."""
-
     name: str
     layer: KernelLayer
     inputs: list[Tensor]
@@ -42,19 +40,15 @@ class Call:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """The operation, what it writes, and what it reads besides."""
         roles = [role for role in (*OUTPUTS, "second", "residual", "slopes") if self.given[role] is not None]
         return (self.name, *roles)
 
     def poisoned(self) -> dict[str, Any]:
-        """The arguments with outputs of NaN."""
         fresh = {role: torch.full_like(self.given[role], torch.nan) for role in OUTPUTS if self.given[role] is not None}
         return {**self.given, **fresh}
 
 
 class Calls(fx.Interpreter):
-    """Runs a lowered graph and keeps what its operations are called with."""
-
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.seen: list[Call] = []
@@ -77,7 +71,6 @@ def calls() -> Iterator[Call]:
 
 @pytest.fixture(scope="module")
 def of_each_kind() -> list[Call]:
-    """One call for every operation and set of outputs."""
     with torch.no_grad():
         return list({call.kind: call for call in calls()}.values())
 

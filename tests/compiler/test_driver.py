@@ -35,22 +35,13 @@ from pipeline.compiler.graph.lowering import Plan
 from pipeline.compiler.half import half_net
 from pipeline.compiler.tuning.autotune import NothingRunsError
 from pipeline.kernels.common import capability
-from tests.compiler.made_up_gpu import (
-    MOVED,
-    all_by_references,
-    exported_once,
-    images,
-    no_gpu,
-    request,
-    rewritten,
-    small_unet,
-    times,
-)
+from tests.compiler import made_up_gpu
+from tests.compiler.made_up_gpu import exported_once, no_gpu
 from tests.compiler.nets import lively
 from tests.input_nets import SEVERAL, of_masked
 
 __all__ = ["exported_once", "no_gpu"]  # fixtures
-FIRST, SECOND = images()
+FIRST, SECOND = made_up_gpu.images()
 BARRED = "compute capability 7.5 has no asynchronous copies to shared memory: they came with 8.0"
 INDUCTOR: Final = "Inductor"
 OURS = "own kernels"
@@ -59,14 +50,11 @@ NONE_SUITS = "no layer of the network suits the project's kernels"
 
 
 def whole(net: nn.Module, folder: Path, given: str = "", **named: Any) -> Built:
-    """A network built in fp16, its choices in a folder."""
-    made = rewritten(net, folder, **named)
+    made = made_up_gpu.rewritten(net, folder, **named)
     return fastest_or_known(made, without_fp8(made), given)
 
 
 def failing(text: str) -> Callable[..., Any]:
-    """Stand in for what fails."""
-
     def fail(*_: object, **__: object) -> Any:
         raise RuntimeError(text)
 
@@ -84,10 +72,10 @@ def test_the_record_says_what_matched_and_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
 ) -> None:
     monkeypatch.setattr(driver, "reaching_views_barred", lambda: barred)
-    times(monkeypatch, 1.0, 2.0)
+    made_up_gpu.times(monkeypatch, 1.0, 2.0)
     progress: list[str] = []
-    net = small_unet()
-    made = rewritten(net, tmp_path, progress=progress.append)
+    net = made_up_gpu.small_unet()
+    made = made_up_gpu.rewritten(net, tmp_path, progress=progress.append)
     own = made.candidate({}, "fp16")
     assert own is not None
     own.plan = replace(own.plan, failed={"head": "no fit"} if barred else {})
@@ -102,7 +90,7 @@ def test_the_record_says_what_matched_and_what_runs(
     assert built.details["candidates_ms"] == {OURS: 1.0, INDUCTOR: 2.0}
     assert built.details["passes"]["fold_head"] == ["decoder.0.3"]
     assert list(built.details["choices"].values()) == [REFERENCE] * 6
-    assert built.moved_bytes == MOVED
+    assert built.moved_bytes == made_up_gpu.MOVED
     layers = "6 layers by own kernels, the rest by Inductor"
     assert progress == ["exporting the network", layers, "all of it by Inductor"]
     with torch.no_grad():
@@ -111,9 +99,9 @@ def test_the_record_says_what_matched_and_what_runs(
 
 def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its graph has none of the project's operations, whatever the kernels' passes did to the network afterwards."""
-    times(monkeypatch, 2.0, 1.0)
-    net = small_unet()
-    made = rewritten(net, tmp_path, "never")
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    net = made_up_gpu.small_unet()
+    made = made_up_gpu.rewritten(net, tmp_path, "never")
     built = fastest(made, [made.candidate({}, "fp16"), made.by_inductor])
     assert built.description == "fp16, all by Inductor, one CUDA graph"
     assert built.properties == Properties("fp16")
@@ -130,8 +118,8 @@ def test_where_inductor_alone_is_faster_it_runs_and_is_named(tmp_path: Path, mon
 
 
 def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(monkeypatch, 2.0, 1.0)
-    built = whole(small_unet(), tmp_path)
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    built = whole(made_up_gpu.small_unet(), tmp_path)
     assert built.lowered is not None
     written = save(built.lowered, FIRST, tmp_path / "artefact")
     assert {path.name for path in written} == {"net.pt2", "about.json"}
@@ -145,12 +133,14 @@ def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
     def fail(*_: object) -> Plan:
         raise NothingRunsError("conv3x3: none of 9 candidates ran\nand more")
 
-    made = rewritten(small_unet(), tmp_path, "never")
+    made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path, "never")
     assert made.by_inductor is not None
     monkeypatch.setattr(driver, "choose", fail)
     assert made.candidate({}, "fp16") is None
-    monkeypatch.setattr(driver, "choose", all_by_references)
-    monkeypatch.setattr(candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), MOVED))
+    monkeypatch.setattr(driver, "choose", made_up_gpu.all_by_references)
+    monkeypatch.setattr(
+        candidate, "compile_counting_bytes", lambda module, *_, mode: (lambda x: 2 * module(x), made_up_gpu.MOVED)
+    )
     assert made.candidate({}, "fp8") is None
     built = fastest(made, [None, made.by_inductor])
     failed = "NothingRunsError: conv3x3: none of 9 candidates ran"
@@ -166,7 +156,7 @@ def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
 
 def test_where_no_candidate_can_be_built_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("no compiler here"))
-    made = driver.Rewritten(request(small_unet(), tmp_path), "no TMA")
+    made = driver.Rewritten(made_up_gpu.request(made_up_gpu.small_unet(), tmp_path), "no TMA")
     assert made.by_inductor is None
     built = fastest(made, [made.by_inductor])
     assert built.description == "fp16 half network in one CUDA graph: RuntimeError: no compiler here"
@@ -180,14 +170,12 @@ def test_a_net_without_a_layer_for_the_kernels_has_one_candidate(tmp_path: Path)
 
 
 class Deciding(nn.Module):
-    """Looks at the values of its last input: no single graph."""
-
     def forward(self, *inputs: Tensor) -> Tensor:
         return inputs[0] if float(inputs[-1].sum()) > 0 else -inputs[0]
 
 
 def test_a_net_that_cannot_be_exported_runs_as_the_half_net_and_says_so(tmp_path: Path) -> None:
-    asked = request(Deciding(), tmp_path)
+    asked = made_up_gpu.request(Deciding(), tmp_path)
     with pytest.raises(UnsupportedError) as caught:
         driver.Rewritten(asked, None)
     built = uncompiled(half_net(asked.network, torch.float16, asked.inputs), asked, str(caught.value))
@@ -201,7 +189,7 @@ def test_a_net_with_graph_breaks_runs_as_compile_runs_it(tmp_path: Path, monkeyp
     """Uncaptured, as a graph would hold one branch; its answer may be changed in place."""
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    built = by_inductor_alone(request(Deciding(), tmp_path, "never"), "torch can't export it")
+    built = by_inductor_alone(made_up_gpu.request(Deciding(), tmp_path, "never"), "torch can't export it")
     why = "torch can't export it; as one graph by Inductor: RuntimeError: graph break"
     assert built.description == f"fp16, by Inductor, with graph breaks: {why}"
     assert built.details == {"not_rewritten": why}
@@ -214,7 +202,7 @@ def test_where_nothing_compiles_or_captures_it_the_half_net_runs(
 ) -> None:
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
     monkeypatch.setattr(torch, "compile", lambda _: failing("no compiler"))
-    asked = request(Deciding(), tmp_path, "never")
+    asked = made_up_gpu.request(Deciding(), tmp_path, "never")
     built = by_inductor_alone(asked, "no export")
     why = "no export; as one graph by Inductor: RuntimeError: graph break; in pieces: RuntimeError: no compiler"
     assert built.description == f"fp16 half network in one CUDA graph: {why}"
@@ -231,10 +219,10 @@ def test_what_cannot_be_rewritten_is_left_to_inductor(
 ) -> None:
     """With all its inputs, and the reason."""
     make, inputs = SEVERAL["masked"]
-    asked = request(lively(make()), tmp_path, "never", inputs=inputs())
+    asked = made_up_gpu.request(lively(make()), tmp_path, "never", inputs=inputs())
     if failure == "export":
         row = Batch((torch.rand(2, 3, 8, 8), torch.tensor([1, 2])), ("batch", "sign"))
-        asked = request(Deciding(), tmp_path, "never", inputs=row)
+        asked = made_up_gpu.request(Deciding(), tmp_path, "never", inputs=row)
     else:
         monkeypatch.setattr(driver, "rewrite", failing("no such node"))
     built = best_form(asked, lambda: None, lambda net: fastest_or_known(net, without_fp8(net)))
@@ -252,7 +240,9 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
         def forward(self, _: Tensor, image: Tensor) -> Tensor:
             return image
 
-    built = best_form(request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten"))
+    built = best_form(
+        made_up_gpu.request(Second(), tmp_path, "never", inputs=numbers), lambda: None, failing("rewritten")
+    )
     why = "the project's kernels are for images and volumes, and this network's input has 1 axes"
     assert built.details["not_rewritten"] == why
 
@@ -262,7 +252,7 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
 def test_nets_of_several_inputs_are_saved_and_known_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times(monkeypatch, 2.0, 1.0)
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
     make, inputs = SEVERAL[name]
     torch.manual_seed(0)
     net, given, other = lively(make()), inputs(), inputs()
@@ -273,7 +263,7 @@ def test_nets_of_several_inputs_are_saved_and_known_again(
     assert built.lowered is not None
     written = save(built.lowered, given, tmp_path / "artefact")
     assert torch.equal(load(written[0].parent)(*other), built.run(*other))
-    times(monkeypatch)
+    made_up_gpu.times(monkeypatch)
     assert whole(net, tmp_path, search="never", inputs=given).details["known"]
 
 
@@ -283,7 +273,7 @@ def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None
     given = inputs()
     at = given.names.index("encoder_hidden_states")
     longer = [torch.cat([part] * 2, 1) if place == at else part for place, part in enumerate(given)]
-    one = rewritten(lively(make()), tmp_path, inputs=given)
+    one = made_up_gpu.rewritten(lively(make()), tmp_path, inputs=given)
     digest = digest_of(one, [])
     one.request = replace(one.request, inputs=Batch(tuple(longer), given.names))
     assert digest_of(one, []) != digest
@@ -292,21 +282,21 @@ def test_another_shape_of_a_further_input_is_another_net(tmp_path: Path) -> None
 @pytest.mark.usefixtures("exported_once")
 def test_a_second_build_makes_the_winner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reports what was measured then; for other givens all is built and timed again, and for a wrong winner too."""
-    times(monkeypatch, 2.0, 1.0)
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
     said: list[str] = []
-    first = whole(small_unet(), tmp_path, progress=said.append).details
+    first = whole(made_up_gpu.small_unet(), tmp_path, progress=said.append).details
     assert first["candidates_ms"] == {INDUCTOR: 2.0, OURS: 1.0}
     assert "all of it by Inductor" in said
-    times(monkeypatch)
+    made_up_gpu.times(monkeypatch)
     said.clear()
-    assert whole(small_unet(), tmp_path, progress=said.append).details == {**first, "known": True}
+    assert whole(made_up_gpu.small_unet(), tmp_path, progress=said.append).details == {**first, "known": True}
     assert "all of it by Inductor" not in said
-    times(monkeypatch, 2.0, 1.0)
-    assert "known" not in whole(small_unet(), tmp_path, "something else").details
-    times(monkeypatch)
+    made_up_gpu.times(monkeypatch, 2.0, 1.0)
+    assert "known" not in whole(made_up_gpu.small_unet(), tmp_path, "something else").details
+    made_up_gpu.times(monkeypatch)
     distances = cycle([0.9, 0.9, 0.01])  # from the plain net, from fp32, and the plain net's own
     monkeypatch.setattr(agreement, "distance", lambda *_: next(distances))
-    details = whole(small_unet(), tmp_path).details
+    details = whole(made_up_gpu.small_unet(), tmp_path).details
     assert "known" not in details
     assert "0.9 off those of the network by Inductor" in str(details["refused"])
 
@@ -337,9 +327,9 @@ def test_norms_by_own_kernels_are_a_candidate_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where a kernel has summed for a norm and a pass was taken over; timed beside the others, it wins or doesn't."""
-    times(monkeypatch, *given)
+    made_up_gpu.times(monkeypatch, *given)
     monkeypatch.setattr(driver, "put_own_norms", lambda *_: passes)
-    made = rewritten(small_unet(), tmp_path)
+    made = made_up_gpu.rewritten(made_up_gpu.small_unet(), tmp_path)
     made.net.matched["sum_where_made"] = summed
     details = fastest_or_known(made, without_fp8(made)).details
     assert list(details["candidates_ms"]) == candidates
@@ -363,8 +353,8 @@ def turing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("turing")
 def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
     """Each reason and what ran is said, and no kernel called; what is saved runs again; a second build knows."""
-    net = small_unet()
-    built = build(request(net, tmp_path, "never"))
+    net = made_up_gpu.small_unet()
+    built = build(made_up_gpu.request(net, tmp_path, "never"))
     assert built.description == f"fp16, all by Inductor, one CUDA graph; kernels are barred: {BARRED}"
     assert (built.details["candidates_ms"], built.details["kernels_barred"]) == ({INDUCTOR: 0.0}, BARRED)
     assert (built.properties.provider, built.properties.own_kernels) == (INDUCTOR, 0)
@@ -377,7 +367,7 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
         assert built.graph is not None
         saved = load(save(built.graph, FIRST, tmp_path / "artefact")[0].parent)
         assert torch.equal(saved(FIRST), built.run(FIRST))
-    again = build(request(net, tmp_path, "never"))
+    again = build(made_up_gpu.request(net, tmp_path, "never"))
     assert (again.details["known"], again.description) == (True, built.description)
 
 

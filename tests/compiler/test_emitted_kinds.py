@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def found() -> set[tuple[Kind, str]]:
-    """What all nets of the list ask for, in fp16 and in each mixture with fp8."""
     made = (rewritten(name) for name in NETS)
     return {one for known in made for one in asked(known.net, (known.batch,))}
 

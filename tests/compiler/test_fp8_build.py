@@ -38,13 +38,11 @@ CALIBRATION = list(map(batched, images()))
 
 
 def sensitivity_of(made: Rewritten, kept: str | list[str], batches: list[Batch] | None = None) -> Sensitivity:
-    """What calibration batches say, with these layers kept in fp16."""
     given = CALIBRATION if batches is None else batches
     return sensitivity(made, Fp8(lambda: given, ANY, kept), given)
 
 
 def in_fp8(made: Rewritten, kept: str | list[str]) -> Candidate | None:
-    """The network in fp8, with these layers kept in fp16."""
     return of_sensitivity(made, sensitivity_of(made, kept))
 
 
@@ -81,7 +79,6 @@ class Named(nn.Module):
         self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 16, height, width] of images [batch, 3, height, width]."""
         inner: Tensor = self.network["all_modules"](self.first(image).relu())
         logits: Tensor = self.network["linear"](self.last(inner).permute(0, 2, 3, 1))
         return logits.permute(0, 3, 1, 2)
@@ -125,7 +122,6 @@ class Merged(nn.Module):
         self.head = nn.Conv2d(16, 2, 1)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Logits [batch, 2, 2 height, 2 width] of images [batch, 3, height, width]."""
         seen = self.first(image).relu()
         both = (self.second(seen) + self.beside(seen)).relu()
         logits: Tensor = self.head(self.last(self.large(self.up(both)).relu()).relu())
@@ -235,8 +231,6 @@ def test_scales_and_sensitivity_are_known_for_the_same_weights_and_images(
 
 
 class Choosing(nn.Module):
-    """Gives as many classes as a mask shows: sizes that no graph knows."""
-
     shown: Tensor
 
     def __init__(self) -> None:
@@ -245,7 +239,6 @@ class Choosing(nn.Module):
         self.register_buffer("shown", torch.tensor([True, True]))
 
     def forward(self, batch: Tensor) -> Tensor:
-        """[batch, 2, height, width] of an image [batch, 3, height, width]."""
         logits: Tensor = self.net(batch)[:, self.shown]
         return logits
 

@@ -13,35 +13,24 @@ from pipeline.compiler.graph.exported_net import ExportedNet
 from pipeline.compiler.graph.fp8_values import fp8_groups, groups, layers_in_fp8, quantisable, scales
 from pipeline.compiler.graph.layers import quantised
 from pipeline.kernels.common.nhwc import FP8_MAX, in_fp8
+from tests.compiler import rewriting
 from tests.compiler.nets import classic, ending_in, image
-from tests.compiler.rewriting import (
-    Exported,
-    called,
-    computing,
-    distance,
-    exported,
-    limit_in_fp8,
-    lowered,
-    rewritten,
-    rewritten_from,
-)
 
 FP8 = torch.float8_e4m3fn
 
 
 @pytest.fixture(scope="module")
-def classic_net() -> Exported:
-    return rewritten("classic")
+def classic_net() -> rewriting.Exported:
+    return rewriting.rewritten("classic")
 
 
 @pytest.fixture(scope="module")
-def bilinear() -> Exported:
-    return rewritten("bilinear")
+def bilinear() -> rewriting.Exported:
+    return rewriting.rewritten("bilinear")
 
 
 @torch.no_grad()
 def stored(net: ExportedNet, batch: Tensor, keep: list[str]) -> dict[str, float]:
-    """The scales that one batch gives."""
     return scales(net, keep, largest(net, [batch]))
 
 
@@ -49,7 +38,7 @@ def by_name(net: ExportedNet) -> dict[str, fx.Node]:
     return {node.name: node for node in net.module.graph.nodes}
 
 
-def test_values_that_share_memory_share_type_and_scale(bilinear: Exported) -> None:
+def test_values_that_share_memory_share_type_and_scale(bilinear: rewriting.Exported) -> None:
     """A layer's output and its maxima, a concatenation and its parts; whatever layer is kept in fp16."""
     net = bilinear.net
     together = [{node.name for node in group} for group in groups(net)]
@@ -64,7 +53,7 @@ def test_values_that_share_memory_share_type_and_scale(bilinear: Exported) -> No
         assert any({cat.name, *(part.name for part in cat.all_input_nodes)} <= names for names in together)
 
 
-def test_the_largest_value_of_a_group_lands_at_the_end_of_e4m3(classic_net: Exported) -> None:
+def test_the_largest_value_of_a_group_lands_at_the_end_of_e4m3(classic_net: rewriting.Exported) -> None:
     net = classic_net.net
     seen = largest(net, [classic_net.batch])
     known = scales(net, [], seen)
@@ -72,10 +61,10 @@ def test_the_largest_value_of_a_group_lands_at_the_end_of_e4m3(classic_net: Expo
         assert max(seen[node.name] / known[node.name] for node in group) == pytest.approx(FP8_MAX)
 
 
-def test_the_classic_net_is_fp8_but_for_the_image_and_the_logits(classic_net: Exported) -> None:
+def test_the_classic_net_is_fp8_but_for_the_image_and_the_logits(classic_net: rewriting.Exported) -> None:
     net = classic_net.net
     known = stored(net, classic_net.batch, [])
-    graph = lowered(net, scales=known)
+    graph = rewriting.lowered(net, scales=known)
     written = [
         node.kwargs[role].kwargs["dtype"]
         for node in graph.graph.nodes
@@ -84,42 +73,44 @@ def test_the_classic_net_is_fp8_but_for_the_image_and_the_logits(classic_net: Ex
         if node.kwargs[role] is not None
     ]
     assert set(written) == {FP8}
-    assert computing(graph) == set()
+    assert rewriting.computing(graph) == set()
     assert layers_in_fp8(net, known) == quantisable(net)
     assert len(quantisable(net)) == 9
     assert 1e-3 < classic_net.error(graph) < 0.1
 
 
-def test_the_bilinear_net_is_fp8_throughout(bilinear: Exported) -> None:
+def test_the_bilinear_net_is_fp8_throughout(bilinear: rewriting.Exported) -> None:
     known = stored(bilinear.net, bilinear.batch, [])
-    graph = lowered(bilinear.net, scales=known)
-    assert computing(graph) == set()
+    graph = rewriting.lowered(bilinear.net, scales=known)
+    assert rewriting.computing(graph) == set()
     assert layers_in_fp8(bilinear.net, known) == quantisable(bilinear.net)
     assert len(quantisable(bilinear.net)) == 13
     assert 1e-3 < bilinear.error(graph) < 0.1
 
 
-def test_a_kept_layer_reads_what_is_not_in_fp8(classic_net: Exported) -> None:
+def test_a_kept_layer_reads_what_is_not_in_fp8(classic_net: rewriting.Exported) -> None:
     net = classic_net.net
     assert quantisable(net)[-1] == "decoder.1.3"
     every, but_one = (stored(net, classic_net.batch, keep) for keep in ([], ["decoder.1.3"]))
     assert set(but_one) < set(every)
     assert len(layers_in_fp8(net, but_one)) == 8
-    assert classic_net.error(lowered(net, scales=but_one)) < 0.1
+    assert classic_net.error(rewriting.lowered(net, scales=but_one)) < 0.1
     none = stored(net, classic_net.batch, quantisable(net))
     assert none == {}
-    assert torch.equal(lowered(net, scales=none)(classic_net.batch), lowered(net)(classic_net.batch))
+    assert torch.equal(
+        rewriting.lowered(net, scales=none)(classic_net.batch), rewriting.lowered(net)(classic_net.batch)
+    )
 
 
-def test_the_first_layer_reads_the_image_and_is_never_in_fp8(classic_net: Exported) -> None:
+def test_the_first_layer_reads_the_image_and_is_never_in_fp8(classic_net: rewriting.Exported) -> None:
     assert "encoder.0.0" not in quantisable(classic_net.net)
     with torch.no_grad():
         assert by_name(classic_net.net)["batch"].name not in largest(classic_net.net, [classic_net.batch])
 
 
 def test_a_net_that_no_kernel_has_been_given_has_no_value_in_fp8() -> None:
-    assert quantisable(exported("classic").net) == []
-    assert quantisable(exported("channels no kernel takes").net) == []
+    assert quantisable(rewriting.exported("classic").net) == []
+    assert quantisable(rewriting.exported("channels no kernel takes").net) == []
 
 
 @torch.no_grad()
@@ -127,12 +118,12 @@ def test_what_follows_an_activation_that_takes_no_scale_is_stored_by_torch() -> 
     """Neither before an ELU nor after it: the kernel answers in the net's own type, and ATen converts."""
     for end, by_torch in ((nn.ELU, True), (lambda: nn.LeakyReLU(0.2), False), (nn.SiLU, False), (nn.GELU, False)):
         net, batch = ending_in(classic(depth=1), end), image(1, 3, 16, 16)
-        made = rewritten_from(net, batch)
+        made = rewriting.rewritten_from(net, batch)
         known = stored(made, batch, [])
         assert len(known) >= len(quantisable(made)) > 0
-        graph = lowered(made, scales=known)
-        assert ("aten.clamp.default" in called(graph)) is by_torch
-        assert 1e-3 < distance(graph, batch, net(batch)) < 0.1
+        graph = rewriting.lowered(made, scales=known)
+        assert ("aten.clamp.default" in rewriting.called(graph)) is by_torch
+        assert 1e-3 < rewriting.distance(graph, batch, net(batch)) < 0.1
 
 
 @torch.no_grad()
@@ -140,12 +131,12 @@ def test_what_follows_an_activation_that_takes_no_scale_is_stored_by_torch() -> 
 def test_a_scale_that_is_a_gain_is_a_power_of_two(end: Callable[[], nn.Module]) -> None:
     """So that kernels for few constants are compiled; the largest value lies within e4m3."""
     net, batch = ending_in(classic(depth=1), end), image(1, 3, 16, 16)
-    made = rewritten_from(net, batch)
+    made = rewriting.rewritten_from(net, batch)
     known, most = stored(made, batch, []), largest(made, [batch])
     assert known
     assert all(math.log2(scale).is_integer() for scale in known.values())
     assert all(scale >= most[name] / 448 for name, scale in known.items())
-    calls = [node for node in lowered(made, scales=known).graph.nodes if "activation" in node.kwargs]
+    calls = [node for node in rewriting.lowered(made, scales=known).graph.nodes if "activation" in node.kwargs]
     gains = {node.kwargs["slope"] for node in calls if node.kwargs["activation"] != "none"}
     assert gains - {1.0} == {1.0 / scale for scale in known.values()}
 
@@ -154,7 +145,7 @@ def test_a_scale_that_is_a_gain_is_a_power_of_two(end: Callable[[], nn.Module]) 
 def test_a_scale_that_is_no_gain_is_of_any_number() -> None:
     """What follows an ELU torch converts, by no constant of a kernel: the largest value lands at the end of e4m3."""
     net, batch = ending_in(classic(depth=1), nn.ELU), image(1, 3, 16, 16)
-    made = rewritten_from(net, batch)
+    made = rewriting.rewritten_from(net, batch)
     known, most = stored(made, batch, []), largest(made, [batch])
     assert known
     for group in fp8_groups(made, []):
@@ -165,10 +156,10 @@ def test_a_scale_that_is_no_gain_is_of_any_number() -> None:
 def test_what_torch_reads_of_a_value_in_fp8_is_converted_back() -> None:
     """In nets of which much is torch's: residuals, norms, attention."""
     for name in ("residual", "nested concatenations", "squeeze and excitation", "group norm, SiLU, attention"):
-        made = rewritten(name)
+        made = rewriting.rewritten(name)
         known = stored(made.net, made.batch, [])
         assert known, name
-        assert 1e-4 < made.error(lowered(made.net, scales=known)) < 0.1, name
+        assert 1e-4 < made.error(rewriting.lowered(made.net, scales=known)) < 0.1, name
 
 
 class Summed(nn.Module):
@@ -190,49 +181,51 @@ class Summed(nn.Module):
 def test_what_is_stored_in_fp8_and_summed_has_its_scale_in_both() -> None:
     torch.manual_seed(0)
     net, batch = Summed().eval(), image(1, 3, 16, 16)
-    made = rewritten_from(net, batch)
+    made = rewriting.rewritten_from(net, batch)
     assert "second" in made.matched["sum_where_made"]
     (layer,) = (node for node in made.module.graph.nodes if node.op == "call_module" and len(node.users) == 2)
     value = next(user for user in layer.users if user.args[1] == 0)
     known = stored(made, batch, [])
     assert known[value.name] < 1
-    assert 1e-3 < distance(lowered(made, scales=known), batch, net(batch)) < 0.1
+    assert 1e-3 < rewriting.distance(rewriting.lowered(made, scales=known), batch, net(batch)) < 0.1
 
 
 @torch.no_grad()
-def test_a_layer_that_adds_nothing_has_the_plain_epilogue(classic_net: Exported) -> None:
+def test_a_layer_that_adds_nothing_has_the_plain_epilogue(classic_net: rewriting.Exported) -> None:
     """Whatever its output's scale: a kernel that takes plain epilogues alone must see that it is one."""
-    graph = lowered(classic_net.net, scales=stored(classic_net.net, classic_net.batch, []))
+    graph = rewriting.lowered(classic_net.net, scales=stored(classic_net.net, classic_net.batch, []))
     calls = [node for node in graph.graph.nodes if "residual_scale" in node.kwargs]
     assert calls
     assert all(node.kwargs["residual_scale"] == 1.0 for node in calls if node.kwargs["residual"] is None)
 
 
 @torch.no_grad()
-def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are_kept(classic_net: Exported) -> None:
+def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are_kept(
+    classic_net: rewriting.Exported,
+) -> None:
     net = classic_net.net
     known = stored(net, classic_net.batch, [])
     names = [node.name for node in net.module.graph.nodes if node.op == "call_module"]
-    graph = lowered(net, scales=known, by_library=names[3:5])
-    assert "aten.clamp.default" in called(graph)
+    graph = rewriting.lowered(net, scales=known, by_library=names[3:5])
+    assert "aten.clamp.default" in rewriting.called(graph)
     assert 1e-3 < classic_net.error(graph) < 0.1
 
 
 @torch.no_grad()
 def test_a_wrong_layer_is_further_off_than_other_roundings_are() -> None:
     """Without its bias, or with each channel's weights in the next channel: what the limit on a GPU must tell apart."""
-    made = rewritten("group norm, SiLU, attention")
-    graph = lowered(made.net, scales=stored(made.net, made.batch, []))
+    made = rewriting.rewritten("group norm, SiLU, attention")
+    graph = rewriting.lowered(made.net, scales=stored(made.net, made.batch, []))
     references = graph(made.batch)
-    limit = limit_in_fp8(references, made.wanted)
+    limit = rewriting.limit_in_fp8(references, made.wanted)
     noise = image(*made.batch.shape) * 1e-4
-    assert distance(graph, made.batch * (1 + noise), references) < limit
+    assert rewriting.distance(graph, made.batch * (1 + noise), references) < limit
     for node in [node for node in graph.graph.nodes if "layer" in node.meta]:
         for wrong in (without_bias, with_channels_moved):
             kept = dict(node.kwargs)
             wrong(graph, node)
             graph.recompile()
-            assert distance(graph, made.batch, references) > limit, (wrong.__name__, node.meta["layer"].name)
+            assert rewriting.distance(graph, made.batch, references) > limit, (wrong.__name__, node.meta["layer"].name)
             node.kwargs = kept
     graph.recompile()
     assert torch.equal(graph(made.batch), references)
@@ -243,7 +236,6 @@ def without_bias(graph: fx.GraphModule, node: fx.Node) -> None:
 
 
 def with_channels_moved(graph: fx.GraphModule, node: fx.Node) -> None:
-    """By one, of the packed weight."""
     whole = attrgetter(str(node.kwargs["weight"].target))(graph)  # type: ignore[union-attr]
     moved = whole.view(torch.uint8).unflatten(-1, (-1, whole.itemsize)).roll(1, node.meta["layer"].op.out_axis)
     graph.register_buffer("moved", moved.flatten(-2).view(whole.dtype))

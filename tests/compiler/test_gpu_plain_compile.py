@@ -21,7 +21,6 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True)
 def switched_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Tiles are measured anew, and weights packed for however few pixels."""
     monkeypatch.setattr(custom_ops, "Tuner", lambda: Tuner(tmp_path))
     monkeypatch.setattr(post_grad_pass, "SHARE", 1e6)
     config: Any = torch._inductor.config
@@ -33,7 +32,6 @@ def switched_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 
 def answered(net: nn.Module, batch: Tensor) -> tuple[Tensor, str]:
-    """What the compiled net answers, and the program that Inductor wrote."""
     torch._dynamo.reset()
     with torch.no_grad():
         answer, programs = run_and_get_code(torch.compile(net), batch)

@@ -17,19 +17,10 @@ from pipeline.compiler.ops import tile_text
 from pipeline.compiler.passes.norms import factor_and_shift, variance_and_mean
 from pipeline.compiler.tuning.own_norms import IN_A_PASS, WHEN_READ, found_passes, put_own_norms, put_pass
 from pipeline.kernels.conv3x3 import conv3x3_narrow
+from tests.compiler import rewriting
 from tests.compiler.further_nets import Late
 from tests.compiler.nets import image, lively
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.rewriting import (
-    computing,
-    distance,
-    layers,
-    lowered,
-    own_calls,
-    rewrite_all,
-    rewritten,
-    rewritten_from,
-)
 from tests.compiler.test_own_norms import by_references, by_tile, tuner
 
 __all__ = ["by_references"]  # a fixture, which every test here asks for by itself
@@ -38,7 +29,6 @@ NARROW = tile_text(conv3x3_narrow.Tile(16, 4, 2, 3))
 
 
 def group_norm(groups: int, channels: int) -> nn.GroupNorm:
-    """One whose weight and bias differ from channel to channel."""
     norm = nn.GroupNorm(groups, channels)
     nn.init.uniform_(norm.weight, 0.5, 1.5)
     nn.init.normal_(norm.bias, std=0.2)
@@ -46,8 +36,6 @@ def group_norm(groups: int, channels: int) -> nn.GroupNorm:
 
 
 class Residual(nn.Module):
-    """Norm, ReLU and convolution, twice, and what came in, as SegResNet's blocks."""
-
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList(group_norm(8, channels) for _ in range(2))
@@ -98,7 +86,6 @@ class Diffusing(nn.Module):
 
 
 def between(channels: int, norm: nn.Module) -> nn.Module:
-    """One norm of a convolution, and a convolution of its ReLU."""
     first, second = nn.Conv2d(3, channels, 3, padding=1), nn.Conv2d(channels, 32, 3, padding=1)
     return nn.Sequential(first, norm, nn.ReLU(), second, nn.Conv2d(32, 2, 1))
 
@@ -112,8 +99,7 @@ def volumes() -> nn.Module:
 
 
 def made_of(net: nn.Module, dtype: torch.dtype = torch.float32, **scales: float) -> fx.GraphModule:
-    """A net rewritten and lowered, by references."""
-    return lowered(rewritten_from(lively(net), BATCH, dtype), scales=scales)
+    return rewriting.lowered(rewriting.rewritten_from(lively(net), BATCH, dtype), scales=scales)
 
 
 def factors(made: fx.GraphModule) -> list[int]:
@@ -134,16 +120,16 @@ def test_group_norms_become_factors(make: Callable[[], nn.Module], widths: list[
     made = made_of(net)
     assert factors(made) == widths
     assert not made.graph.find_nodes(op="call_function", target=variance_and_mean)
-    assert distance(made, BATCH, net(BATCH)) < 1e-3
+    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
 
 
 @torch.no_grad()
 def test_group_norms_of_volumes_become_factors_too() -> None:
     torch.manual_seed(0)
     net, batch = lively(volumes()), torch.randn(2, 1, 8, 16, 16)
-    made = lowered(rewritten_from(net, batch))
+    made = rewriting.lowered(rewriting.rewritten_from(net, batch))
     assert factors(made) == [4, 16, 32]
-    assert distance(made, batch, net(batch)) < 1e-3
+    assert rewriting.distance(made, batch, net(batch)) < 1e-3
 
 
 @pytest.mark.parametrize("groups", [32, 1, 16], ids=["of three channels", "of 96", "of six"])
@@ -155,12 +141,10 @@ def test_groups_that_no_kernel_has_are_merged_by_torch(groups: int) -> None:
     made = made_of(net)
     assert factors(made) == []
     assert len(made.graph.find_nodes(op="call_function", target=variance_and_mean)) == 1
-    assert distance(made, BATCH, net(BATCH)) < 1e-3
+    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
 
 
 class Conditioned(nn.Module):
-    """A group norm whose weight, or bias, is computed."""
-
     def __init__(self, computed: str) -> None:
         super().__init__()
         self.weight, self.bias = nn.Buffer(torch.linspace(0.5, 1.5, 32)), nn.Buffer(torch.linspace(-1, 1, 32))
@@ -186,7 +170,7 @@ def test_ends_that_are_missing_or_computed(norm: nn.Module) -> None:
     net = lively(between(32, norm))
     made = made_of(net)
     assert factors(made) == [4]
-    assert distance(made, BATCH, net(BATCH)) < 1e-3
+    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -202,10 +186,10 @@ def test_own_kernels_norm_groups(make: Callable[[], nn.Module], ways: dict[str, 
     made = by_tile(made_of(net, torch.float16), NARROW)
     wanted = made(BATCH)
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == ways
-    assert own_calls(made).count("normalised") == ways[IN_A_PASS]
-    assert own_calls(made).count("normed_conv3x3") == ways[WHEN_READ]
-    assert distance(made, BATCH, wanted) < 3e-3
-    assert distance(made, BATCH, net(BATCH)) < 1e-2
+    assert rewriting.own_calls(made).count("normalised") == ways[IN_A_PASS]
+    assert rewriting.own_calls(made).count("normed_conv3x3") == ways[WHEN_READ]
+    assert rewriting.distance(made, BATCH, wanted) < 3e-3
+    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-2
     save(made, BATCH, tmp_path / "net")
     assert torch.equal(load(tmp_path / "net")(BATCH), made(BATCH))
 
@@ -225,7 +209,7 @@ def test_a_layer_that_adds_what_the_norm_gives_leaves_the_pass(tmp_path: Path) -
     net = lively(Made(added, *convs, group_norm(8, 32), nn.Conv2d(32, 2, 1)))
     made = by_tile(made_of(net, torch.float16), NARROW)
     assert put_own_norms(made, BATCH, tuner(tmp_path, WHEN_READ)) == {IN_A_PASS: 1, WHEN_READ: 0}
-    assert distance(made, BATCH, net(BATCH)) < 1e-2
+    assert rewriting.distance(made, BATCH, net(BATCH)) < 1e-2
 
 
 @torch.no_grad()
@@ -259,29 +243,27 @@ NAME = "late windows, depthwise, squeeze and excitation"
 
 def test_nothing_is_left_to_the_library() -> None:
     """Each residual is added where it is made, each factor multiplied where the map is read."""
-    made = rewritten(NAME)
-    graph = lowered(made.net)
-    assert own_calls(graph) == [
+    made = rewriting.rewritten(NAME)
+    graph = rewriting.lowered(made.net)
+    assert rewriting.own_calls(graph) == [
         "conv_first_strided", "depthwise", "gated_conv1x1", "conv1x1", "depthwise_strided", "gated_conv1x1",
         "depthwise", "gated_conv1x1", "upsampled_conv3x3", "conv_head",
     ]  # fmt: skip
-    assert computing(graph) == {"aten.empty.memory_format"}  # of the sums
+    assert rewriting.computing(graph) == {"aten.empty.memory_format"}  # of the sums
     assert made.net.matched["centre_windows"] == ["stem.1", "low.depthwise.1"]
     assert len(made.net.matched["excite_where_summed"]) == 3
     assert len(made.net.matched["fold_residual"]) == 1
 
 
 def test_no_value_of_another_than_16_channels_is_stored_in_fp8() -> None:
-    net = rewritten(NAME).net
+    net = rewriting.rewritten(NAME).net
     assert {int(value.meta["val"].shape[1]) % 16 for group in fp8_groups(net, []) for value in group} <= {0}
-    narrow = [layer for layer in layers(net).values() if layer.bias is not None and len(layer.bias) == 24]
+    narrow = [layer for layer in rewriting.layers(net).values() if layer.bias is not None and len(layer.bias) == 24]
     assert narrow
     assert not any(reads_fp8(layer) for layer in narrow)
 
 
 class Body(nn.Module):
-    """Some layers, and what is computed with them."""
-
     def __init__(self, forward: Callable[..., Tensor], *parts: nn.Module) -> None:
         super().__init__()
         self.compute, self.parts = forward, nn.ModuleList(parts)
@@ -291,8 +273,6 @@ class Body(nn.Module):
 
 
 class Left(NamedTuple):
-    """A net of which a pass must change nothing, and its image's size."""
-
     step: str
     net: nn.Module
     size: tuple[int, int] = (8, 8)
@@ -349,6 +329,6 @@ def test_what_only_looks_like_it_is_left(name: str) -> None:
     torch.manual_seed(0)
     net, batch = lively(net), image(1, 3, *size)
     made = export(net, batch, torch.float32)
-    rewrite_all(made)
+    rewriting.rewrite_all(made)
     assert made.matched[step] == []
-    assert distance(lowered(made), batch, net(batch)) < 1e-3
+    assert rewriting.distance(rewriting.lowered(made), batch, net(batch)) < 1e-3

@@ -45,13 +45,11 @@ def test_it_is_searched_where_that_may_be_the_fastest(
 
 
 def built(folder: Path, said: list[str]) -> Built:
-    """A network that the kernels take."""
     made = rewritten(small_unet(), folder, progress=said.append)
     return fastest_or_known(made, without_fp8(made))
 
 
 def alone(folder: Path, why: str, search: Search = "auto", said: list[str] | None = None) -> Built:
-    """One that they don't."""
     return by_inductor_alone(request(small_unet(), folder, search, progress=([] if said is None else said).append), why)
 
 
@@ -217,7 +215,6 @@ def test_another_net_is_not_known(tmp_path: Path) -> None:
 
 
 def forever() -> None:
-    """Sleeps in steps, as a search works in steps."""
     while True:
         time.sleep(0.01)
 
@@ -255,7 +252,6 @@ def test_an_alarm_that_something_kept_to_itself_rings_again(monkeypatch: pytest.
 
 @pytest.fixture
 def alarms() -> Iterator[list[float]]:
-    """When somebody else's alarm rang; the tests' own is put off meanwhile."""
     rang: list[float] = []
     before = signal.signal(signal.SIGALRM, lambda *_: rang.append(time.monotonic()))
     left, interval = signal.setitimer(signal.ITIMER_REAL, 0)

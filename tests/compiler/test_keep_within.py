@@ -131,8 +131,6 @@ SHIPPED = ("models.unet.UNet", {"base": 16, "depth": 4}, "models/weights/unet_sm
 
 
 class Judged:
-    """A net, rewritten, and batches to judge it on."""
-
     def __init__(self, module: nn.Module, batches: list[Tensor]) -> None:
         self.module, self.batches = module, batches
         self.net: ExportedNet = rewritten_from(module, batches[0])
@@ -140,31 +138,26 @@ class Judged:
         self.exact = [module(batch) for batch in batches]
 
     def answers(self, keep: list[str]) -> list[Tensor]:
-        """The logits of all batches, with these layers in fp16."""
         run = lower(self.net, Plan(scales(self.net, keep, self.seen)))
         return [run(batch) for batch in self.batches]
 
     def error(self, keep: list[str]) -> float:
-        """Relative L2 distance from the net's logits."""
         got, want = torch.cat(self.answers(keep)), torch.cat(self.exact)
         return float((got - want).norm() / want.norm())
 
     def flips(self, keep: list[str]) -> float:
-        """The share of pixels of another class than the net's."""
         got, want = torch.cat(self.answers(keep)), torch.cat(self.exact)
         return float((got.argmax(1) != want.argmax(1)).float().mean())
 
 
 @pytest.fixture(scope="module")
 def trained() -> Judged:
-    """The shipped net on the tissue that it was trained for."""
     with torch.no_grad():
         return Judged(build_model(*SHIPPED), list(to_batch(load_dataset("samples", None, None, 64, 4).images).split(2)))
 
 
 @pytest.fixture(scope="module")
 def small() -> Judged:
-    """A net of which every layer can be tried in a moment."""
     torch.manual_seed(0)
     with torch.no_grad():
         return Judged(classic(depth=1), list(image(4, 3, 32, 32).split(2)))

@@ -36,7 +36,6 @@ class Overflowing(nn.Module):
             small.weight.mul_(1e-6)
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, 2, height, width] of an image [batch, 3, height, width]."""
         logits: Tensor = self.head(self.after(self.level(self.before(self.first(image).relu()).relu()).relu()).relu())
         return logits
 

@@ -71,8 +71,6 @@ def test_a_function_is_given_one_type(call: Callable[[Tensor], Tensor], dtype: t
 
 
 class Net(nn.Module):
-    """Calls a function between two layers."""
-
     def __init__(self, call: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -120,8 +118,6 @@ def test_data_is_read_by_an_operator_that_a_graph_holds() -> None:
 
 
 class Deciding(nn.Module):
-    """Does what a function of its tensors and the image says."""
-
     def __init__(self, decide: Callable[["Deciding", Tensor], Tensor]) -> None:
         super().__init__()
         self.decide, self.switches = decide, torch.tensor([1.0, 0.0, 3.0])
@@ -134,7 +130,6 @@ class Deciding(nn.Module):
 
 
 def by_a_copy(net: Deciding, image: Tensor) -> Tensor:
-    """What it writes into holds the image's values from then on."""
     held = torch.zeros(2)
     held[:1] = image.mean()
     return image.relu() if held.sum() > 0 else image

@@ -23,8 +23,6 @@ HALVES, FP8 = 3e-3, 0.1  # relative L2: one or two layers' roundings
 
 
 class Written(nn.Module):
-    """Three layers, the last two around what a test writes between them."""
-
     def __init__(
         self, between: Callable[["Written", Tensor], Tensor], image_channels: int = 3, width: int = 32
     ) -> None:
@@ -39,7 +37,6 @@ class Written(nn.Module):
         self.filters = nn.Parameter(torch.randn(32, 16, 9, dtype=torch.complex64))
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Logits [batch, 32, height, width] of a batch [batch, 3, height, width]."""
         logits: Tensor = self.last(functional.relu(self.between(self, functional.relu(self.first(batch)))))
         return logits
 
@@ -146,7 +143,6 @@ def by_learnt_frequencies(net: Written, x: Tensor) -> Tensor:
 
 
 def by_a_median(net: Written, x: Tensor) -> Tensor:
-    """Which torch has no half kernel of."""
     answer: Tensor = net.second(x) - torch.quantile(x.flatten(1), 0.5, dim=1)[:, None, None, None]
     return answer
 
@@ -157,7 +153,6 @@ def filled_beyond_half(net: Written, x: Tensor) -> Tensor:
 
 
 def by_data(net: Written, x: Tensor) -> Tensor:
-    """As MONAI's ResNet has it in a shortcut."""
     answer: Tensor = net.second(x.data).data
     return answer
 
@@ -190,7 +185,6 @@ def test_it_keeps_its_answer(between: Callable[[Written, Tensor], Tensor], tmp_p
 
 
 def check(net: nn.Module, batch: Tensor, folder: Path) -> fx.GraphModule:
-    """In fp16 and in fp8, and as a file; the graph in fp16."""
     with torch.no_grad():
         wanted = net(batch)
         made = rewritten_from(net, batch, torch.float16)

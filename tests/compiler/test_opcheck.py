@@ -50,7 +50,6 @@ def of_norms() -> dict[str, list[Sample]]:
 
 
 def samples() -> dict[str, list[Sample]]:
-    """Of the operations that belong to no kernel of the list."""
     counted, vector = statistics_of(torch.randn(2, 16, 36, 8), 2), torch.randn(8)
     layers = [torch.randn(4, 8), torch.randn(4), torch.randn(4, 8), vector]
     factors = [(counted, *ends, 1e-5, [16, 36], 2) for ends in ((vector, vector), (None, None))]

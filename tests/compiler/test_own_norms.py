@@ -59,7 +59,6 @@ def graph(tile: str = NARROW, **scales: float) -> fx.GraphModule:
 
 
 def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
-    """A lowered graph whose convolutions run by a tile."""
     for node in made.graph.nodes:
         if node.target is operation("conv3x3"):
             node.kwargs = {**node.kwargs, "tile": tile}
@@ -68,7 +67,6 @@ def by_tile(made: fx.GraphModule, tile: str) -> fx.GraphModule:
 
 @pytest.fixture(autouse=True)
 def by_references(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels' launches compute what their references do."""
     for name in ("_normalise", "_convolve"):
         run = getattr(custom_ops, name)
         monkeypatch.setitem(RUNS, {"_normalise": "normalised", "_convolve": "normed_conv3x3"}[name], without_tile(run))
@@ -169,7 +167,6 @@ def twice_where_a_tile_runs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def with_silu(made: fx.GraphModule) -> fx.GraphModule:
-    """A graph whose activations are all SiLU."""
     for node in made.graph.find_nodes(op="call_function", target=torch.ops.aten.leaky_relu.default):
         node.target, node.args = torch.ops.aten.silu.default, node.args[:1]
     made.recompile()
@@ -208,7 +205,6 @@ def test_a_pass_that_does_more_stays_inductors(how: str) -> None:
 
 
 def arguments() -> tuple[Tensor, dict[str, Any]]:
-    """An image [2, 16, 8, 16] and what an operation is told of its norm."""
     y = torch.randn(2, 8, 16, 16)
     norm: dict[str, Any] = {"counted": statistics_of(y), "norm_weight": torch.rand(16)[:, None, None]}
     norm |= {"norm_bias": None, "eps": 1e-5, "phases": 1}

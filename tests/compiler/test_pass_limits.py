@@ -47,7 +47,6 @@ BATCH = image(1, 3, 8, 8)
 
 @cache
 def together() -> tuple[nn.ModuleList, ExportedNet]:
-    """Every net, and all of them exported as one."""
     net = Together().eval()
     return net.cases, export(net, BATCH, torch.float32)
 
@@ -85,7 +84,6 @@ def test_a_rewrite_that_cannot_apply_changes_nothing(name: str) -> None:
 
 
 def snapshot(net: ExportedNet) -> tuple[object, ...]:
-    """All that a pass could change."""
     own = {**dict(net.module.named_parameters()), **dict(net.module.named_buffers())}
     made = [
         (name, layer.op.name, layer.activation, layer.pool, layer.head, layer.stores_out)
@@ -95,7 +93,6 @@ def snapshot(net: ExportedNet) -> tuple[object, ...]:
 
 
 def activated(net: nn.Module, batch: Tensor) -> list[str]:
-    """The activations that the layers of a rewritten net end in."""
     return [str(layer.activation) for layer in layers(rewritten_from(net.eval(), batch)).values()]
 
 
@@ -194,7 +191,6 @@ def test_the_answer_stays(name: str) -> None:
 
 
 def in_single_precision(y: Tensor, c: nn.Conv3d) -> Tensor:
-    """By values beyond fp16."""
     far = functional.conv3d(y.float(), c.weight.float() * 1e6, padding=(c.kernel_size[0] // 2,) * 3)
     return (far / 1e6).to(y.dtype)
 
@@ -302,21 +298,16 @@ IMAGE = torch.zeros(1, 3, 8, 8)
 
 
 class Block(nn.Module):
-    """As nnU-Net's: a convolution called by its second path, and twice."""
-
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 3, 1)
         self.all_modules = nn.Sequential(self.conv, nn.ReLU())
 
     def forward(self, image: Tensor) -> Tensor:
-        """[batch, 3, height, width] of the same."""
         return self.all_modules(self.all_modules(image)) + 1  # type: ignore[no-any-return]
 
 
 def holding(name: str) -> nn.Module:
-    """A net whose one module has this name."""
-
     class Holder(nn.Module):
         def forward(self, image: Tensor) -> Tensor:
             return getattr(self, name)(image)  # type: ignore[no-any-return]
@@ -336,14 +327,11 @@ def test_each_exporter_calls_a_layer_by_its_first_path(name: str) -> None:
 
 
 class Padded(nn.Conv2d):
-    """As smp's EfficientNet has them: with a module of its own that pads."""
-
     def __init__(self) -> None:
         super().__init__(3, 4, 3)
         self.static_padding = nn.Sequential(nn.ZeroPad2d(1))
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """[batch, 4, height, width] of [batch, 3, height, width]."""
         return super().forward(self.static_padding(input))
 
 

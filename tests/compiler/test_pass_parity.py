@@ -13,21 +13,9 @@ from pipeline.compiler.errors import UnsupportedError
 from pipeline.compiler.graph.exported_net import export
 from pipeline.compiler.passes import FOR_ANY_BACKEND, FOR_THE_KERNELS, rewrite
 from pipeline.kernels.common.activation import Activation
+from tests.compiler import rewriting
 from tests.compiler.nets import NETS, classic, ending_in, image, lively
 from tests.compiler.nets_that_passes_leave import Made
-from tests.compiler.rewriting import (
-    called,
-    computing,
-    distance,
-    exported,
-    kept,
-    layers,
-    lowered,
-    own_calls,
-    rewrite_all,
-    rewritten,
-    rewritten_from,
-)
 from tests.kernels.examples import MODULES
 
 
@@ -37,7 +25,7 @@ def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
 
     What a pass did to the weights alone is seen after the next that changes the graph, or after the last.
     """
-    made = exported(name)
+    made = rewriting.exported(name)
     assert made.error(made.net.module) < 1e-5
     for step in [*FOR_ANY_BACKEND, *FOR_THE_KERNELS]:
         before = made.net.module.code
@@ -45,33 +33,33 @@ def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
         if made.net.matched[step.__name__] or made.net.module.code != before:
             assert made.error(made.net.module) < 1e-5, step.__name__
     assert made.error(made.net.module) < 1e-5
-    graph = lowered(made.net)
+    graph = rewriting.lowered(made.net)
     assert made.error(graph) < 1e-3
-    assert len(own_calls(graph)) == len(layers(made.net))
+    assert len(rewriting.own_calls(graph)) == len(rewriting.layers(made.net))
 
 
 def test_the_library_gives_the_references_answer() -> None:
     for name in ("classic", "bilinear", "nested concatenations"):
-        made = rewritten(name)
-        graph = lowered(made.net, by_library=list(layers(made.net)))
-        assert called(graph).count("LibraryLayer") == len(layers(made.net))
-        assert own_calls(graph) == []
+        made = rewriting.rewritten(name)
+        graph = rewriting.lowered(made.net, by_library=list(rewriting.layers(made.net)))
+        assert rewriting.called(graph).count("LibraryLayer") == len(rewriting.layers(made.net))
+        assert rewriting.own_calls(graph) == []
         assert made.error(graph) < 1e-5
 
 
 def test_a_layer_by_the_library_between_kernels_changes_no_answer() -> None:
     """Also where its output is a part of a concatenation, or pooled, or the logits."""
-    made = rewritten("one level, batch 3")
-    for name in layers(made.net):
-        graph = lowered(made.net, by_library=[name])
-        assert len(own_calls(graph)) == len(layers(made.net)) - 1
+    made = rewriting.rewritten("one level, batch 3")
+    for name in rewriting.layers(made.net):
+        graph = rewriting.lowered(made.net, by_library=[name])
+        assert len(rewriting.own_calls(graph)) == len(rewriting.layers(made.net)) - 1
         assert made.error(graph) < 1e-3, name
 
 
 def test_two_runs_agree_bit_for_bit() -> None:
     for name in ("classic", "group norm, SiLU, attention", "nested concatenations"):
-        made = rewritten(name)
-        graph = lowered(made.net)
+        made = rewriting.rewritten(name)
+        graph = rewriting.lowered(made.net)
         with torch.no_grad():
             assert torch.equal(graph(made.batch), graph(made.batch))
 
@@ -81,9 +69,9 @@ def test_a_rewrite_leaves_the_net_alone() -> None:
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     layout = {name: tensor.stride() for name, tensor in net.state_dict().items()}
     exporting = export(net, batch, torch.float16)
-    rewrite_all(exporting)
+    rewriting.rewrite_all(exporting)
     with torch.no_grad():
-        lowered(exporting)(batch)
+        rewriting.lowered(exporting)(batch)
     after = net.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert {name: tensor.stride() for name, tensor in after.items()} == layout
@@ -91,21 +79,21 @@ def test_a_rewrite_leaves_the_net_alone() -> None:
 
 
 def test_lowering_leaves_the_rewritten_graph_alone() -> None:
-    made = rewritten("one level, batch 3")
+    made = rewriting.rewritten("one level, batch 3")
     before = str(made.net.module.graph)
-    names = list(layers(made.net))
-    graph = lowered(made.net)
-    lowered(made.net, by_library=names)
+    names = list(rewriting.layers(made.net))
+    graph = rewriting.lowered(made.net)
+    rewriting.lowered(made.net, by_library=names)
     assert str(made.net.module.graph) == before
-    assert made.error(graph) == made.error(lowered(made.net))
+    assert made.error(graph) == made.error(rewriting.lowered(made.net))
 
 
 def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
-    made = rewritten("classic")
-    graph = lowered(made.net)
-    calls = own_calls(graph)
+    made = rewriting.rewritten("classic")
+    graph = rewriting.lowered(made.net)
+    calls = rewriting.own_calls(graph)
     assert {name: calls.count(name) for name in calls} == {"conv_first": 1, "conv3x3": 7, "upsampled_conv3x3": 2}
-    assert computing(graph) == set()
+    assert rewriting.computing(graph) == set()
     assert {name: len(found) for name, found in made.net.matched.items() if found} == {
         "fold_batch_norm": 10, "compose_upsampling": 2, "take_conv3x3": 7, "take_conv_first": 1,
         "fold_activation": 10, "pool_where_it_is_made": 2, "fold_head": 1,
@@ -113,9 +101,9 @@ def test_of_the_classic_net_nothing_is_left_to_torch() -> None:
 
 
 def test_of_the_bilinear_net_nothing_is_left_to_torch() -> None:
-    graph = lowered(rewritten("bilinear").net)
-    assert set(own_calls(graph)) == {"conv3x3", "conv_first", "conv1x1", "upsample2x"}
-    assert computing(graph) == set()
+    graph = rewriting.lowered(rewriting.rewritten("bilinear").net)
+    assert set(rewriting.own_calls(graph)) == {"conv3x3", "conv_first", "conv1x1", "upsample2x"}
+    assert rewriting.computing(graph) == set()
 
 
 # The kernels that a net's layers go to, in order.
@@ -190,41 +178,41 @@ LEFT: dict[str, dict[str, int]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_each_layer_goes_to_its_kernel(name: str) -> None:
-    assert own_calls(lowered(rewritten(name).net)) == CALLS[name].split()
+    assert rewriting.own_calls(rewriting.lowered(rewriting.rewritten(name).net)) == CALLS[name].split()
 
 
 @pytest.mark.parametrize("name", MATCHED)
 def test_each_pass_says_what_it_matched(name: str) -> None:
     """By the layers' names, or how many."""
     for step, wanted in MATCHED[name].items():
-        found = rewritten(name).net.matched[step]
+        found = rewriting.rewritten(name).net.matched[step]
         assert (len(found) if isinstance(wanted, int) else found) == wanted, step
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_torch_does_what_is_left(name: str) -> None:
-    calls = called(lowered(rewritten(name).net))
+    calls = rewriting.called(rewriting.lowered(rewriting.rewritten(name).net))
     assert {operation: calls.count(f"aten.{operation}") for operation in LEFT[name]} == LEFT[name]
 
 
 def test_taps_lie_as_far_apart_as_the_net_says() -> None:
-    apart = {layer.name: layer.dilation for layer in layers(rewritten("dilated").net).values()}
+    apart = {layer.name: layer.dilation for layer in rewriting.layers(rewriting.rewritten("dilated").net).values()}
     wide = {"wide.0": 3, "wide.1": 6, "wide.2": 36}
     assert apart == {"first": 1, "mixed": 1, "second.0": 2, "normed.0": 4, "spread": 4, **wide, "last.0": 2}
 
 
 def test_the_library_s_convolution_reads_volumes_without_gaps() -> None:
     """Of a part of a wider buffer it would make a copy itself."""
-    graph = lowered(rewritten("volumes, residuals, an odd depth").net).graph
+    graph = rewriting.lowered(rewriting.rewritten("volumes, residuals, an odd depth").net).graph
     (conv,) = graph.find_nodes(op="call_function", target=torch.ops.aten.conv3d.default)
     (view,) = [node for node in conv.all_input_nodes if node.target is torch.ops.aten.reshape.default]
     assert view.args[0].target is torch.ops.aten.contiguous.default
 
 
 def test_the_padding_of_an_odd_size_stays_in_front_of_the_first_layer() -> None:
-    made = rewritten("bilinear, odd size")
+    made = rewriting.rewritten("bilinear, odd size")
     assert made.net.matched["take_conv_first"] == ["encoder.0.0"]
-    assert computing(lowered(made.net)) == {"aten.pad.default"}
+    assert rewriting.computing(rewriting.lowered(made.net)) == {"aten.pad.default"}
 
 
 def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> None:
@@ -243,7 +231,7 @@ def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> 
             value = self.norm(self.second(value)) * self.images
             return torch.add(self.norm(self.third(value)), self.vector, alpha=2)
 
-    assert len(kept(Scaled(), image(2, 3, 8, 4)).matched["sum_where_made"]) == 3
+    assert len(rewriting.kept(Scaled(), image(2, 3, 8, 4)).matched["sum_where_made"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -263,13 +251,13 @@ def test_a_pointwise_convolution_before_an_up_sampling_is_the_same_as_after_it(
     conv = made.module.graph.find_nodes(op="call_function", target=torch.ops.aten.conv2d.default)[0]
     assert conv.meta["val"].shape == (2, 4, 5, 7)
     with torch.no_grad():
-        assert distance(made.module, batch, net(batch)) < 1e-7
+        assert rewriting.distance(made.module, batch, net(batch)) < 1e-7
 
 
 def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
     """Also where one ends in another layer's work, such as a folded head."""
-    made = rewritten("one level, batch 3")
-    assert [layer.name for layer in layers(made.net).values()] == [
+    made = rewriting.rewritten("one level, batch 3")
+    assert [layer.name for layer in rewriting.layers(made.net).values()] == [
         "encoder.0.0",
         "encoder.0.3",
         "bottleneck.0",
@@ -277,8 +265,8 @@ def test_layers_go_by_the_names_that_the_user_gave_them() -> None:
         "decoder.0.0",
         "decoder.0.3",
     ]
-    named = [node.kwargs["layer"] for node in lowered(made.net).graph.nodes if "layer" in node.meta]
-    assert named == [layer.name for layer in layers(made.net).values()]
+    named = [node.kwargs["layer"] for node in rewriting.lowered(made.net).graph.nodes if "layer" in node.meta]
+    assert named == [layer.name for layer in rewriting.layers(made.net).values()]
     assert set(named) <= {name for name, _ in made.module.named_modules()}
 
 
@@ -292,8 +280,8 @@ twice.register_fake(torch.empty_like)
 
 def test_a_net_with_a_foreign_operation_runs_it_as_it_is() -> None:
     batch = image(1, 3, 8, 8)
-    graph = lowered(rewritten_from(Made(lambda x: twice(x) + 1), batch))
-    assert "unet_ladder_tests.twice.default" in called(graph)
+    graph = rewriting.lowered(rewriting.rewritten_from(Made(lambda x: twice(x) + 1), batch))
+    assert "unet_ladder_tests.twice.default" in rewriting.called(graph)
     assert torch.equal(graph(batch), 2 * batch + 1)
 
 
@@ -301,9 +289,9 @@ def test_what_was_a_view_of_another_layout_is_still_right() -> None:
     """ATen's instance norm answers in NCHW, of which all pixels in a row are a view; ours in NHWC."""
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16), nn.Flatten(2), nn.Linear(36, 8)).eval()
     batch = image(2, 3, 8, 8)
-    made = kept(net, batch)
+    made = rewriting.kept(net, batch)
     with torch.no_grad():
-        assert distance(made.module, batch, net(batch)) < 1e-5
+        assert rewriting.distance(made.module, batch, net(batch)) < 1e-5
 
 
 def test_a_net_that_torch_cannot_export_is_refused_in_one_line() -> None:
@@ -320,15 +308,18 @@ OF_ONE_SLOPE = [(module, activation) for module, activation in MODULES if activa
 @pytest.mark.parametrize(("module", "activation"), OF_ONE_SLOPE, ids=str)
 def test_a_net_of_this_activation_is_left_whole_to_the_kernels(module: nn.Module, activation: Activation) -> None:
     net, batch = ending_in(classic(depth=0), lambda: copy.deepcopy(module)), image(1, 3, 8, 12)
-    rewritten = rewritten_from(net, batch)
+    rewritten = rewriting.rewritten_from(net, batch)
     assert len(rewritten.matched["fold_activation"]) == 2
-    assert [layer.activation for layer in layers(rewritten).values()] == [activation, activation]
-    graph = lowered(rewritten)
-    assert computing(graph) == set()
+    assert [layer.activation for layer in rewriting.layers(rewritten).values()] == [activation, activation]
+    graph = rewriting.lowered(rewritten)
+    assert rewriting.computing(graph) == set()
     with torch.no_grad():
         wanted = net(batch)
-    assert distance(graph, batch, wanted) < 1e-3
-    assert distance(lowered(rewritten, by_library=list(layers(rewritten))), batch, wanted) < 1e-5
+    assert rewriting.distance(graph, batch, wanted) < 1e-3
+    assert (
+        rewriting.distance(rewriting.lowered(rewritten, by_library=list(rewriting.layers(rewritten))), batch, wanted)
+        < 1e-5
+    )
 
 
 def test_a_transposed_convolution_ends_in_it_too_and_what_no_kernel_takes_keeps_its_own() -> None:
@@ -336,12 +327,12 @@ def test_a_transposed_convolution_ends_in_it_too_and_what_no_kernel_takes_keeps_
     odd = nn.ConvTranspose2d(16, 8, 3, 2)
     net = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), grow, nn.SiLU(), strided, nn.SiLU(), odd, nn.LeakyReLU(0.3)).eval()
     batch = image(1, 3, 8, 8)
-    rewritten = rewritten_from(net, batch)
-    assert [str(layer.activation) for layer in layers(rewritten).values()] == ["none", "silu"]
-    graph = lowered(rewritten)
-    assert {"aten.silu.default", "aten.leaky_relu.default"} <= computing(graph)
+    rewritten = rewriting.rewritten_from(net, batch)
+    assert [str(layer.activation) for layer in rewriting.layers(rewritten).values()] == ["none", "silu"]
+    graph = rewriting.lowered(rewritten)
+    assert {"aten.silu.default", "aten.leaky_relu.default"} <= rewriting.computing(graph)
     with torch.no_grad():
-        assert distance(graph, batch, net(batch)) < 1e-3
+        assert rewriting.distance(graph, batch, net(batch)) < 1e-3
 
 
 ORDERS = {"first": (0, 1, 2), "between": (1, 0, 2), "last": (1, 2, 0)}
@@ -377,8 +368,8 @@ def test_an_upsampling_joins_the_convolution_after_it(transposed: bool) -> None:
     """At the border, too, where the composed window hangs over: sizes of a few pixels are nearly all border."""
     torch.manual_seed(0)
     net, batch = lively(Grown(transposed=transposed)), image(2, 3, 6, 10)
-    rewritten = rewritten_from(net, batch)
-    composed = [layer.name for layer in layers(rewritten).values() if layer.op.name == "upsampled_conv3x3"]
+    rewritten = rewriting.rewritten_from(net, batch)
+    composed = [layer.name for layer in rewriting.layers(rewritten).values() if layer.op.name == "upsampled_conv3x3"]
     assert composed == rewritten.matched["compose_upsampling"]
     assert composed == ["alone", *(f"joined.{name}" for name in ORDERS)]
     flops = composed_flops(rewritten)
@@ -386,5 +377,5 @@ def test_an_upsampling_joins_the_convolution_after_it(transposed: bool) -> None:
     assert flops["joined.last"] == flops["alone"] + 2 * 9 * (6 * 10) * 64 * 16
     with torch.no_grad():
         wanted = net(batch)
-        assert distance(rewritten.module, batch, wanted) < 1e-5
-        assert distance(lowered(rewritten), batch, wanted) < 1e-3
+        assert rewriting.distance(rewritten.module, batch, wanted) < 1e-5
+        assert rewriting.distance(rewriting.lowered(rewritten), batch, wanted) < 1e-3

@@ -29,7 +29,6 @@ class Ended(nn.Module):
 
 
 def twice(y: Tensor) -> Tensor:
-    """A value read as it is, and by its activation."""
     return torch.cat([y, y.relu()], 1)
 
 

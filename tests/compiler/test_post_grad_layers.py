@@ -27,13 +27,11 @@ from tests.compiler.plain_compile import (
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operations run their kernels where Triton's interpreter is on."""
     by_the_kernels(monkeypatch)
 
 
 @pytest.fixture
 def any_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights are packed for however few pixels, as the test's maps are small."""
     monkeypatch.setattr(post_grad_pass, "SHARE", 1e6)
 
 

@@ -44,7 +44,6 @@ def test_a_compiled_net_calls_the_kernel_and_answers_as_before() -> None:
 
 
 def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **options: Any) -> fx.Node:
-    """A graph's one convolution, as Inductor's pass sees it."""
     inner, outer, stride = options.get("inner", 16), options.get("outer", 16), options.get("stride", 1)
     layout = torch.channels_last if nhwc else torch.contiguous_format
     seen, taps = options.get("seen", lambda x: x), options.get("taps", lambda weight: weight)
@@ -63,7 +62,6 @@ def convolution(dtype: torch.dtype = torch.float16, *, nhwc: bool = True, **opti
 
 
 def takes(conv: fx.Node) -> bool:
-    """Whether the 3×3 convolution's kernel takes a convolution."""
     choice = choice_of(conv)
     return isinstance(choice, Choice) and choice.op.name == "conv3x3"
 
@@ -113,7 +111,6 @@ def test_it_takes_a_part_of_a_weight_that_begins_at_a_whole_step(first: int, tak
 
 
 def rewritten(conv: fx.Node, change: Convolutions) -> bool:
-    """Whether the pass changes a graph of one convolution."""
     graph = conv.graph
     before = str(graph)
     change(graph)

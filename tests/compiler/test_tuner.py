@@ -14,7 +14,6 @@ TIMES = {"slow": 3.0, "fast": 1.0, "middling": 2.0}
 
 
 def clock(call: Callable[[], None]) -> float:
-    """A fake clock: a candidate's name is what its call leaves behind."""
     ran.clear()
     call()
     return TIMES[ran[0]]

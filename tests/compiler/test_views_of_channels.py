@@ -25,8 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The given buffer is not writable
 
 
 class Standardised(nn.Conv2d):
-    """Weight standardization (Qiao et al., 2019), whose weight is viewed as rows."""
-
     def forward(self, x: Tensor) -> Tensor:
         rows = self.weight.view(self.weight.size(0), -1)
         spread = rows.std(1).view(-1, 1, 1, 1) + 1e-5
@@ -35,8 +33,6 @@ class Standardised(nn.Conv2d):
 
 
 class Blurred(nn.Module):
-    """Every channel through one filter, as images of their own."""
-
     kernel: Tensor
 
     def __init__(self) -> None:
@@ -79,7 +75,6 @@ def turned() -> nn.Module:
 
 
 def of_volumes() -> nn.Module:
-    """A level down and up again, of volumes."""
     first, second = nn.Conv3d(1, 16, 3, padding=1), nn.Conv3d(16, 16, 3, padding=1)
     low = [nn.InstanceNorm3d(16), nn.ReLU(), nn.MaxPool3d(2), nn.ConvTranspose3d(16, 16, 2, 2), nn.Conv3d(16, 2, 1)]
     return nn.Sequential(first, nn.ReLU(), second, *low)
@@ -97,7 +92,6 @@ VIEWS = [standardised, Blurred, modulated]
 
 
 def made(net: Callable[[], nn.Module]) -> tuple[nn.Module, Tensor]:
-    """A net and its images."""
     torch.manual_seed(0)
     return net().eval(), torch.rand(2, 3, 16, 16)
 

@@ -32,7 +32,6 @@ def counts(graph: fx.GraphModule) -> tuple[int, int]:
 
 
 def made(net: nn.Module, batch: Tensor) -> tuple[ExportedNet, Tensor]:
-    """A net's graph after all passes, and its answer."""
     with torch.no_grad():
         return rewritten_from(net, batch), net(batch)
 
@@ -164,7 +163,6 @@ def lowered_net(join: Parts, channels: int, last: int = 16) -> tuple[fx.GraphMod
 
 
 def joins(graph: fx.GraphModule) -> int:
-    """How many concatenations happen."""
     return called(graph).count("aten.cat.default")
 
 

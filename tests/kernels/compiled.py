@@ -34,15 +34,7 @@ from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.common.program import only_noted
 from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, shared_by
 from pipeline.kernels.conv3x3.conv3x3_triton import Operands
-from tests.kernels.compiled_kernels import (
-    MIXED,
-    from_registers,
-    gluon_kernels,
-    kernels_in_fp8,
-    likeliest,
-    plain_kernels,
-    products_of_boxes,
-)
+from tests.kernels import compiled_kernels
 from tests.kernels.examples import HALF, Example, Layer, example
 from tests.kernels.kinds import WIDE
 
@@ -100,23 +92,23 @@ def all_kernels(capability: int) -> None:
         return
     with as_if_here(capability):
         if capability == ADA:
-            kernels_in_fp8()
+            compiled_kernels.kernels_in_fp8()
         else:
             compile_beforehand()
-            plain_kernels()
+            compiled_kernels.plain_kernels()
 
 
 def on_hopper() -> None:
     """The Gluon kernels; where Triton doesn't build those whose views reach past a plane, what stands in for them."""
     compile_beforehand()
     if reaching_views_barred() is None:
-        gluon_kernels()
-        for kind in MIXED:
-            check_shared(likeliest(kind, WIDE))
+        compiled_kernels.gluon_kernels()
+        for kind in compiled_kernels.MIXED:
+            check_shared(compiled_kernels.likeliest(kind, WIDE))
     else:
-        plain_kernels()
-    from_registers()
-    products_of_boxes()
+        compiled_kernels.plain_kernels()
+    compiled_kernels.from_registers()
+    compiled_kernels.products_of_boxes()
 
 
 def only_compiled(kernel: JITFunction, grid: Any) -> Any:
@@ -169,7 +161,6 @@ def compile_elsewhere() -> None:
 
 @contextmanager
 def another_ptxas() -> Iterator[None]:
-    """Triton's own ptxas by another path, from where it tells another version."""
     ptxas = triton.knobs.nvidia.ptxas.path
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "ptxas"

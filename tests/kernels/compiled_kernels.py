@@ -88,7 +88,6 @@ def kernels_in_fp8() -> None:
 
 
 def plain_kernels() -> None:
-    """Each that is written in plain Triton, in fp16."""
     for name in PLAIN:
         likeliest(next(kind for kind in KINDS if kind.op == name))
     for name, slices in (("conv3x3", 1), ("conv3x3x3", 2)):
@@ -122,7 +121,6 @@ def products_of_boxes() -> None:
 
 
 def norm_small(x: torch.Tensor, stored: torch.dtype = HALF) -> None:
-    """A norm's pass over x [1, 16, 16, 32], which merges its statistics."""
     scale = 0.5 if stored == FP8 else 1.0
     how = norm_pass.NormPass(Norm(torch.zeros(32), torch.zeros(32), 1e-5), Activation("leaky_relu", 0.1), scale)
     norm_pass.norm_pass(x, torch.zeros(1, blocks_of(16, 16), 2, 32), how, torch.zeros_like(x, dtype=stored))

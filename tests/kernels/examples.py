@@ -13,18 +13,11 @@ from torch import Tensor, nn
 from pipeline.compiler.ops import KERNELS
 from pipeline.compiler.tuning.autotune import build_side_by_side
 from pipeline.kernels import conv1x1, conv3x3_grouped, conv_first
+from pipeline.kernels.common import kernel_op
 from pipeline.kernels.common.activation import ACTIVATIONS, RELU, Activation
 from pipeline.kernels.common.block_statistics import blocks_of
 from pipeline.kernels.common.capability import supported
 from pipeline.kernels.common.epilogue import Epilogue, Head, Outputs
-from pipeline.kernels.common.kernel_op import (
-    NO_WEIGHT,
-    Ends,
-    KernelOp,
-    LayerDescription,
-    LibraryParameters,
-    SecondSource,
-)
 from pipeline.kernels.polyphase import Tile, polyphase
 from pipeline.kernels.polyphase.polyphase_compose import phase_taps
 from pipeline.kernels.polyphase.polyphase_operands import Operands, reference
@@ -73,14 +66,14 @@ class Layer:
 class Example:
     """A kernel set up: what it reads, where it stores, and the buffers that it stores a part of."""
 
-    op: KernelOp
+    op: kernel_op.KernelOp
     x: Tensor
     weight: Tensor
     epilogue: Epilogue
     outputs: Outputs
     buffers: list[Tensor]
     dtype: torch.dtype
-    second: SecondSource | None = None  # of a kernel that takes one
+    second: kernel_op.SecondSource | None = None  # of a kernel that takes one
 
     def operands(self, outputs: Outputs) -> tuple[object, ...]:
         return self.x, self.weight, self.epilogue, outputs, *([] if self.second is None else [self.second])
@@ -119,7 +112,7 @@ def poisoned(*shape: int, dtype: torch.dtype = HALF) -> Tensor:
     return torch.full(shape, float("nan"), device=DEVICE).to(dtype)
 
 
-def example(op: KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
+def example(op: kernel_op.KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
     """A kernel on a layer: it reads a part of the channels of a wider tensor, and stores into parts of others."""
     layer = replace(layer, size=(layer.slices * layer.size[0], layer.size[1]))
     batch, (height, width), inner = layer.batch, layer.size, layer.inner
@@ -130,7 +123,7 @@ def example(op: KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
         x = values(batch, inner, *sides, width, dtype=torch.float32)
     else:
         x = values(batch, height, width, 2 * inner, dtype=dtype)[..., inner:]
-    weight, epilogue = NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE), early=True)
+    weight, epilogue = kernel_op.NO_WEIGHT, Epilogue(scale=torch.full((inner,), 0.5, device=DEVICE), early=True)
     if op.pack is not None and op.weight_shape is not None:
         shape = op.weight_shape(inner, outer)
         weight = op.pack(values(*shape, dtype=torch.float32) / (inner * shape[-1]) ** 0.5)
@@ -148,11 +141,11 @@ def example(op: KernelOp, dtype: torch.dtype, layer: Layer) -> Example:
         logits if layer.classes else None,
         statistics if layer.statistics else None,
     )
-    second = SecondSource() if op.takes_second else None
+    second = kernel_op.SecondSource() if op.takes_second else None
     return Example(op, x, weight, epilogue, outputs, [wide, small, logits, statistics], dtype, second)
 
 
-def grown_size(op: KernelOp, layer: Layer) -> tuple[int, int]:
+def grown_size(op: kernel_op.KernelOp, layer: Layer) -> tuple[int, int]:
     """Height and width of the output; a stride of 2 rounds up, and a volume's slices lie one below the other."""
     height, width = (math.ceil(side * op.growth) for side in layer.size)
     return int(height * op.growth_deep), width
@@ -211,17 +204,17 @@ def assert_near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
 
 
 def assert_torch_s(
-    op: KernelOp,
+    op: kernel_op.KernelOp,
     x: Tensor,
     weight: Tensor,
     wanted: Tensor,
-    ends: Ends = Ends(RELU),  # noqa: B008 - it is frozen
+    ends: kernel_op.Ends = kernel_op.Ends(RELU),  # noqa: B008 - it is frozen
     bias: Tensor | None = None,
     rounded: float = 1e-4,
 ) -> None:
     """The library's way is torch's own answer [N, C, H, W], and so is the reference's from the packed weight."""
     bias = torch.zeros(wanted.shape[1], device=x.device) if bias is None else bias
-    found = op.library(x, LibraryParameters(weight, bias), ends)
+    found = op.library(x, kernel_op.LibraryParameters(weight, bias), ends)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert op.pack is not None
     residual = None if ends.residual is None else ends.residual.permute(0, 2, 3, 1)
@@ -252,7 +245,6 @@ def twice(made: Example, tile: Any) -> None:
 
 
 def check_all(cases: list[tuple[Example, Any]]) -> None:
-    """Compile all side by side, then check one after the other, each run twice."""
     build_side_by_side([lambda made=made, tile=tile: made.run(tile) for made, tile in cases])  # type: ignore[misc]
     for made, tile in cases:
         twice(made, tile)
@@ -269,11 +261,11 @@ def gpu_for(*dtypes: torch.dtype) -> Iterator[None]:
         yield
 
 
-def taken(op: KernelOp, layer: LayerDescription) -> bool:
+def taken(op: kernel_op.KernelOp, layer: kernel_op.LayerDescription) -> bool:
     return op.accepts is not None and bool(op.accepts(layer))
 
 
-def for_kernel(op: KernelOp, layer: Layer) -> Layer:
+def for_kernel(op: kernel_op.KernelOp, layer: Layer) -> Layer:
     """The layer as a kernel takes it: few channels for one that reads the image, and no fold that it doesn't know."""
     inner, outer = op.most_channels
     height, width = layer.size

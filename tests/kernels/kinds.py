@@ -22,22 +22,9 @@ from pipeline.kernels.conv1x1 import GATED_OP
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.depthwise import DILATED_OP
 from pipeline.kernels.polyphase import UPSAMPLED, polyphase_triton
-from tests.kernels.examples import (
-    ACTIVE,
-    DEVICE,
-    FP8,
-    HALF,
-    Example,
-    Layer,
-    Phases,
-    example,
-    for_kernel,
-    operands,
-    poisoned,
-    values,
-)
+from tests.kernels import examples
 
-TYPES_BY_NAME = {"fp16": HALF, "fp8": FP8, "fp32": torch.float32}
+TYPES_BY_NAME = {"fp16": examples.HALF, "fp8": examples.FP8, "fp32": torch.float32}
 ROLES = ("result", "pooled", "logits", "statistics", "slopes", "second", "border")
 ADDED = ("fp16-residual", "fp8-residual")
 
@@ -72,7 +59,7 @@ def kind_of(op: KernelOp, reads: torch.dtype, given: Mapping[str, Tensor | None]
 
 def type_name(dtype: torch.dtype) -> str:
     """A type of a map by its name; fp32, in which tests export nets, stands for the type of halves."""
-    return "fp8" if dtype == FP8 else "fp16"
+    return "fp8" if dtype == examples.FP8 else "fp16"
 
 
 def ends_of(op: KernelOp) -> list[set[str]]:
@@ -119,7 +106,7 @@ def activations_of(op: KernelOp) -> list[Activation]:
     """What a pass may let a kernel end in: a head is taken after activations are, and what mixes pixels has none."""
     if op is conv_head.OP or (op.pack is None and op is not UPSAMPLED):
         return [NONE]
-    return [activation for activation in ACTIVE if not activation.by_channel or "slopes" in op.folds]
+    return [activation for activation in examples.ACTIVE if not activation.by_channel or "slopes" in op.folds]
 
 
 TRIED = {(op.name, activation.name) for op in KERNELS for activation in activations_of(op)}
@@ -128,11 +115,15 @@ TRIED = {(op.name, activation.name) for op in KERNELS for activation in activati
 BY_ROWS = ("conv3x3_few", "transposed3x3_few", "upsample2x", "upsample2x_aligned")  # a program has a part of one row
 OF_VOLUMES = ("conv3x3x3", "conv1x3x3", "conv1x3x3_first", "conv1x3x3_strided", "upconv1x2x2", "upconv2x2x2",
               "conv3x3x3_strided", "conv3x3x3_strided_in_slices", "conv_first_volumes")  # fmt: skip
-SMALL, WIDE, FEW = Layer(1, (2, 6), 32, 32), Layer(2, (13, 17), 48, 80), Layer(2, (26, 34), 32, 32)
+SMALL, WIDE, FEW = (
+    examples.Layer(1, (2, 6), 32, 32),
+    examples.Layer(2, (13, 17), 48, 80),
+    examples.Layer(2, (26, 34), 32, 32),
+)
 PRELU = Activation("prelu")
 
 
-def made_of(kind: Kind, layer: Layer = SMALL, activation: Activation | None = None) -> Example:
+def made_of(kind: Kind, layer: examples.Layer = SMALL, activation: Activation | None = None) -> examples.Example:
     """A kind on a layer's size and channels; it ends in ReLU, or as its parts say, unless told otherwise."""
     op, parts = BY_NAME[kind.op], kind.parts
     own = PRELU if "slopes" in parts else NONE if "statistics" in parts or op.pack is None else RELU
@@ -152,11 +143,11 @@ def made_of(kind: Kind, layer: Layer = SMALL, activation: Activation | None = No
         return upsampled(kind, asked, dtype)
     if op is conv_head.OP:
         return head(asked, dtype)
-    made = example(op, dtype, asked)
+    made = examples.example(op, dtype, asked)
     return with_gate(made) if op is GATED_OP else made
 
 
-def suited(op: KernelOp, layer: Layer, *, counts: bool) -> Layer:
+def suited(op: KernelOp, layer: examples.Layer, *, counts: bool) -> examples.Layer:
     """A layer of a size that a kernel takes: of volumes several slices, of an even height for a stride, taps apart."""
     height, width = layer.size
     if op.name in OF_VOLUMES:
@@ -166,15 +157,15 @@ def suited(op: KernelOp, layer: Layer, *, counts: bool) -> Layer:
             layer = replace(layer, size=(16 * (1 + height // 16), width + width % 2))
     elif op.growth < 1 and not op.reads_image:
         layer = replace(layer, size=(height + height % 2, width + width % 2))
-    if op.name in BY_ROWS and DEVICE.type == "cpu":  # the interpreter walks over each row's windows
+    if op.name in BY_ROWS and examples.DEVICE.type == "cpu":  # the interpreter walks over each row's windows
         layer = replace(layer, size=(1, width))
     apart = 2 if op in (conv3x3.DILATED_OP, DILATED_OP) else 1
-    return for_kernel(op, replace(layer, dilation=apart, statistics=counts))
+    return examples.for_kernel(op, replace(layer, dilation=apart, statistics=counts))
 
 
-def upsampled(kind: Kind, layer: Layer, dtype: torch.dtype) -> Example:
+def upsampled(kind: Kind, layer: examples.Layer, dtype: torch.dtype) -> examples.Example:
     """An up-sampling with the convolution after it; the skip has other channels than the small map."""
-    case = Phases(
+    case = examples.Phases(
         layer.batch,
         layer.size,
         layer.inner,
@@ -184,34 +175,36 @@ def upsampled(kind: Kind, layer: Layer, dtype: torch.dtype) -> Example:
         activation=layer.activation,
         counts=layer.statistics,
     )
-    parts, buffer = operands(case, dtype, layer.stored_as)
+    parts, buffer = examples.operands(case, dtype, layer.stored_as)
     assert parts.small is not None
     assert parts.small_weight is not None
     second = SecondSource(parts.full, parts.full_weight, parts.border)
     epilogue = replace(parts.epilogue, phases=2)
     given = (UPSAMPLED, parts.small, parts.small_weight, epilogue, parts.outputs)
-    return Example(*given, [buffer], dtype, second)
+    return examples.Example(*given, [buffer], dtype, second)
 
 
-def head(layer: Layer, dtype: torch.dtype) -> Example:
-    x = values(layer.batch, *layer.size, 2 * layer.inner, dtype=dtype)[..., layer.inner :]
-    weight = conv3x3.pack(values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(dtype)
-    logits = poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
-    epilogue = Epilogue(bias=torch.linspace(-1, 1, 3, device=DEVICE), early=True)
-    return Example(conv_head.OP, x, weight, epilogue, Outputs(logits=logits), [logits], dtype)
+def head(layer: examples.Layer, dtype: torch.dtype) -> examples.Example:
+    x = examples.values(layer.batch, *layer.size, 2 * layer.inner, dtype=dtype)[..., layer.inner :]
+    weight = conv3x3.pack(examples.values(3, layer.inner, 3, 3, dtype=torch.float32) / (9 * layer.inner) ** 0.5).to(
+        dtype
+    )
+    logits = examples.poisoned(layer.batch, 3, *layer.size, dtype=torch.float32)
+    epilogue = Epilogue(bias=torch.linspace(-1, 1, 3, device=examples.DEVICE), early=True)
+    return examples.Example(conv_head.OP, x, weight, epilogue, Outputs(logits=logits), [logits], dtype)
 
 
-def with_gate(made: Example) -> Example:
-    gate = values(len(made.x), 1, 1, made.x.shape[3], dtype=torch.float32).sigmoid().to(made.x.dtype)
+def with_gate(made: examples.Example) -> examples.Example:
+    gate = examples.values(len(made.x), 1, 1, made.x.shape[3], dtype=torch.float32).sigmoid().to(made.x.dtype)
     return replace(made, second=SecondSource(gate))
 
 
-def of_two_slices(made: Example) -> Example:
+def of_two_slices(made: examples.Example) -> examples.Example:
     assert made.op is conv3x3.VOLUME_OP
     return replace(made, weight=conv3x3.stacked(made.weight))
 
 
-def small_tile(made: Example) -> object:
+def small_tile(made: examples.Example) -> object:
     """A tile that suits the interpreter; the last candidate of kernels that have small ones."""
     types, counts = made.op.tile_types, made.epilogue.statistics
     out = 64 if "grouped" in made.op.name else 32

@@ -79,7 +79,6 @@ AFTER = [
 def convolution(
     size: tuple[int, ...], outer: int, group_width: int = 1, after: After = PLAIN_END
 ) -> tuple[Operands, Tensor, NormPass]:
-    """A convolution of a norm of a map [N, H, W, in], with outputs of NaN."""
     x, counted, how = normed(size, group_width=group_width)
     residual = None if after.residual is None else values(*size[:3], 2 * outer, dtype=after.residual)[..., outer:]
     epilogue = Epilogue(

@@ -102,7 +102,6 @@ def check_every_tile(after: After, activation: Activation, channels: tuple[int, 
 
 
 def check_pass(x: Tensor, counted: Tensor, how: NormPass, dtype: torch.dtype) -> None:
-    """What each tile of a pass writes is the reference's, in two runs."""
     wanted = stored(how, x, counted, dtype, None)
     for tile in norm_pass.candidates(counted):
         first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))

@@ -15,28 +15,14 @@ from pipeline.kernels.common.nhwc import shared_bytes
 from pipeline.kernels.conv3x3 import conv3x3_triton
 from pipeline.kernels.conv3x3.conv3x3_gluon import RESERVED_BYTES, candidates, shared_by
 from pipeline.kernels.conv3x3.conv3x3_triton import STACKED, Operands
-from tests.kernels.examples import (
-    ACTIVE,
-    DEVICE,
-    FP8,
-    HALF,
-    PLAIN,
-    Example,
-    Layer,
-    assert_near,
-    example,
-    for_kernel,
-    poisoned,
-    slopes_of,
-    values,
-)
+from tests.kernels import examples
 from tests.kernels.kinds import BY_ROWS, GROUPS, KINDS, SMALL, Kind, activations_of, kind_of, made_of, small_tile
 
 TILE = conv3x3_triton.Tile(8, 16, 32, 32, warps=4)
 ENDS = [
     (op, activation)
-    for op in PLAIN
-    for activation in ACTIVE
+    for op in examples.PLAIN
+    for activation in examples.ACTIVE
     if op.pack
     and op not in (conv_first.STRIDED_OP, depthwise.STRIDED_OP)
     and (not activation.by_channel or "slopes" in op.folds)
@@ -47,7 +33,7 @@ def name_of(op: KernelOp) -> str:
     return op.name
 
 
-def low(op: KernelOp, layer: Layer, rows: int) -> Layer:
+def low(op: KernelOp, layer: examples.Layer, rows: int) -> examples.Layer:
     """The layer with so few rows, where each takes a program of its own: the interpreter walks over their windows."""
     height, width = layer.size
     return replace(layer, size=(min(rows, height), width)) if op.name in BY_ROWS else layer
@@ -58,21 +44,23 @@ def small(made: Any) -> Any:
     return TILE if made.op.name == "conv3x3" else made.candidates()[-1]
 
 
-@pytest.mark.parametrize("dtype", [HALF, FP8])
-@pytest.mark.parametrize("layer", [Layer(1, (9, 17)), Layer(3, (2, 6), 48, 80)], ids=["odd", "three images"])
-@pytest.mark.parametrize("op", PLAIN, ids=name_of)
-def test_a_kernel_stores_what_its_reference_stores(op: KernelOp, layer: Layer, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [examples.HALF, examples.FP8])
+@pytest.mark.parametrize(
+    "layer", [examples.Layer(1, (9, 17)), examples.Layer(3, (2, 6), 48, 80)], ids=["odd", "three images"]
+)
+@pytest.mark.parametrize("op", examples.PLAIN, ids=name_of)
+def test_a_kernel_stores_what_its_reference_stores(op: KernelOp, layer: examples.Layer, dtype: torch.dtype) -> None:
     """It reads a slice of channels and stores into one, whatever the size, and leaves the other channels alone."""
     rows = 3 if layer.batch == 1 else 1
-    made = example(op, dtype, for_kernel(op, low(op, layer, rows)))
+    made = examples.example(op, dtype, examples.for_kernel(op, low(op, layer, rows)))
     made.run(small(made))
     made.check()
 
 
 @pytest.mark.parametrize(("op", "activation"), ENDS, ids=lambda value: getattr(value, "name", ""))
 def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -> None:
-    layer = low(op, Layer(size=(2, 7), outer=16, activation=activation), 1)
-    made = example(op, HALF, for_kernel(op, layer))
+    layer = low(op, examples.Layer(size=(2, 7), outer=16, activation=activation), 1)
+    made = examples.example(op, examples.HALF, examples.for_kernel(op, layer))
     made.run(small(made))
     made.check()
     assert made.outputs.out is not None
@@ -80,12 +68,15 @@ def test_a_kernel_ends_in_any_activation(op: KernelOp, activation: Activation) -
     assert lowest == 0 if activation == RELU else lowest < 0
 
 
-@pytest.mark.parametrize("activation", ACTIVE, ids=str)
+@pytest.mark.parametrize("activation", examples.ACTIVE, ids=str)
 def test_an_activation_keeps_a_nan(activation: Activation) -> None:
-    x, weight, bias = values(1, 8, 16, 32), values(9, 32, 32), torch.zeros(32, device=DEVICE)
+    x, weight, bias = examples.values(1, 8, 16, 32), examples.values(9, 32, 32), torch.zeros(32, device=examples.DEVICE)
     x[0, 4, 4, 0] = float("nan")
-    outputs, wanted = Outputs(poisoned(1, 8, 16, 32)), Outputs(torch.zeros(1, 8, 16, 32, device=DEVICE, dtype=HALF))
-    epilogue = Epilogue(bias=bias, activation=activation, slopes=slopes_of(activation, 32))
+    outputs, wanted = (
+        Outputs(examples.poisoned(1, 8, 16, 32)),
+        Outputs(torch.zeros(1, 8, 16, 32, device=examples.DEVICE, dtype=examples.HALF)),
+    )
+    epilogue = Epilogue(bias=bias, activation=activation, slopes=examples.slopes_of(activation, 32))
     conv3x3.conv3x3(x, weight, epilogue, outputs, TILE)
     conv3x3.reference(x, weight, epilogue, wanted)
     assert outputs.out is not None
@@ -96,10 +87,10 @@ def test_an_activation_keeps_a_nan(activation: Activation) -> None:
 
 def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference() -> None:
     """Infinities spread over their 3×3 neighbourhood and no further, and opposite ones meet as NaN."""
-    x = values(1, 9, 18, 16)
+    x = examples.values(1, 9, 18, 16)
     x[0, 4, 4, 0], x[0, 4, 5, 0], x[0, 0, 17, 3] = float("inf"), float("-inf"), float("inf")
-    weight, epilogue = values(9, 32, 16), Epilogue(bias=torch.zeros(32, device=DEVICE))
-    outputs, wanted = Outputs(poisoned(1, 9, 18, 32)), Outputs(poisoned(1, 9, 18, 32))
+    weight, epilogue = examples.values(9, 32, 16), Epilogue(bias=torch.zeros(32, device=examples.DEVICE))
+    outputs, wanted = Outputs(examples.poisoned(1, 9, 18, 32)), Outputs(examples.poisoned(1, 9, 18, 32))
     conv3x3.conv3x3(x, weight, epilogue, outputs, replace(TILE, depth=16))
     conv3x3.reference(x, weight, epilogue, wanted)
     assert outputs.out is not None
@@ -107,21 +98,21 @@ def test_convolution_of_infinities_has_the_infinities_and_nans_of_the_reference(
     assert torch.equal(outputs.out.isnan(), wanted.out.isnan())
     assert outputs.out.isnan().any()
     assert torch.equal(outputs.out.isinf(), wanted.out.isinf())
-    assert_near(outputs.out, wanted.out, HALF)
+    examples.assert_near(outputs.out, wanted.out, examples.HALF)
 
 
 def test_fp8_saturates_at_its_largest_value() -> None:
-    x = values(1, 8, 16, 32, dtype=FP8)
-    bias = torch.tensor([1e4, -1e4, 448.0, 0.0] * 8, device=DEVICE)
-    outputs = Outputs(poisoned(1, 8, 16, 32, dtype=FP8))
-    weight = torch.zeros(9, 32, 32, device=DEVICE).to(FP8)
+    x = examples.values(1, 8, 16, 32, dtype=examples.FP8)
+    bias = torch.tensor([1e4, -1e4, 448.0, 0.0] * 8, device=examples.DEVICE)
+    outputs = Outputs(examples.poisoned(1, 8, 16, 32, dtype=examples.FP8))
+    weight = torch.zeros(9, 32, 32, device=examples.DEVICE).to(examples.FP8)
     conv3x3.conv3x3(x, weight, Epilogue(bias=bias, activation=NONE), outputs, TILE)
     assert outputs.out is not None
     assert outputs.out.float()[0, 3, 5, :4].tolist() == [448.0, -448.0, 448.0, 0.0]
 
 
 # Those whose activations test_kernel_parity doesn't try.
-OTHERS = [(op, activation) for op in BY_NAME.values() if op not in PLAIN for activation in activations_of(op)]
+OTHERS = [(op, activation) for op in BY_NAME.values() if op not in examples.PLAIN for activation in activations_of(op)]
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=" ".join)
@@ -134,7 +125,7 @@ def test_every_kind_stores_what_the_reference_stores(group: tuple[str, str, str]
         made.check()
 
 
-def told(made: Example) -> Kind:
+def told(made: examples.Example) -> Kind:
     second, outputs = made.second or SecondSource(), made.outputs
     stored = {**vars(outputs), "result": outputs.out, "residual": made.epilogue.residual}
     given = {**stored, "slopes": made.epilogue.slopes, "second": second.map, "border": second.border}
@@ -154,7 +145,7 @@ OF_GLUON = [kind for kind in KINDS if kind.op in ("conv3x3", "conv3x3x3")]
 CHANNELS = [(16, 16), (32, 64), (64, 64), (80, 144), (256, 128)]
 
 
-def operands_of(made: Example) -> Operands:
+def operands_of(made: examples.Example) -> Operands:
     return Operands(made.x, made.weight, made.epilogue, made.outputs)
 
 

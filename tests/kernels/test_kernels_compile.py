@@ -42,7 +42,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[s
 
 
 def programs(lines: list[str]) -> list[str]:
-    """The kernels of one compute capability, with their matrix products' names."""
     return [kernel for kernel in lines if not kernel.endswith((BEFOREHAND, ELSEWHERE))]
 
 

@@ -55,7 +55,6 @@ def half(size: tuple[int, int], stride: int) -> tuple[int, int]:
 
 
 def check_window(made: tuple[Tensor, Tensor, Epilogue], stride: int, dtype: torch.dtype, tile: conv_first.Tile) -> None:
-    """Run a tile of the first convolution and compare it with the reference."""
     image, weight, epilogue = made
     size = half((image.shape[2], image.shape[3]), stride)
     found, wanted = (Outputs(poisoned(2, *size, 32, dtype=dtype)) for _ in range(2))

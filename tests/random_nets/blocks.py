@@ -12,7 +12,6 @@ MOST_PIXELS = 600  # of a map in whose pixels attention is paid to one another
 
 
 def plain(draw: Draw, dims: int, inner: int, outer: int, side: int | None = None) -> nn.Sequential:
-    """A convolution, norm, dropout and activation, in one order or another."""
     conv, dropped = Conv(draw, dims, inner, outer, side=side), nn.Dropout(0.3)
     order = draw.pick("order", *["conv, norm, act"] * 3, "dropout", "act, norm", "norm first", "dropout last")
     after = norm(draw, dims, inner if order == "norm first" else outer)
@@ -60,8 +59,6 @@ class Residual(nn.Module):
 
 
 class Dense(nn.Module):
-    """A block that joins what it read to what it made of it, and mixes both."""
-
     def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
         super().__init__()
         self.grown = draw.pick("growth", 8, 16, 5, 12)
@@ -116,8 +113,6 @@ class Inverted(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each pixel looks at every other one; on a large map the channels do."""
-
     def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
         super().__init__()
         self.norm = norm(draw, dims, inner)
@@ -248,8 +243,6 @@ class Odd(nn.Module):
 
 
 class Twice(nn.Module):
-    """Two plain blocks, or one after which the answer is given back in place."""
-
     def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
         super().__init__()
         self.one, self.two = plain(draw.at("one"), dims, inner, outer), plain(draw.at("two"), dims, outer, outer)

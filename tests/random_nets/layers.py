@@ -49,7 +49,6 @@ class Draw:
 
 
 def made(name: str, dims: int, *args: object, **named: object) -> nn.Module:
-    """A layer of torch of a number of dimensions: "Conv" of 2 is nn.Conv2d."""
     layer: nn.Module = getattr(nn, f"{name}{dims}d")(*args, **named)
     return layer
 
@@ -199,8 +198,6 @@ class Gated(nn.Module):
 
 
 class Written(nn.Module):
-    """An activation written out in a net's forward, not as a layer of torch."""
-
     def __init__(self, form: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.form = form
@@ -272,7 +269,6 @@ class Down(nn.Module):
         self.norm = norm(draw, dims, channels) if draw.one_in(4, "norm after") else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """X [batch, channels, ...] made smaller; a map of one pixel a side stays."""
         dims = x.dim() - 2
         if min(x.shape[2:]) < 4:
             return x
@@ -322,8 +318,6 @@ def pooled(x: Tensor, how: str) -> Tensor:
 
 
 class Up(nn.Module):
-    """A map of about twice the height and width, then of just a wanted size."""
-
     def __init__(self, draw: Draw, dims: int, inner: int, outer: int) -> None:
         super().__init__()
         forms = ["transposed 2", "nearest", "bilinear", "aligned", "to size", "transposed 3", "transposed 4"]

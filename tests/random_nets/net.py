@@ -127,7 +127,6 @@ class RandomNet(nn.Module):
 
 
 def random_net(draw: Draw) -> tuple[nn.Module, list[Batch]]:
-    """A net in eval mode that answers with its logits, and two batches for it."""
     dims = draw.pick("dims", *[2] * 8, 3, 3)
     torch.manual_seed(draw.seed)
     net = RandomNet(draw, dims).eval()
@@ -140,7 +139,6 @@ def random_net(draw: Draw) -> tuple[nn.Module, list[Batch]]:
 
 
 def lively(net: nn.Module) -> None:
-    """Weights that keep a map's size about what it is, whatever the depth."""
     for layer in net.modules():
         if isinstance(layer, (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)) and layer.bias is not None:
             nn.init.normal_(layer.bias, 0, 0.2)

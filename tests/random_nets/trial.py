@@ -102,7 +102,6 @@ def in_fp32(trial: Trial, net: nn.Module, batches: list[Batch], wanted: Tensor) 
 
 
 def in_halves(trial: Trial, net: nn.Module, batches: list[Batch], wanted: Tensor) -> None:
-    """As the stages build it: in fp16, with own norms, and in fp8."""
     seen, other = batches
     try:
         half = distance(Entry(net, torch.float16)(*other).float(), wanted)
