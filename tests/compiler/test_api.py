@@ -57,7 +57,7 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, nullcontext])
-def test_it_answers_as_the_network_in_every_mode(
+def test_every_mode_answers(
     mode: Callable[[], AbstractContextManager[object]], make: Callable[..., library.Compiled]
 ) -> None:
     net = small_unet().eval()
@@ -80,9 +80,7 @@ def test_switches_of_the_process_are_put_back(make: Callable[..., library.Compil
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_another_shape_is_compiled_once_and_few_are_kept(
-    make: Callable[..., library.Compiled], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_shapes_stay_compiled_once(make: Callable[..., library.Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MOST_SHAPES", 2)
     said: list[str] = []
     net = small_unet().eval()

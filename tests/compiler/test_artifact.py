@@ -372,9 +372,7 @@ def by_call(call: Callable[[], None]) -> float:
 
 @pytest.mark.parametrize("name", SEVERAL)
 @torch.no_grad()
-def test_each_layer_is_measured_on_values_of_all_inputs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_layer_is_measured_on_all_inputs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MeasuredLayer, "candidates", lambda _: iter([LIBRARY]))
     net, inputs, exported = made(name, torch.float32)
     said: list[str] = []

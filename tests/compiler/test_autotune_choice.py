@@ -98,9 +98,7 @@ def test_the_fastest_is_chosen_for_every_layer(made: Exported, monkeypatch: pyte
     assert list(plan.by_library) == []
 
 
-def test_a_fast_candidate_that_is_wrong_is_passed_over(
-    made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fast_wrong_candidate_is_left_out(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fakes(monkeypatch, "a")
     assert {ops.tile_of(text) for text in chosen(made, tuner(tmp_path)).tiles.values()} == {Tile("b")}
 
@@ -119,9 +117,7 @@ def test_a_second_choice_measures_nothing(made: Exported, monkeypatch: pytest.Mo
     assert second.measured == 0
 
 
-def test_a_layer_that_the_library_won_is_lowered_to_it(
-    made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_layer_of_the_library_is_lowered_so(made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And the net answers the same; for the library is only a candidate that computes the same."""
     fakes(monkeypatch, "a", "b")
     plan = chosen(made, tuner(tmp_path))
@@ -132,7 +128,7 @@ def test_a_layer_that_the_library_won_is_lowered_to_it(
     assert made.error(graph) < 1e-3
 
 
-def test_a_kernel_that_lost_or_was_not_to_be_tried_is_no_failure(
+def test_a_kernel_that_lost_or_was_not_tried_is_fine(
     made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The library then runs the layer by right."""
@@ -143,7 +139,7 @@ def test_a_kernel_that_lost_or_was_not_to_be_tried_is_no_failure(
 
 
 @pytest.mark.parametrize("fault", ["wrong", "refused"])
-def test_a_layer_whose_kernel_failed_is_told_with_the_reason(
+def test_a_failed_kernel_is_told_with_why(
     fault: str, made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A library without a tile beside it hides a fault; a second build finds the reason on disk."""
@@ -168,7 +164,7 @@ def test_a_layer_whose_kernel_failed_is_told_with_the_reason(
     assert chosen(made, tuner(tmp_path / "mended")).failed == {}
 
 
-def test_layers_that_differ_in_what_they_end_in_are_measured_apart(
+def test_layers_of_other_ends_are_measured_apart(
     made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """By the shapes, the types, the pool, the head, and the activation; equal ones share a choice."""
@@ -183,7 +179,7 @@ def test_layers_that_differ_in_what_they_end_in_are_measured_apart(
 
 
 @torch.no_grad()
-def test_the_library_is_a_candidate_only_where_no_value_is_in_fp8(
+def test_the_library_is_a_candidate_without_fp8(
     made: Exported, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It would need conversions that are kernels of their own."""
@@ -258,7 +254,7 @@ def test_the_library_s_timing_is_put_back_even_after_a_failure(monkeypatch: pyte
     ("name", "operation"),
     [("late windows, depthwise, squeeze and excitation", "excitation"), ("norms up to the logits", "norm_factors")],
 )
-def test_a_kernel_without_tiles_that_is_wrong_is_found(
+def test_a_wrong_kernel_without_tiles(
     name: str, operation: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Its answer is compared to its reference's, as a tile's is."""

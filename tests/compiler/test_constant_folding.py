@@ -93,9 +93,7 @@ def test_weights_are_computed_in_fp32_and_rounded_once(standardised: tuple[Stand
     assert not (computing | {"aten.add.Tensor"}) & set(called(made.module))
 
 
-def test_kernels_take_the_layers_and_a_batch_norm_is_folded(
-    standardised: tuple[Standardised, Tensor], tmp_path: Path
-) -> None:
+def test_kernels_take_layers_and_norms_are_folded(standardised: tuple[Standardised, Tensor], tmp_path: Path) -> None:
     net, batch = standardised
     with torch.no_grad():
         wanted = net(batch)

@@ -68,7 +68,7 @@ def failing(text: str) -> Callable[..., Any]:
         ("too new", "; kernels are barred: too new; by the library as the kernel failed: 1, such as head (no fit)"),
     ],
 )
-def test_the_record_says_what_matched_and_what_runs(
+def test_the_record_says_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barred: str | None, said: str
 ) -> None:
     monkeypatch.setattr(driver, "reaching_views_barred", lambda: barred)
@@ -127,7 +127,7 @@ def test_what_ran_is_saved_and_runs_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert torch.equal(load(written[0].parent)(FIRST), built.run(FIRST))
 
 
-def test_a_candidate_that_cannot_be_built_or_is_wrong_is_refused_and_said(
+def test_a_candidate_that_fails_or_is_wrong_is_refused_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> Plan:
@@ -197,9 +197,7 @@ def test_a_net_with_graph_breaks_runs_as_compile_runs_it(tmp_path: Path, monkeyp
     assert torch.equal(built.run(-FIRST).mul_(1), built.run(FIRST))
 
 
-def test_where_nothing_compiles_or_captures_it_the_half_net_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_compiles_or_captures_the_half_net_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "compile_counting_bytes", failing("graph break"))
     monkeypatch.setattr(torch, "compile", lambda _: failing("no compiler"))
     asked = made_up_gpu.request(Deciding(), tmp_path, "never")
@@ -214,7 +212,7 @@ def test_where_nothing_compiles_or_captures_it_the_half_net_runs(
 
 
 @pytest.mark.parametrize("failure", ["export", "rewrite"])
-def test_what_cannot_be_rewritten_is_left_to_inductor(
+def test_what_is_not_rewritten_is_left_to_inductor(
     failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all its inputs, and the reason."""
@@ -249,9 +247,7 @@ def test_the_first_input_says_whether_kernels_may_take_a_net(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", SEVERAL)
 @torch.no_grad()
-def test_nets_of_several_inputs_are_saved_and_known_again(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nets_of_several_inputs_are_saved_and_known(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_gpu.times(monkeypatch, 2.0, 1.0)
     make, inputs = SEVERAL[name]
     torch.manual_seed(0)
@@ -391,9 +387,7 @@ def test_without_kernels_inductor_runs_it_all(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_runs_instead_is_said(
-    precision: Any, kernels: int, promised: Any, details: dict[str, Any], said: str
-) -> None:
+def test_what_runs_is_said(precision: Any, kernels: int, promised: Any, details: dict[str, Any], said: str) -> None:
     """Kernels in fp16 keep the promise of fp16, and those in fp8 both."""
     how = Properties(precision, provider="own kernels" if kernels else "Inductor", own_kernels=kernels)
     assert Built(torch.relu, "", how, details).owned_up(promised).properties.instead == said

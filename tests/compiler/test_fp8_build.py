@@ -177,9 +177,7 @@ def test_a_net_whose_values_torch_alone_reads_has_no_layer_in_fp8(tmp_path: Path
     assert in_fp8(rewritten(net, tmp_path), "none") is None
 
 
-def test_the_choice_of_layers_is_on_other_images_than_the_scales(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_choice_of_layers_is_on_other_images_than_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch serves one of the two."""
     made = rewritten(small_unet(), tmp_path)
     batches = list(map(batched, torch.randn(5, 2, 3, 16, 16)))
@@ -211,7 +209,7 @@ def test_a_single_batch_serves_both() -> None:
     assert [len(part) for part in apart([batch] * 3)] == [2, 1]
 
 
-def test_scales_and_sensitivity_are_known_for_the_same_weights_and_images(
+def test_scales_and_sensitivity_are_known_for_weights_and_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(added: float) -> Sensitivity:
@@ -244,7 +242,7 @@ class Choosing(nn.Module):
 
 
 @pytest.mark.parametrize("unknown", ["sizes", "values"])
-def test_a_net_that_cannot_be_measured_stays_in_fp16_and_says_why(
+def test_a_net_that_is_not_measured_stays_in_fp16(
     unknown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -200,9 +200,7 @@ def test_a_layer_that_adds_nothing_has_the_plain_epilogue(classic_net: rewriting
 
 
 @torch.no_grad()
-def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_the_values_as_they_are_kept(
-    classic_net: rewriting.Exported,
-) -> None:
+def test_a_library_s_layer_in_an_fp8_net_reads_and_writes_values_as_kept(classic_net: rewriting.Exported) -> None:
     net = classic_net.net
     known = stored(net, classic_net.batch, [])
     names = [node.name for node in net.module.graph.nodes if node.op == "call_module"]

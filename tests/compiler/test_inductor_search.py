@@ -38,9 +38,7 @@ OURS = "own kernels"
         ("always", {INDUCTOR: 1.0, OURS: 0.5}, True),
     ],
 )
-def test_it_is_searched_where_that_may_be_the_fastest(
-    asked: Search, milliseconds: dict[str, float], searches: bool
-) -> None:
+def test_it_is_searched_where_that_may_win(asked: Search, milliseconds: dict[str, float], searches: bool) -> None:
     assert worth_searching(asked, milliseconds) is searches
 
 
@@ -54,7 +52,7 @@ def alone(folder: Path, why: str, search: Search = "auto", said: list[str] | Non
 
 
 @pytest.mark.parametrize("named", [None, "mine"])
-def test_triton_s_folder_is_named_before_anything_is_compiled(
+def test_triton_s_folder_is_named_before_compiling(
     named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Inductor would name it later, but for a user who has."""
@@ -100,9 +98,7 @@ def test_kernels_are_compiled_beside_the_first_candidate(tmp_path: Path, monkeyp
     assert not [line for line in said if "could not be compiled ahead" in line or "at its turn" in line]
 
 
-def test_the_faster_mode_runs_and_a_second_build_makes_it_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_faster_mode_runs_and_a_second_build_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times(monkeypatch, 1.0, 0.95, 0.92)
     said: list[str] = []
     first = built(tmp_path, said)
@@ -137,7 +133,7 @@ def test_a_search_that_fails_is_said_and_the_others_stay(tmp_path: Path, monkeyp
     assert said == [f"all of it by {INDUCTOR}"]
 
 
-def test_a_search_that_nobody_asked_for_is_given_up_in_time_and_not_begun_again(
+def test_a_search_not_asked_for_is_given_up_and_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stage has its other candidates then, in place of a build that was ended at its limit."""
@@ -174,9 +170,7 @@ def test_a_net_that_no_kernel_takes_runs_in_the_faster_mode(tmp_path: Path, monk
     assert again.description == stage.description
 
 
-def test_a_search_that_somebody_else_s_memory_ended_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_that_another_s_memory_ended_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(candidate, "compile_counting_bytes", failing_search(RuntimeError("out of memory")))
         first = alone(tmp_path, "three axes")
@@ -186,9 +180,7 @@ def test_a_search_that_somebody_else_s_memory_ended_is_tried_again(
     assert again.details == {"not_rewritten": "three axes", "candidates_ms": {INDUCTOR: 2.0, SEARCHED: 1.0}}
 
 
-def test_where_the_search_that_won_takes_too_long_the_defaults_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_winning_search_takes_long_the_defaults_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one graph as before, and the next build knows."""
     times(monkeypatch, 2.0, 1.0)
     alone(tmp_path, "three axes")
@@ -278,7 +270,7 @@ def test_somebody_else_s_alarm_rings_when_it_was_to_ring(alarms: list[float]) ->
     assert due - 0.05 < alarms[0] < due + 5.0
 
 
-def test_an_alarm_within_what_the_limit_calls_ends_nothing(
+def test_an_alarm_within_the_limit_s_own_calls_ends_nothing(
     alarms: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the work has ended, and its answer is there."""

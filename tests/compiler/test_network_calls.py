@@ -156,8 +156,6 @@ def test_a_net_that_decides_by_its_own_tensors_is_one_graph(decide: Callable[[De
 
 
 @pytest.mark.parametrize("decide", [lambda _, image: image.relu() if image.mean() > 0 else image, by_a_copy])
-def test_a_net_that_decides_by_its_image_is_refused_with_the_place(
-    decide: Callable[[Deciding, Tensor], Tensor],
-) -> None:
+def test_a_net_that_decides_by_its_image_is_refused_by_place(decide: Callable[[Deciding, Tensor], Tensor]) -> None:
     with pytest.raises(NotImplementedError, match=r"values that follow from its input \(test_network_calls\.py:\d+\)"):
         exported_program(Deciding(decide), (VALUE,))

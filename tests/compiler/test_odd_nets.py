@@ -207,7 +207,7 @@ AS_READ: list[tuple[Callable[[Tensor], Tensor], list[str]]] = [
 
 
 @pytest.mark.parametrize(("read", "kernels"), AS_READ)
-def test_a_first_layer_reads_what_the_net_made_of_the_image(
+def test_a_first_layer_reads_the_made_image(
     read: Callable[[Tensor], Tensor], kernels: list[str], tmp_path: Path
 ) -> None:
     """Its kernel reads the image itself, in fp32, and stands aside where a cast has rounded that."""
@@ -231,9 +231,7 @@ LAYERS: dict[Callable[[], nn.Module], int] = {
 
 @pytest.mark.parametrize(("make", "layers"), LAYERS.items())
 @torch.no_grad()
-def test_it_answers_as_the_net_with_so_many_layers_by_kernels(
-    make: Callable[[], nn.Module], layers: int, tmp_path: Path
-) -> None:
+def test_it_answers_with_so_many_layers_by_kernels(make: Callable[[], nn.Module], layers: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     net, batch = lively(make()).eval(), image(2, 3, 32, 32)
     made = rewritten_from(net, batch, torch.float16)

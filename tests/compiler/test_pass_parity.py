@@ -238,9 +238,7 @@ def test_a_constant_after_a_norm_that_is_no_weight_of_it_stays_where_it_is() -> 
     "how", [{"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}]
 )
 @pytest.mark.parametrize("grown", [{"size": (9, 14)}, {"scale_factor": 2.0}])
-def test_a_pointwise_convolution_before_an_up_sampling_is_the_same_as_after_it(
-    how: dict[str, Any], grown: dict[str, Any]
-) -> None:
+def test_a_pointwise_convolution_before_an_up_sampling_is_the_same(how: dict[str, Any], grown: dict[str, Any]) -> None:
     """In float64, but for the fp32 logits: borders, corners, sizes that are no multiples, and the bias."""
 
     batch = image(2, 6, 5, 7).double()

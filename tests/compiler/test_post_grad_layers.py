@@ -71,9 +71,7 @@ def test_a_slice_of_channels_is_read_where_it_lies(name: str, layer: nn.Module, 
         (Conv(16, 16, 3, padding=1), lambda x: x[:, :, 1:, 2:]),  # which boxes of any steps will do for
     ],
 )
-def test_a_part_of_a_picture_goes_to_kernels_that_read_any_steps(
-    layer: nn.Module, seen: Callable[[Tensor], Tensor]
-) -> None:
+def test_a_part_of_a_picture_is_for_kernels_of_any_steps(layer: nn.Module, seen: Callable[[Tensor], Tensor]) -> None:
     net = half_net(Made(lambda x, layer: layer(seen(x)), copy.deepcopy(layer)))
     x = half_image(2, 16, 6, 8)
     with warnings.catch_warnings(record=True) as told:

@@ -104,9 +104,7 @@ def test_logits_can_be_joined() -> None:
     ("architecture", "encoder", "depth", "joined", "copies"),
     [("UnetPlusPlus", "resnet18", 4, 3, 0), ("Unet", "densenet121", 2, 6, 1)],
 )
-def test_of_a_library_s_net_nothing_is_copied(
-    architecture: str, encoder: str, depth: int, joined: int, copies: int
-) -> None:
+def test_a_library_s_net_copies_nothing(architecture: str, encoder: str, depth: int, joined: int, copies: int) -> None:
     """Of DenseNet a pool writes its part of a block's buffer."""
     widths = (32, 16, 16, 16)[:depth]
     net = smp_net(architecture, encoder, encoder_depth=depth, decoder_channels=widths, encoder_weights=None)
@@ -179,9 +177,7 @@ def joins(graph: fx.GraphModule) -> int:
         (lambda a, b, c: torch.cat([c[:, :3], a], 1), 19, 16, 1),
     ],
 )
-def test_a_concatenation_happens_only_where_its_parts_cannot_lie_in_it(
-    join: Parts, channels: int, last: int, left: int
-) -> None:
+def test_a_concatenation_happens_where_its_parts_cannot_lie(join: Parts, channels: int, last: int, left: int) -> None:
     graph, error = lowered_net(join, channels, last)
     assert joins(graph) == left
     assert error < 1e-3

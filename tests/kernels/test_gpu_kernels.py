@@ -58,7 +58,7 @@ def first_that_fits(made: examples.Example) -> Any:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
 @pytest.mark.parametrize("op", examples.PLAIN, ids=lambda op: op.name)
-def test_every_tile_stores_what_the_reference_stores(op: KernelOp, layer: examples.Layer, dtype: torch.dtype) -> None:
+def test_tiles_store_what_references_do(op: KernelOp, layer: examples.Layer, dtype: torch.dtype) -> None:
     """Into slices of channels, with the pool where the kernel folds one."""
     made = examples.example(
         op, dtype, examples.for_kernel(op, examples.Layer(layer.batch, layer.size, layer.inner, layer.outer, pool=True))
@@ -69,9 +69,7 @@ def test_every_tile_stores_what_the_reference_stores(op: KernelOp, layer: exampl
 @pytest.mark.parametrize(("dtype", "stored"), examples.MIXED)
 @pytest.mark.parametrize("layer", [ODD, MANY], ids=["odd size", "many tiles"])
 @pytest.mark.parametrize("op", [op for op in examples.PLAIN if not op.reads_image], ids=lambda op: op.name)
-def test_every_tile_stores_the_other_type(
-    op: KernelOp, layer: examples.Layer, dtype: torch.dtype, stored: torch.dtype
-) -> None:
+def test_tiles_store_other_types(op: KernelOp, layer: examples.Layer, dtype: torch.dtype, stored: torch.dtype) -> None:
     """What a net asks for where layers in fp8 and in fp16 meet."""
     made = examples.example(op, dtype, examples.for_kernel(op, replace(layer, pool=True, stored_as=stored)))
     examples.check_all([(made, tile) for tile in made.candidates()])
@@ -112,9 +110,7 @@ def test_the_fast_kernels_are_built_here() -> None:
 @pytest.mark.parametrize(("dtype", "stored"), examples.TYPES)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("op", [op for op in examples.PLAIN if "residual" in op.folds], ids=lambda op: op.name)
-def test_every_tile_adds_and_sums_as_the_reference_does(
-    op: KernelOp, part: str, dtype: torch.dtype, stored: torch.dtype
-) -> None:
+def test_tiles_add_and_sum_as_references_do(op: KernelOp, part: str, dtype: torch.dtype, stored: torch.dtype) -> None:
     """At odd sizes, and with so many tiles that every program gets several; the same bits in two runs."""
     ended = replace(PARTS[part], stored_as=stored)
     layers = [replace(ended, batch=one.batch, size=one.size, inner=one.inner, outer=one.outer) for one in (ODD, MANY)]
@@ -125,9 +121,7 @@ def test_every_tile_adds_and_sums_as_the_reference_does(
 @pytest.mark.parametrize(("dtype", "stored"), examples.TYPES)
 @pytest.mark.parametrize("outer", [16, 32, 64])
 @pytest.mark.parametrize("op", [op for op in examples.PLAIN if "statistics" in op.folds], ids=lambda op: op.name)
-def test_every_tile_sums_as_the_reference_does(
-    op: KernelOp, outer: int, dtype: torch.dtype, stored: torch.dtype
-) -> None:
+def test_tiles_sum_as_the_reference_does(op: KernelOp, outer: int, dtype: torch.dtype, stored: torch.dtype) -> None:
     """Also those for few channels, at sizes that no block divides."""
     layer = examples.Layer(inner=32, outer=outer, activation=NONE, statistics=True, stored_as=stored)
     layers = [replace(layer, batch=2, size=(13, 18)), replace(layer, batch=3, size=(200, 173))]

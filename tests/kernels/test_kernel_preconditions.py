@@ -48,9 +48,7 @@ def test_every_kernel_and_tile_has_a_name_of_its_own() -> None:
         ((9, 0), torch.bfloat16, "bfloat16"),
     ],
 )
-def test_capability_is_named_where_it_is_missing(
-    capability: tuple[int, int], dtype: torch.dtype, word: str | None
-) -> None:
+def test_a_missing_capability_is_named(capability: tuple[int, int], dtype: torch.dtype, word: str | None) -> None:
     reason = supported(capability, dtype)
     assert reason is None if word is None else word in str(reason)
 
@@ -164,9 +162,7 @@ def test_every_activation_of_the_table_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize(("module", "wanted"), MODULES, ids=lambda part: str(part)[:24])
-def test_a_module_s_operation_is_recognised_and_its_reference_is_torch_s(
-    module: nn.Module, wanted: Activation | None
-) -> None:
+def test_a_module_s_operation_is_recognised_as_torch_s_own(module: nn.Module, wanted: Activation | None) -> None:
     y = torch.linspace(-4, 4, 32).reshape(2, 4, 2, 2)
     exported = torch.export.export(module.eval(), (y,))
     (node,) = (node for node in exported.graph.nodes if node.op == "call_function")
@@ -188,7 +184,7 @@ def test_a_module_s_operation_is_recognised_and_its_reference_is_torch_s(
         ("aten.sigmoid.default", (), {}),
     ],
 )
-def test_a_form_that_no_kernel_has_is_not_taken_for_another(
+def test_a_form_without_kernel_is_not_another(
     target: str, arguments: tuple[object, ...], keywords: dict[str, object]
 ) -> None:
     assert recognised(target, arguments, keywords) is None

@@ -100,9 +100,7 @@ def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str
 
 @pytest.mark.slow
 @pytest.mark.skipif(reaching_views_barred() is None, reason="this Triton builds all Gluon kernels")
-def test_where_views_may_not_reach_the_other_gluon_kernels_compile_for_hopper(
-    compiled: Callable[[int], list[str]],
-) -> None:
+def test_where_views_may_not_reach_other_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str]]) -> None:
     """And plain ones stand in for those that this Triton doesn't build."""
     stand_in = with_products([IN_GLUON.get(name, name) for name in PLAIN], "wgmma", DEPENDENT)
     stand_in[PLAIN.index("_conv1x1")] = "_conv1x1 mma.sync"  # of 16 pixels, where wgmma has 64

@@ -172,9 +172,7 @@ def test_what_is_refused_is_named_in_a_line(reason: str) -> None:
 @pytest.mark.parametrize(
     ("programs", "evenest"), [(2, [64, 136]), (3, [88, 112]), (4, [64, 16])], ids=["two", "three", "four"]
 )
-def test_strips_are_as_high_as_shares_them_evenly(
-    monkeypatch: pytest.MonkeyPatch, programs: int, evenest: list[int]
-) -> None:
+def test_strips_share_maps_evenly(monkeypatch: pytest.MonkeyPatch, programs: int, evenest: list[int]) -> None:
     """Of eight images of 512×512, 64 strips across: 264 programs have 512 strips of 64 rows, 396 have 384 of 88."""
     monkeypatch.setattr(conv3x3_narrow, "multiprocessors", lambda _: 132)
     assert conv3x3_narrow.strips_of(torch.empty(8, 512, 512, 32, device="meta"), programs) == evenest
@@ -182,9 +180,7 @@ def test_strips_are_as_high_as_shares_them_evenly(
 
 
 @pytest.mark.parametrize("barred", [None, "no such views"])
-def test_rows_wait_in_shared_memory_where_a_view_may_begin_at_any_pixel(
-    monkeypatch: pytest.MonkeyPatch, barred: str | None
-) -> None:
+def test_rows_wait_in_shared_memory_where_views_may_begin(monkeypatch: pytest.MonkeyPatch, barred: str | None) -> None:
     for module in (conv3x3_narrow, conv_head):
         monkeypatch.setattr(module, "reaching_views_barred", lambda: barred)
     x = torch.empty(1, 64, 64, 32, dtype=HALF)

@@ -151,9 +151,7 @@ def test_the_convolution_s_reference_ends_in_all_that_it_may(after: After) -> No
     ("activation", "slope"),
     [(NONE, 1.0), (RELU, 0.0), (LEAKY, 0.1), (Activation("leaky_relu", 2.0), None), (Activation("silu"), None)],
 )
-def test_the_larger_of_a_value_and_a_slope_times_it_is_the_activation(
-    activation: Activation, slope: float | None
-) -> None:
+def test_the_larger_of_a_value_and_its_slope_is_the_activation(activation: Activation, slope: float | None) -> None:
     y = torch.linspace(-2, 2, 9)
     assert conv3x3.slope_of(activation) == slope
     if slope is not None:

@@ -196,9 +196,7 @@ def check_every_tile(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> N
 @pytest.mark.parametrize("counts", [False, True], ids=["", "statistics"])
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("case", ON_GPU.values(), ids=ON_GPU)
-def test_every_tile_stores_what_the_reference_stores(
-    case: Phases, dtype: torch.dtype, stored: torch.dtype, counts: bool
-) -> None:
+def test_tiles_store_what_references_do(case: Phases, dtype: torch.dtype, stored: torch.dtype, counts: bool) -> None:
     """Both kernels, twice each: a race answers otherwise the second time."""
     check_every_tile(replace(case, counts=counts), dtype, stored)
 
@@ -216,9 +214,7 @@ def test_few_programs_make_all_tiles(monkeypatch: pytest.MonkeyPatch, name: str,
 @pytest.mark.parametrize("activation", [NONE, Activation("leaky_relu", 0.1)], ids=str)
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize("name", ENDED)
-def test_every_tile_ends_as_the_reference_does(
-    name: str, dtype: torch.dtype, stored: torch.dtype, activation: Activation
-) -> None:
+def test_tiles_end_as_references_do(name: str, dtype: torch.dtype, stored: torch.dtype, activation: Activation) -> None:
     """Beside ReLU, which all else here ends in, what else the passes put there."""
     check_every_tile(replace(ON_GPU[name], activation=activation), dtype, stored)
 

@@ -32,9 +32,7 @@ def test_a_kernel_reads_the_slices_around_each(rows: int, slices: int, counts: b
 
 @pytest.mark.parametrize(("dtype", "stored"), TYPES)
 @pytest.mark.parametrize(("slices", "step"), [(4, 2), (2, 1), (3, 1)])
-def test_a_kernel_with_a_stride_reads_the_slices_around_each(
-    slices: int, step: int, dtype: torch.dtype, stored: torch.dtype
-) -> None:
+def test_a_kernel_with_a_stride_reads_slices(slices: int, step: int, dtype: torch.dtype, stored: torch.dtype) -> None:
     made, buffer = operands(Phases(2, (8, 5), 0, 16, 48, counts=True, slices=slices, step=step), dtype, stored)
     check(made, buffer, polyphase_triton.Tile(8, 16, 64, 32))
 
