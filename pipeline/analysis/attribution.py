@@ -119,42 +119,29 @@ def _step(summary: RunSummary, before: StageSummary, after: StageSummary) -> Ste
         if seen is None or hides(stage):
             finding: Finding = "no profile" if seen is None else "hidden"
             return Step(before.name, after.name, old, new, finding, stage.name, seen)
-    return _attributed(before, after, old, new)
-
-
-def _attributed(before: StageSummary, after: StageSummary, old: float, new: float) -> Step:
     first, second, change = before.stage.profile, after.stage.profile, new - old
     assert first is not None
     assert second is not None
-    classes, idle = _classes(first, second, change, new), _idle_change(before, after)
-    rest = change - sum(each.seconds for each in classes)
-    less_idle = idle is not None and (idle[1] < idle[0]) == (change < 0)
-    finding: Finding = "attributed" if less_idle or explains(classes, change) else "unexplained"
-    return Step(before.name, after.name, old, new, finding, classes=classes, idle=idle, rest=rest)
-
-
-def explains(classes: tuple[ClassChange, ...], change: float) -> bool:
-    """Return whether the named classes have the change's sign and leave at most three quarters of it over."""
+    classes = _classes(first, second, change, new)
+    idled, idles = before.bottleneck.evidence.idle_told, after.bottleneck.evidence.idle_told
+    idle = None if idled is None or idles is None or abs(idles - idled) < IDLE_CHANGE else (idled, idles)
     named = sum(each.seconds for each in classes)
-    return named * change > 0 and abs(change - named) <= MOST_LEFT * abs(change)
+    explained = named * change > 0 and abs(change - named) <= MOST_LEFT * abs(change)
+    less_idle = idle is not None and (idle[1] < idle[0]) == (change < 0)
+    finding = "attributed" if less_idle or explained else "unexplained"
+    return Step(before.name, after.name, old, new, finding, classes=classes, idle=idle, rest=change - named)
 
 
 def _classes(first: Profile, second: Profile, change: float, after: float) -> tuple[ClassChange, ...]:
     """Return the classes that changed by enough, as a share of the change or of the later stage's time."""
     old, new = by_class(first), by_class(second)
-    launched, launches = launches_by_class(first), launches_by_class(second)
+    launched, launches = (by_class(each, "launches_per_call") for each in (first, second))
     moved_by = {kind: new.get(kind, 0.0) - old.get(kind, 0.0) for kind in {*old, *new}}
     return tuple(
         ClassChange(kind, moved_by[kind], launched.get(kind, 0.0), launches.get(kind, 0.0))
         for kind in sorted(moved_by, key=lambda kind: (-abs(moved_by[kind]), kind))
         if abs(moved_by[kind]) >= LEAST_SHARE * min(abs(change), after)
     )
-
-
-def _idle_change(before: StageSummary, after: StageSummary) -> tuple[float, float] | None:
-    """Return the idle shares of both, each from its own profile; None where they are close, or no GPU idles."""
-    old, new = before.bottleneck.evidence.idle_told, after.bottleneck.evidence.idle_told
-    return (old, new) if old is not None and new is not None and abs(new - old) >= IDLE_CHANGE else None
 
 
 def largest_step(summary: RunSummary) -> Step | None:
@@ -234,17 +221,9 @@ def hides_all(stage: StageSummary) -> bool:
     return hides(stage) and (not stage.bottleneck.on_gpu or (told_share(stage) or 0.0) < NEXT_TO_NOTHING)
 
 
-def by_class(profile: Profile) -> dict[KernelClass, float]:
-    """Return seconds per call of every class of work."""
+def by_class(profile: Profile, what: str = "seconds_per_call") -> dict[KernelClass, float]:
+    """Return seconds, or "launches_per_call", of every class of work."""
     total: dict[KernelClass, float] = defaultdict(float)
     for row in profile.kernels:
-        total[row.kind] += row.seconds_per_call
-    return dict(total)
-
-
-def launches_by_class(profile: Profile) -> dict[KernelClass, float]:
-    """Return launches per call of every class of work."""
-    total: dict[KernelClass, float] = defaultdict(float)
-    for row in profile.kernels:
-        total[row.kind] += row.launches_per_call
+        total[row.kind] += getattr(row, what)
     return dict(total)

@@ -125,13 +125,16 @@ def bottleneck_of(
     has_flops = run.reference is not None and run.reference.flops_per_image > 0
     through = moved_at_least(run, stage, layers, roofline.element_bytes) if roofline else None
     on_gpu = run.environment is not None and run.environment.device == "cuda"
-    if not on_gpu and at_another_pace(run, stage):
+    unfair = any(is_unfair(change) for change in (run.drift, *drifts_of(stage.pairs)))
+    if not on_gpu and (unfair or taken_by_others(stage.pairs)):  # the peaks were measured on another machine then
         return Bottleneck("unknown", "other pace", Evidence(), roofline, gap(run, stage), has_flops, through, on_gpu)
     seen = kernels_share(stage, interleaved)
     told = seen is not None and (on_gpu or named_share(stage, interleaved) >= SEEN_SHARE)
     floors = matrix_floors(run, stage, layers, roofline) if roofline else []
     growth = stage.diagnostics.growth if stage.diagnostics else None
     pixels = stage.diagnostics.image_growth if stage.diagnostics else None
+    batches = zip(pairwise(growth.images), pairwise(growth.seconds), strict=True) if growth else ()
+    slopes = [slope_of(images, times) for images, times in batches]
     evidence = Evidence(
         compute=sum(compute for compute, _ in floors) / pace if roofline and has_flops else None,
         memory=through.amount / pace / roofline.bytes_per_s if roofline and through and through.amount else None,
@@ -140,7 +143,7 @@ def bottleneck_of(
         image_slope=slope_of(pixels.pixels, pixels.seconds) if pixels else None,
         shares=time_shares(stage, floors, roofline) if roofline and told else None,
         unfilled=1 - seen if on_gpu and seen is not None else None,
-        steepest=steepest_slope(growth),
+        steepest=max((slope for slope in slopes if slope is not None), default=None),
     )
     kind, reason = decide(evidence, roofline is not None and has_flops)
     return Bottleneck(kind, reason, evidence, roofline, gap(run, stage), has_flops, through, on_gpu)
@@ -154,7 +157,7 @@ def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]
         return "overhead-bound", "flat with batch"
     if not has_roofline:
         return "unknown", "a roof is unknown"
-    kind = by_time(evidence.shares) if evidence.shares else by_whole_call(evidence)
+    kind = _by_roofs(evidence)
     if kind == "below both roofs":
         if evidence.image_slope is not None and evidence.image_slope < FLAT_SLOPE:
             return "overhead-bound", "flat with pixels"
@@ -162,39 +165,42 @@ def decide(evidence: Evidence, has_roofline: bool = True) -> tuple[Kind, Reason]
     return kind, "not profiled" if kind == "unknown" else ""
 
 
-def by_time(shares: TimeShares) -> Kind:
-    """Return the roof near which the kernels spend most of the time; "mixed" where neither has so much."""
-    if shares.compute >= MOST_OF_THE_TIME:
-        return "compute-bound"
-    if shares.memory >= MOST_OF_THE_TIME:
-        return "memory-bound"
-    return "below both roofs" if shares.far >= MOST_OF_THE_TIME else "mixed"
+def _by_roofs(evidence: Evidence) -> Kind:
+    """Return the roof near which the kernels spend most of the time; "mixed" where neither has so much.
 
-
-def by_whole_call(evidence: Evidence) -> Kind:
-    """Decide for a stage whose profile says too little: its FLOPs at the peak may still fill most of it."""
-    if evidence.compute is None:
-        return "unknown"
-    if evidence.compute >= MOST_OF_THE_TIME:
+    Of a stage whose profile says too little, the FLOPs at the peak may still fill most of a call.
+    """
+    shares, compute = evidence.shares, evidence.compute
+    if shares:
+        found: dict[Kind, float] = {
+            "compute-bound": shares.compute, "memory-bound": shares.memory, "below both roofs": shares.far,
+        }  # fmt: skip
+        return next((kind for kind, share in found.items() if share >= MOST_OF_THE_TIME), "mixed")
+    if compute is not None and compute >= MOST_OF_THE_TIME:
         return "compute-bound"
-    far = evidence.memory is not None and max(evidence.compute, evidence.memory) < FAR_BELOW
+    far = compute is not None and evidence.memory is not None and max(compute, evidence.memory) < FAR_BELOW
     return "below both roofs" if far else "unknown"
 
 
 def time_shares(stage: StageRecord, floors: Sequence[Floor], roofline: Roofline) -> TimeShares | None:
     """Return where the time of a stage goes; None without a profile, or where the network's FLOPs are unknown."""
     rows = stage.profile.kernels if stage.profile else []
-    total = sum(row.seconds_per_call for row in rows)
+    total, on_roofs = sum(row.seconds_per_call for row in rows), sum(map(max, floors))
     if not total or not floors:
         return None
     matrix = sum(row.seconds_per_call for row in rows if row.kind in MATRIX_WORK)
     passes = max(0.0, total - matrix)
-    reach = sum(map(max, floors)) / matrix if matrix else None
-    through = passes_bandwidth(stage, passes, sum(memory for _, memory in floors) * roofline.bytes_per_s)
-    passes_reach = None if through is None or through > roofline.bytes_per_s else through / roofline.bytes_per_s
+    reach = on_roofs / matrix if matrix else None
+    fusion = stage.diagnostics.fusion if stage.diagnostics else None
+    passes_reach = None
+    if fusion and fusion.bytes_per_call and passes:  # of all operators or kernels, each once, less the matrix work's
+        matrix_bytes = sum(memory for _, memory in floors) * roofline.bytes_per_s
+        through = max(0.0, fusion.bytes_per_call - matrix_bytes) / passes / roofline.bytes_per_s
+        passes_reach = through if through <= 1 else None
     near = matrix if reach is not None and reach >= NEAR_ARITHMETIC else 0.0
     slow = passes if passes_reach is not None and passes_reach < NEAR_BANDWIDTH else 0.0
-    compute = near * arithmetic_share(floors)
+    arithmetic = sum(compute for compute, memory in floors if compute >= memory)  # where it is the lower roof
+    compute = near * (arithmetic / on_roofs) if on_roofs else 0.0
     return TimeShares(
         compute=compute / total,
         memory=(near - compute + passes - slow) / total,
@@ -224,26 +230,6 @@ def matrix_floors(
             memory = roofline.element_bytes * elements / roofline.bytes_per_s
             found.append((run.batch_size * work.flops / roofline.rate(own), memory))
     return found or [(run.reference.flops_per_image * run.batch_size / roofline.flops_per_s, 0.0)]
-
-
-def arithmetic_share(floors: Sequence[Floor]) -> float:
-    """Return, of the layers' time on their rooflines, that of those for which arithmetic is the lower roof."""
-    total = sum(map(max, floors))
-    return sum(compute for compute, memory in floors if compute >= memory) / total if total else 0.0
-
-
-def passes_bandwidth(stage: StageRecord, seconds: float, matrix_bytes: float) -> float | None:
-    """Return the least bytes per second of the passes over memory; None where the program's bytes are unknown.
-
-    Args:
-        stage: with the bytes of all its operators or kernels, each once.
-        seconds: of those passes.
-        matrix_bytes: what the matrix work moves of them.
-    """
-    fusion = stage.diagnostics.fusion if stage.diagnostics else None
-    if fusion is None or not fusion.bytes_per_call or not seconds:
-        return None
-    return max(0.0, fusion.bytes_per_call - matrix_bytes) / seconds
 
 
 def moved_at_least(run: RunRecord, stage: StageRecord, layers: Sequence[LayerFigures], element_bytes: int) -> Moved:
@@ -290,24 +276,9 @@ def named_share(stage: StageRecord, seconds: float) -> float:
     return sum(row.seconds_per_call for row in rows if row.kind != "other") / seconds if rows else 0.0
 
 
-def at_another_pace(run: RunRecord, stage: StageRecord) -> bool:
-    """Return whether drift or other programs made the machine another one for the peaks than for the stage."""
-    drifted = any(is_unfair(change) for change in (run.drift, *drifts_of(stage.pairs)))
-    return drifted or bool(taken_by_others(stage.pairs))
-
-
 def growth_slope(growth: BatchGrowth | None) -> float | None:
     """Return the slope of the two largest batches: 1 where time grows as they do, 0 where it stays."""
     return slope_of(growth.images, growth.seconds) if growth else None
-
-
-def steepest_slope(growth: BatchGrowth | None) -> float | None:
-    """Return the largest slope between two batches that follow each other; None without two."""
-    if growth is None:
-        return None
-    pairs = zip(pairwise(growth.images), pairwise(growth.seconds), strict=True)
-    slopes = [slope_of(images, times) for images, times in pairs]
-    return max((slope for slope in slopes if slope is not None), default=None)
 
 
 def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
@@ -320,14 +291,10 @@ def slope_of(amounts: Sequence[int], seconds: Sequence[float]) -> float | None:
 
 def of_layer(layer: LayerFigures, roofline: Roofline) -> Kind:
     """Return a layer's bottleneck: the roof that it is near to, otherwise whether its kernels are short as a launch."""
-    short = bool(
-        roofline.launch_seconds is not None
-        and layer.launches
-        and layer.seconds / layer.launches < FEW_LAUNCHES * roofline.launch_seconds
-    )
-    if not layer.has_work or layer.seconds <= 0:
-        return "overhead-bound" if short else "unknown"
     compute, memory = layer.shares
-    if max(compute, memory) >= FAR_BELOW:
+    if layer.has_work and max(compute, memory) >= FAR_BELOW:
         return "compute-bound" if compute >= memory else "memory-bound"
-    return "overhead-bound" if short else "below both roofs"
+    launch = roofline.launch_seconds
+    if launch is not None and layer.launches and layer.seconds / layer.launches < FEW_LAUNCHES * launch:
+        return "overhead-bound"
+    return "below both roofs" if layer.has_work and layer.seconds > 0 else "unknown"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.analysis.attribution import by_class, launches_by_class, seen_share
+from pipeline.analysis.attribution import by_class, seen_share
 from pipeline.analysis.bottleneck import FAR_BELOW, SEEN_SHARE, growth_slope
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary, retyped
@@ -44,27 +44,12 @@ MULTIPLE = {"fp8": 16, "fp16": 8, "bf16": 8}
 MULTIPLE_UNKNOWN = MULTIPLE["fp16"]  # for a record that doesn't hold its layers' channels
 OWN_NET = "models.unet.UNet"  # all of its layers' channels are multiples of its base, but for the first and the last
 
-Code = Literal[
-    "measure longer",
-    "quiet the machine",
-    "take the quicker build",
-    "capture a graph",
-    "compile for all shapes",
-    "mend graph breaks",
-    "larger batch",
-    "halve the bytes",
-    "fuse",
-    "fp8",
-    "larger budget",
-    "smaller budget",
-    "keep one layout",
-    "first layer",
-    "tune longer",
-    "shrink the copies",
-    "shrink the answers",  # of volumes, whose values are seldom bytes
-    "even channels",  # of some layers
-    "even base",  # of a network whose layers' channels are not on record
-]
+Code = Literal[  # of pipeline/report/recommendations.yaml
+    "measure longer", "quiet the machine", "take the quicker build", "capture a graph", "compile for all shapes",
+    "mend graph breaks", "larger batch", "halve the bytes", "fuse", "fp8", "larger budget", "smaller budget",
+    "keep one layout", "first layer", "tune longer", "shrink the copies", "shrink the answers", "even channels",
+    "even base",
+]  # fmt: skip
 Figure = float | str | list[str] | list[LayerWork] | Unresolved | None
 Figures = dict[str, Figure]
 
@@ -277,9 +262,10 @@ def keep_one_layout(summary: RunSummary, winner: StageSummary) -> Recommendation
         return None
     changes = winner.stage.diagnostics.layout if winner.stage.diagnostics else []
     places = [place for place in dict.fromkeys(change.where for change in changes) if place is not None]
+    launches = by_class(profile, "launches_per_call").get("layout change", 0.0)
     figures: Figures = {
-        "winner": winner.name, "spent": spent, "share": spent / total,
-        "launches": launches_by_class(profile).get("layout change", 0.0), "places": places[:NAMED_PLACES] or None,
+        "winner": winner.name, "spent": spent, "share": spent / total, "launches": launches,
+        "places": places[:NAMED_PLACES] or None,
     }  # fmt: skip
     return Recommendation("keep one layout", figures, retyped(summary.run.command, *overrides))
 

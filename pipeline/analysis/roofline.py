@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.records.diagnostics import SKIP, LayerTime, LayerWork
+from pipeline.records.diagnostics import SKIP, LayerWork
 from pipeline.records.run_record import Execution, Precision, RunRecord, StageRecord
 
 ELEMENT_BYTES: dict[Precision, int] = {"int8": 1, "fp8": 1, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "fp64": 8}
@@ -180,7 +180,7 @@ def layer_rates(run: RunRecord, stage: StageRecord) -> Iterator[tuple[Precision,
 
 def datasheet(run: RunRecord, precision: Precision) -> Roofline | None:
     """Return the roofline by the maker's data sheet; None if `DATASHEETS` lacks the device or the precision."""
-    rates, terabytes = DATASHEETS.get(_device(run), ({}, 0.0))
+    rates, terabytes = DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, 0.0))
     return Roofline(precision, rates[precision] * 1e12, terabytes * 1e12, None) if precision in rates else None
 
 
@@ -188,13 +188,9 @@ def peaks_of(run: RunRecord) -> list[Peak]:
     """Return the measured peaks of every precision in TFLOP/s, and that of the copy in TB/s, which comes last."""
     if run.measured_peaks is None:
         return []
-    rates, terabytes = DATASHEETS.get(_device(run), ({}, None))
+    rates, terabytes = DATASHEETS.get(run.environment.device_name if run.environment else "", ({}, None))
     peaks = [Peak(name, value, rates.get(name)) for name, value in run.measured_peaks.tflops.items()]
     return [*peaks, Peak("copy", run.measured_peaks.bandwidth_bytes_per_s / 1e12, terabytes)]
-
-
-def _device(run: RunRecord) -> str:
-    return run.environment.device_name if run.environment else ""
 
 
 @dataclass(frozen=True)
@@ -206,10 +202,10 @@ class LayerFigures:
     level: str
     seconds: float
     launches: float
-    flops: float
-    moved_bytes: float  # at least: inputs, outputs and weights once
-    compute_seconds: float  # its FLOPs at the peak of its own precision
-    memory_seconds: float  # its bytes at the measured bandwidth
+    flops: float = 0.0
+    moved_bytes: float = 0.0  # at least: inputs, outputs and weights once
+    compute_seconds: float = 0.0  # its FLOPs at the peak of its own precision
+    memory_seconds: float = 0.0  # its bytes at the measured bandwidth
     layers: tuple[str, ...] = ()  # of the network: two where the stage does them as one, none for a level
     precision: Precision | None = None  # None for a level, and where it is unknown
 
@@ -247,34 +243,22 @@ def layers_of(run: RunRecord, stage: StageRecord, roofline: Roofline) -> list[La
     groups = groups_of(run.reference.layers if run.reference else [], set(times))
     found = []
     for group, sizes in zip(groups, element_bytes(groups, execution), strict=True):
-        work = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *sizes)
-        found.append(_figures(times.pop(group.timed), group, work, group.precision(execution), roofline))
-    return [*found, *(_bare(time) for time in times.values())]
-
-
-def _figures(
-    time: LayerTime, group: LayerGroup, work: tuple[float, float], precision: Precision | None, roofline: Roofline
-) -> LayerFigures:
-    flops, moved = work
-    return LayerFigures(
-        name=" with ".join(layer.name or BETWEEN for layer in group.layers),
-        kind=group.layers[0].kind,
-        level=group.layers[0].level,
-        seconds=time.seconds_per_call,
-        launches=time.launches_per_call,
-        flops=flops,
-        moved_bytes=moved,
-        compute_seconds=flops / roofline.rate(precision),
-        memory_seconds=moved / roofline.bytes_per_s,
-        layers=tuple(layer.name for layer in group.layers),
-        precision=precision,
-    )
-
-
-def _bare(time: LayerTime) -> LayerFigures:
-    """Return the figures of work that belongs to no layer of the original network."""
-    seconds, launches = time.seconds_per_call, time.launches_per_call
-    return LayerFigures(time.name or BETWEEN, "", BETWEEN, seconds, launches, 0.0, 0.0, 0.0, 0.0)
+        time, precision, first = times.pop(group.timed), group.precision(execution), group.layers[0]
+        flops, moved = group.multiplied(run.batch_size, execution), group.moved_bytes(run.batch_size, *sizes)
+        name, layers = (
+            " with ".join(layer.name or BETWEEN for layer in group.layers),
+            [one.name for one in group.layers],
+        )
+        roofs = flops / roofline.rate(precision), moved / roofline.bytes_per_s
+        took = time.seconds_per_call, time.launches_per_call
+        found.append(LayerFigures(name, first.kind, first.level, *took, flops, moved, *roofs, tuple(layers), precision))
+    return [
+        *found,
+        *(
+            LayerFigures(time.name or BETWEEN, "", BETWEEN, time.seconds_per_call, time.launches_per_call)
+            for time in times.values()  # work that belongs to no layer of the original network
+        ),
+    ]
 
 
 def levels_of(layers: list[LayerFigures]) -> list[LayerFigures]:
@@ -291,14 +275,14 @@ def combined(name: str, inside: list[LayerFigures]) -> LayerFigures:
     return LayerFigures(name, "", name, *(sum(getattr(layer, each) for layer in inside) for each in summed))
 
 
+def seconds_below(found: list[LayerFigures]) -> float:
+    """Return the seconds by which layers fall below their rooflines, summed over the layers."""
+    return sum(max(0.0, -(layer.seconds_above or 0.0)) for layer in found)
+
+
 def seconds_above_by_level(found: list[LayerFigures]) -> dict[str, float]:
     """Return the seconds that each level's layers take above their rooflines; the most first."""
     total: dict[str, float] = defaultdict(float)
     for layer in found:
         total[layer.level] += max(0.0, layer.seconds_above or 0.0)
     return dict(sorted(total.items(), key=lambda pair: -pair[1]))
-
-
-def seconds_below(found: list[LayerFigures]) -> float:
-    """Return the seconds by which layers fall below their rooflines, summed over the layers."""
-    return sum(max(0.0, -(layer.seconds_above or 0.0)) for layer in found)

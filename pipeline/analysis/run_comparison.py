@@ -5,7 +5,7 @@ machine that was busier on one day changes no ratio.
 """
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -46,14 +46,14 @@ def compare(first: RunRecord, second: RunRecord) -> list[Change]:
     noises = (noise_and_ratios(first)[0], noise_and_ratios(second)[0])
     names = [*new, *(name for name in old if name not in new)]
     changes = [_change(name, old.get(name), new.get(name), noises) for name in names]
-    return changes if second.finished else [_lost(change) for change in changes]
-
-
-def _lost(change: Change) -> Change:
-    """Call a stage broken that a run lost by not finishing."""
-    if change.outcome != "gone" or change.before is None:
-        return change
-    return replace(change, outcome="broken", note="run B did not finish")
+    if second.finished:
+        return changes
+    return [  # a stage that a run lost by not finishing is broken
+        replace(change, outcome="broken", note="run B did not finish")
+        if change.outcome == "gone" and change.before is not None
+        else change
+        for change in changes
+    ]
 
 
 def _change(name: str, old: StageRecord | None, new: StageRecord | None, noises: tuple[Noise, Noise]) -> Change:
@@ -84,26 +84,28 @@ class Difference:
 
 def incomparable(first: RunRecord, second: RunRecord) -> list[Difference]:
     """Return what makes them answers to different questions: network, weights, images, batch, device or baseline."""
-    return [
-        Difference(label, old, new)
-        for (label, old), (_, new) in zip(_question(first), _question(second), strict=True)
-        if old != new
-    ]
+    return _different(_question(first), _question(second))
 
 
-def _question(run: RunRecord) -> list[tuple[str, object]]:
+def _different(old: Mapping[str, object], new: Mapping[str, object], absent: str | None = None) -> list[Difference]:
+    """Return the entries of two that differ; what one lacks counts as `absent`."""
+    pairs = [(key, old.get(key, absent), new.get(key, absent)) for key in {**old, **new}]
+    return [Difference(key, one, other) for key, one, other in pairs if one != other]
+
+
+def _question(run: RunRecord) -> dict[str, object]:
     """Return what a run was asked, without its stages and the path of its weights."""
     model, data = run.config.model, run.config.data
     options = {key: value for key, value in model.options.items() if key != "file" or "made_of" not in model.options}
-    return [
-        ("device", run.environment.device_name if run.environment else None),
-        ("kind of device", run.environment.device if run.environment else None),
-        ("baseline", run.baseline),
-        ("model", model.target or model.name),
-        ("model.options", options),
-        ("the weights' SHA-256", run.reference.weights_sha256 if run.reference else None),
-        *((f"data.{label}", getattr(data, label)) for label in ("name", "path", "size", "batch_size")),
-    ]
+    return {
+        "device": run.environment.device_name if run.environment else None,
+        "kind of device": run.environment.device if run.environment else None,
+        "baseline": run.baseline,
+        "model": model.target or model.name,
+        "model.options": options,
+        "the weights' SHA-256": run.reference.weights_sha256 if run.reference else None,
+        **{f"data.{label}": getattr(data, label) for label in ("name", "path", "size", "batch_size")},
+    }
 
 
 def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
@@ -117,39 +119,29 @@ def differences(first: RunRecord, second: RunRecord) -> list[Difference]:
         found.append(Difference("baseline seconds", old.value, new.value))
     shared = {stage.name for stage in first.config.stages} & {stage.name for stage in second.config.stages}
     found += config_differences(first.config, second.config, shared)
-    found += accuracy_differences(first, second)
     if not first.finished or not second.finished:
         found.append(Difference("unfinished", not first.finished, not second.finished))
     return found
-
-
-def accuracy_differences(first: RunRecord, second: RunRecord) -> list[Difference]:
-    """Return the limits on the answers that differ: an inaccurate stage of one may be right in the other."""
-    old, new = (asdict(run.config.accuracy) for run in (first, second))
-    return [Difference(f"accuracy.{key}", old[key], new[key]) for key in old if old[key] != new[key]]
 
 
 def machine_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
     """Return how two machines, and the software on them, differ."""
     if one is None or other is None:
         return [] if one is other else [Difference("environment", one is not None, other is not None)]
-    pairs = [(label.replace("_", " "), getattr(one, label), getattr(other, label)) for label in MACHINE]
-    names = sorted({*one.packages, *other.packages})
-    pairs += [(name, one.packages.get(name, "none"), other.packages.get(name, "none")) for name in names]
-    return [Difference(label, old, new) for label, old, new in pairs if old != new]
+    old, new = ({label.replace("_", " "): getattr(of, label) for label in MACHINE} for of in (one, other))
+    packages = _different(one.packages, other.packages, "none")
+    return [*_different(old, new), *sorted(packages, key=lambda each: each.what)]
 
 
 def variable_differences(one: Environment | None, other: Environment | None) -> list[Difference]:
     """Return the environment variables that differ; none where one of the runs noted none."""
     if one is None or other is None or one.variables is None or other.variables is None:
         return []
-    old, new = one.variables, other.variables
-    pairs = [(name, old.get(name, "not set"), new.get(name, "not set")) for name in sorted({*old, *new})]
-    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]
+    return sorted(_different(one.variables, other.variables, "not set"), key=lambda each: each.what)
 
 
 def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | None = None) -> list[Difference]:
-    """Return the settings of two requests that differ and change what is measured.
+    """Return the settings of two requests that differ and change what is measured, or which answers are right.
 
     Args:
         old: the earlier request.
@@ -164,7 +156,10 @@ def config_differences(old: RunConfig, new: RunConfig, stages: Container[str] | 
         }
         for config in (old, new)
     )
-    return [Difference(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
+    limits, others = (
+        {f"accuracy.{key}": limit for key, limit in asdict(config.accuracy).items()} for config in (old, new)
+    )
+    return [*_different(one, other), *_different(limits, others)]
 
 
 def anything_told(changes: Sequence[Change]) -> bool:
@@ -212,8 +207,5 @@ def _beside(folder: Path) -> list[Path]:
     records = list(folder.parent.glob(f"*/{codec.FILE}"))
     if A_DAY.fullmatch(folder.parent.name):
         records += folder.parent.parent.glob(f"????-??-??/*/{codec.FILE}")
-    written: dict[Path, float] = {}
-    for record in records:
-        if record.parent != folder and record.is_file():
-            written[record.parent] = record.stat().st_mtime
-    return sorted(written, key=lambda path: -written[path])[:MOST_READ]
+    written = {record.parent: record.stat().st_mtime for record in records if record.is_file()}
+    return sorted(written.keys() - {folder}, key=lambda path: -written[path])[:MOST_READ]

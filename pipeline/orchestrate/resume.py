@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pipeline.analysis.run_comparison import (
     Difference,
-    accuracy_differences,
     config_differences,
     machine_differences,
     variable_differences,
@@ -102,12 +101,7 @@ def opened(config: RunConfig, record: RunRecord) -> Earlier | None:
     earlier.refuse_where_it_differs(
         {
             "code": _changed("the program's sources", old.code_sha256, record.code_sha256),
-            "config": _lines(
-                [
-                    *config_differences(old.config, now),
-                    *accuracy_differences(old, record),
-                ]
-            ),
+            "config": _lines(config_differences(old.config, now)),
             "data": _changed("the images or labels", old.data_sha256, record.data_sha256),
         }
     )

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.records.samples import Block, Pair, Sample
+from pipeline.records.samples import Pair, Sample
 
 Side = Literal["baseline", "stage"]
 Doubt = Literal["few blocks", "busy machine", "baseline drifted"]
@@ -90,17 +90,14 @@ class Latency:
     p99_limit: float | None
 
 
-def block_log_ratio(block: Block) -> float:
-    """Return (ln A1 + ln A2 − ln B1 − ln B2) / 2."""
-    first, second = block.baseline
-    third, fourth = block.stage
-    return 0.5 * math.log(first.per_call * second.per_call / (third.per_call * fourth.per_call))
-
-
 def log_ratios(pairs: Pair | Sequence[Pair]) -> np.ndarray:
-    """Return the log-ratio of every block of all trials."""
+    """Return the log-ratio of every block of all trials: (ln A1 + ln A2 − ln B1 − ln B2) / 2."""
     trials = [pairs] if isinstance(pairs, Pair) else pairs
-    return np.array([block_log_ratio(block) for pair in trials for block in pair.blocks])
+    logs = []
+    for block in (block for pair in trials for block in pair.blocks):
+        (first, second), (third, fourth) = block.baseline, block.stage
+        logs.append(0.5 * math.log(first.per_call * second.per_call / (third.per_call * fourth.per_call)))
+    return np.array(logs)
 
 
 @cache
@@ -206,6 +203,9 @@ def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread:
     """
     from scipy.stats import bootstrap
 
+    def difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.ndarray:
+        return np.asarray(np.median(ours, axis=axis) - np.median(theirs, axis=axis))
+
     ours, theirs = log_ratios(stage), log_ratios(other)
     if not len(ours) or not len(theirs):
         raise ValueError("a ratio needs at least one block")
@@ -213,17 +213,13 @@ def composed(stage: Pair | Sequence[Pair], other: Pair | Sequence[Pair], spread:
     bounded = min(len(ours), len(theirs)) >= 6
     if bounded and (np.ptp(ours) > 0 or np.ptp(theirs) > 0):
         interval = bootstrap(
-            (ours, theirs), _median_difference, n_resamples=RESAMPLES, method="BCa", rng=np.random.default_rng(seed)
+            (ours, theirs), difference, n_resamples=RESAMPLES, method="BCa", rng=np.random.default_rng(seed)
         ).confidence_interval
         low, high = float(interval.low), float(interval.high)
     elif not bounded:
         low, high = float(ours.min() - theirs.max()), float(ours.max() - theirs.min())
     low, high = _widened(value, low, high, spread)
     return ratio_of_logs(value, low, high, min(len(ours), len(theirs)), bounded=bounded)
-
-
-def _median_difference(ours: np.ndarray, theirs: np.ndarray, axis: int) -> np.ndarray:
-    return np.asarray(np.median(ours, axis=axis) - np.median(theirs, axis=axis))
 
 
 def samples_of(pairs: Pair | Sequence[Pair], side: Side) -> list[Sample]:

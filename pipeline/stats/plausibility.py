@@ -26,35 +26,24 @@ def within_physics(run: RunRecord, stage: StageRecord) -> StageRecord:
 
 def beyond_peak(run: RunRecord, stage: StageRecord) -> str:
     """Return why the stage's times are impossible, in one line; empty where they are possible or unknown."""
-    net, (tflops, source) = run.reference, highest_peak(run, stage)
-    if net is None or not tflops:
+    if run.measured_peaks is None or run.reference is None or not run.measured_peaks.tflops:
         return ""
-    flops = net.flops_per_image * run.batch_size
+    flops = run.reference.flops_per_image * run.batch_size
+    others = [each for each in run.stages if each.name != stage.name and each.status == "ok"]
+    sustained = {
+        each.name: flops / seconds_per_call(each.pairs).value / 1e12
+        for each in others
+        if any(pair.blocks for pair in each.pairs)
+    }
+    # the most that was seen in the run: a measured peak, or another right stage
+    source, tflops = max({**sustained, **run.measured_peaks.tflops}.items(), key=lambda peak: peak[1])
     for what, seconds in _times(run, stage).items():
-        if seconds * tflops * 1e12 * ABOVE_PEAK * SAVED < flops:
+        if tflops and seconds * tflops * 1e12 * ABOVE_PEAK * SAVED < flops:
             rate = f"{flops / seconds / 1e12:.3g} TFLOP/s" if seconds else "no time at all"
             return (
                 f"impossible: {what} makes {rate} of the network; the device's highest peak is {tflops:.3g} ({source})"
             )
     return ""
-
-
-def highest_peak(run: RunRecord, but: StageRecord) -> tuple[float, str]:
-    """Return the most that was seen in the run, in TFLOP/s, with its source: a measured peak, or another right stage.
-
-    0 where no peaks were measured.
-    """
-    if run.measured_peaks is None or run.reference is None or not run.measured_peaks.tflops:
-        return 0.0, ""
-    flops = run.reference.flops_per_image * run.batch_size
-    others = [stage for stage in run.stages if stage.name != but.name and _right(stage)]
-    sustained = {stage.name: flops / seconds_per_call(stage.pairs).value / 1e12 for stage in others}
-    source, tflops = max({**sustained, **run.measured_peaks.tflops}.items(), key=lambda peak: peak[1])
-    return tflops, source
-
-
-def _right(stage: StageRecord) -> bool:
-    return stage.status == "ok" and any(pair.blocks for pair in stage.pairs)
 
 
 def larger(one: MeasuredPeaks, other: MeasuredPeaks) -> MeasuredPeaks:

@@ -70,7 +70,9 @@ def _ranked(run: RunRecord, base: Ranking) -> Ranking:
     order = sorted(ratios, key=lambda name: -ratios[name].value)
     if not order:
         return base
-    if doubtful := _doubtful(run, order, ratios, outcomes):
+    unresolved = (name for name in order if name != run.baseline and outcomes[name] == "not resolved")
+    doubtful = next((name for name in unresolved if range_of(ratios[name])[1] > 1), None)
+    if doubtful and "faster" not in outcomes.values():
         return Ranking(None, [], order, ratios, outcomes, noise, noise.unresolved(ratios[doubtful]))
     resolved = (name for name in order if outcomes[name] != "not resolved" or name == run.baseline)
     leader = next(resolved, order[0])  # without the baseline, all may be slower than it, and hardly so
@@ -78,16 +80,12 @@ def _ranked(run: RunRecord, base: Ranking) -> Ranking:
     ahead = [name for name, ratio in direct.items() if noise.outcome(ratio) == "faster"]
     winner = max(ahead, key=lambda name: direct[name].value, default=leader)
     order = [winner, *(name for name in order if name != winner)]
-    ties = [name for name in order[1:] if not _slower(name, winner, direct, ratios, noise)]
+    ties = []
+    for name in order[1:]:  # head to head where both have met the leader
+        seen = direct if name in direct and winner in direct else ratios
+        if not noise.apart(seen[winner], seen[name]):
+            ties.append(name)
     return Ranking(winner, ties, order, ratios, outcomes, noise)
-
-
-def _doubtful(run: RunRecord, order: list[str], ratios: dict[str, Ratio], outcomes: dict[str, Outcome]) -> str | None:
-    """Return the fastest unresolved stage that may be faster than the baseline, where none is shown to be faster."""
-    if "faster" in outcomes.values():
-        return None
-    unresolved = (name for name in order if name != run.baseline and outcomes[name] == "not resolved")
-    return next((name for name in unresolved if range_of(ratios[name])[1] > 1), None)
 
 
 def contenders(run: RunRecord) -> list[str]:
@@ -118,12 +116,6 @@ def _direct(run: RunRecord, leader: str, ratios: dict[str, Ratio], spread: float
     if leader != run.baseline and run.baseline in ratios:
         direct.setdefault(run.baseline, inverse(ratios[leader]))
     return {**direct, leader: ITSELF}
-
-
-def _slower(name: str, winner: str, direct: dict[str, Ratio], ratios: dict[str, Ratio], noise: Noise) -> bool:
-    """Return whether `name` is shown to be slower than `winner`: head to head where both have met the leader."""
-    seen = direct if name in direct and winner in direct else ratios
-    return noise.apart(seen[winner], seen[name])
 
 
 def baseline_seconds(run: RunRecord) -> Estimate | None:

@@ -1,7 +1,10 @@
 """Warnings about a measurement, each with its figures and its remedy, from raw samples."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
+
+import yaml
 
 from pipeline.errors import per_cent
 from pipeline.records.data_words import Words, words_for
@@ -30,7 +33,14 @@ DOUBTFUL = 1e-3  # relative L2 of the reference: a thousand times what fp32 roun
 OUTLIER_SHARE = 0.05  # of the samples, beyond which a reader is told
 LEAST_DICE, DICE_APART = 0.01, 0.02  # of the fp32 network's worst class, and as a share of its best
 FULL_LOAD_SHARE = 0.03  # by which a stage may be slower at steady state than in interleaved samples
+WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 LOOP_SHARE = 0.02  # by which it may be slower in a loop than in samples at steady state: what its headline promises
+
+
+def warned(code: WarningCode, words: str = "", **figures: object) -> RunWarning:
+    """Return a warning in its words, those under its code where no others are named."""
+    text = WORDS[words or code]
+    return RunWarning(code, text["text"].format_map(figures), text["remedy"].format_map(figures))
 
 
 def stage_warnings(stage: StageRecord, batch_size: int | None) -> list[RunWarning]:
@@ -75,8 +85,7 @@ def something_else(stage: StageRecord) -> list[RunWarning]:
     """Warn of a stage that declares to have run something other than its name promises."""
     if stage.execution is None or not stage.execution.instead:
         return []
-    remedy = "take it for what ran: its figures are of that, not of what it is named after"
-    return [RunWarning("something else ran", f"{stage.name} is {stage.execution.instead}", remedy)]
+    return [warned("something else ran", stage=stage.name, instead=stage.execution.instead)]
 
 
 def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning | None:
@@ -91,11 +100,7 @@ def clocks_disagree(pairs: Sequence[Pair], side: Side = "stage") -> RunWarning |
     wall, device = median(both[0] for both in timed), median(both[1] for both in timed)
     if abs(wall - device) <= max(CLOCKS_SHARE * wall, CLOCKS_SECONDS):
         return None
-    return RunWarning(
-        CLOCKS_DISAGREE,
-        f"a sample took {wall * 1e3:.3g} ms of wall time and {device * 1e3:.3g} ms between the device's events",
-        "look for work on another stream, or a call that returns too early; the stage is not ranked",
-    )
+    return warned(CLOCKS_DISAGREE, wall=1e3 * wall, device=1e3 * device)
 
 
 def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -103,8 +108,7 @@ def outlying(pairs: Sequence[Pair]) -> RunWarning | None:
     marked = outliers([sample.per_call for sample in samples_of(pairs, "stage")])
     if sum(marked) <= OUTLIER_SHARE * len(marked):
         return None
-    text = f"{sum(marked)} of {len(marked)} samples are outliers (more than 14.8 median deviations from the median)"
-    return RunWarning("outliers", text, "end other programs; the ratio's interval takes outliers into account")
+    return warned("outliers", marked=sum(marked), samples=len(marked))
 
 
 def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -114,12 +118,7 @@ def not_at_rest(pairs: Sequence[Pair]) -> RunWarning | None:
     if not disturbed:
         return None
     retries = max(sample.retries for sample in disturbed)
-    return RunWarning(
-        "not at rest",
-        f"{len(disturbed)} of {len(samples)} samples still contained a compilation or an allocation after {retries} "
-        "retries",
-        "give the stage one input shape, or raise measure.warmup_min_seconds",
-    )
+    return warned("not at rest", disturbed=len(disturbed), samples=len(samples), retries=retries)
 
 
 def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -133,12 +132,8 @@ def throttled(pairs: Sequence[Pair]) -> RunWarning | None:
     shares = [
         per_cent(sum(bool(set(sample.throttle_reasons) - expected) for sample in side) / len(side)) for side in sides
     ]
-    holds = "the ratio is at steady state too" if loaded else "the ratio holds, as samples were interleaved"
-    return RunWarning(
-        "throttled",
-        f"{', '.join(reasons)}: in {shares[0]} of the baseline's samples and {shares[1]} of the stage's",
-        f"cool the device or lock its clocks (nvidia-smi -lgc); {holds}",
-    )
+    holds = "is at steady state too" if loaded else "holds, as samples were interleaved"
+    return warned("throttled", reasons=", ".join(reasons), shares=shares, holds=holds)
 
 
 def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
@@ -150,11 +145,7 @@ def clocks_differ(pairs: Sequence[Pair]) -> RunWarning | None:
     if abs(baseline / stage - 1) <= CLOCK_SHARE:
         return None
     cycles = ratio(pairs).value * baseline / stage
-    return RunWarning(
-        "clocks differ",
-        f"the baseline ran at {baseline:.0f} MHz and the stage at {stage:.0f} MHz; in cycles the ratio is {cycles:.3f}",
-        "one draws more power than the other; lock the clocks (nvidia-smi -lgc) to compare the code alone",
-    )
+    return warned("clocks differ", baseline=baseline, stage=stage, cycles=cycles)
 
 
 def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
@@ -165,10 +156,7 @@ def ill_baseline(run: RunRecord, stage: StageRecord) -> RunWarning | None:
     if run.environment is None or run.environment.device != "cuda":
         return None
     found = [text for text in (_grows(stage, run.batch_size, run.words), _transforms(stage)) if text]
-    if not found:
-        return None
-    remedy = "compare with autocast, or try torch.backends.cudnn.benchmark=True, which times the algorithms"
-    return RunWarning("ill baseline", f"{stage.name}: {'; '.join(found)}", remedy)
+    return warned("ill baseline", stage=stage.name, found="; ".join(found)) if found else None
 
 
 def _grows(stage: StageRecord, batch_size: int, words: Words) -> str:
@@ -194,13 +182,7 @@ def _transforms(stage: StageRecord) -> str:
 
 def alternated(pairs: Sequence[Pair]) -> RunWarning | None:
     """Warn if the stage and the baseline weren't interleaved, as they don't fit in memory together."""
-    if not any(pair.alternated for pair in pairs):
-        return None
-    return RunWarning(
-        "processes alternated",
-        "the stage and the baseline don't fit in memory together: the baseline was measured before and after the stage",
-        "choose a smaller data.batch_size, so that the two can be interleaved",
-    )
+    return warned("processes alternated") if any(pair.alternated for pair in pairs) else None
 
 
 def reference_in_doubt(reference: Reference) -> RunWarning | None:
@@ -214,13 +196,7 @@ def reference_in_doubt(reference: Reference) -> RunWarning | None:
         f"each {words_for(reference.spatial_dims).sample} alone": reference.batch_relative_l2,
     }
     far = [f"{error:.2g} from {what}" for what, error in seen.items() if error is not None and error > DOUBTFUL]
-    if not far:
-        return None
-    return RunWarning(
-        "reference in doubt",
-        f"the fp32 network's logits are {' and '.join(far)} (relative L2)",
-        "no accuracy check is better than its reference: try another batch size, or torch.backends.cudnn.deterministic",
-    )
+    return warned("reference in doubt", far=" and ".join(far)) if far else None
 
 
 def one_class_everywhere(run: RunRecord) -> RunWarning | None:
@@ -228,12 +204,7 @@ def one_class_everywhere(run: RunRecord) -> RunWarning | None:
     classes = run.reference.mask_classes if run.reference else []
     if len(classes) != 1 or not run.config.model.is_trained:
         return None
-    samples = run.words.samples
-    return RunWarning(
-        "net in doubt",
-        f"the network's own masks are class {classes[0]} in every place of all judged {samples}",
-        f"look at data.normalize, data.scale and the weights: no changed {run.words.point} can show on such {samples}",
-    )
+    return warned("net in doubt", "one class", number=classes[0], **run.words.named)
 
 
 def useless_reference(run: RunRecord) -> RunWarning | None:
@@ -242,35 +213,21 @@ def useless_reference(run: RunRecord) -> RunWarning | None:
     dice = next((each for each in found if each), [])
     if not dice or not run.config.model.is_trained or min(dice) > max(LEAST_DICE, DICE_APART * max(dice)):
         return None
-    return RunWarning(
-        "net in doubt",
-        f"the fp32 network itself has a Dice of {min(dice):.2g} for class {dice.index(min(dice))}, and of "
-        f"{max(dice):.2g} for class {dice.index(max(dice))}",
-        "look at data.normalize, data.scale, data.channel_order=bgr, the order of classes and the weights",
-    )
+    least, most = min(dice), max(dice)
+    return warned("net in doubt", "low dice", least=least, worst=dice.index(least), most=most, best=dice.index(most))
 
 
 def drifted(change: float) -> RunWarning | None:
     """Warn of a baseline that drifted by at least 2 %; from 10 % on, times taken at different moments mislead."""
     if abs(change) < DRIFT_WARNS:
         return None
-    text = f"the baseline was {per_cent(abs(change), 1)} {'slower' if change > 0 else 'faster'} at the end than at the"
-    if is_unfair(change):
-        remedy = "trust no time; a drift within a ratio's own samples widens its interval; run again on a quiet machine"
-        return RunWarning("unfair", f"{text} start", remedy)
-    remedy = "the ratios hold, as they come from interleaved samples; absolute times carry this error"
-    return RunWarning("drift", f"{text} start", remedy)
+    text = f"{per_cent(abs(change), 1)} {'slower' if change > 0 else 'faster'}"
+    return warned("unfair" if is_unfair(change) else "drift", change=text)
 
 
 def unsteady(warm_up: WarmUp) -> RunWarning | None:
     """Warn if the stage was measured although its times had not settled during warm-up."""
-    if warm_up.steady:
-        return None
-    return RunWarning(
-        "unsteady",
-        f"its times had not settled after {warm_up.calls} warm-up calls in {warm_up.seconds:.0f} s",
-        "look for another load on the machine, or raise measure.warmup_limit_seconds",
-    )
+    return None if warm_up.steady else warned("unsteady", calls=warm_up.calls, seconds=warm_up.seconds)
 
 
 def loop_seconds_per_call(stage: StageRecord, batch_size: int) -> float | None:
@@ -291,11 +248,7 @@ def slower_at_full_load(stage: StageRecord, batch_size: int) -> RunWarning | Non
     more = loop / seconds_per_call(stage.pairs).value - 1
     if more <= FULL_LOAD_SHARE:
         return None
-    return RunWarning(
-        SLOWER_AT_FULL_LOAD,
-        f"at steady state a call takes {loop * 1e3:.3g} ms, {per_cent(more)} more than interleaved",
-        "plan a service with the longer time, as throughput and cost in this report do",
-    )
+    return warned(SLOWER_AT_FULL_LOAD, loop=1e3 * loop, more=per_cent(more))
 
 
 def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
@@ -312,26 +265,16 @@ def slower_in_a_loop(stage: StageRecord, batch_size: int) -> RunWarning | None:
     more = loop / seconds_per_call(loaded).value - 1
     if more <= LOOP_SHARE:
         return None
-    took = f"in a loop of {stage.energy.seconds:.2g} s a call takes {loop * 1e3:.3g} ms"
-    return RunWarning(
-        SLOWER_AT_FULL_LOAD,
-        f"{took}, {per_cent(more, 1)} more than in its samples",
-        "count on the longer time; raise measure.gpu_sample_seconds or measure.gpu_rested_run_in_seconds, or end what "
-        "else keeps the host busy",
-    )
+    figures = {"seconds": stage.energy.seconds, "loop": 1e3 * loop, "more": per_cent(more, 1)}
+    return warned(SLOWER_AT_FULL_LOAD, "slower in a loop", **figures)
 
 
 def shared_device(environment: Environment) -> RunWarning | None:
     """Warn if other processes used the device when the run started."""
-    if not environment.others_on_device:
-        return None
-    return RunWarning("shared device", "; ".join(environment.others_on_device), "end them, or choose another device")
+    others = environment.others_on_device
+    return warned("shared device", others="; ".join(others)) if others else None
 
 
 def busy_processor(load: float, processors: int) -> RunWarning | None:
     """Warn if the processor was busy before the run began: `load` is the system's one-minute average."""
-    if load <= 0.5 * processors:
-        return None
-    return RunWarning(
-        "busy processor", f"a load of {load:.1f} on {processors} processors before the run", "end other programs"
-    )
+    return warned("busy processor", load=load, processors=processors) if load > 0.5 * processors else None

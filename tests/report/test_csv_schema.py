@@ -72,7 +72,7 @@ TABLES: dict[str, tuple[Callable[[RunSummary], Table | None], list[tuple[str, st
         ],
     ),
     "classes": (
-        lambda summary: drawn.table if (drawn := way.classes_figure(summary)) else None,
+        lambda summary: next((drawn.table for drawn in way.classes_figures(summary)), None),
         [*((work, f"profiled_{work.replace(' ', '_')}_s") for work in WORK), ("seen", "profiled_classes_share")],
     ),
     "host time": (

@@ -78,7 +78,7 @@ def test_no_step_leads_from_a_tie_to_the_winner() -> None:
     assert findings(same) == [*findings(found)[:-1], "no difference"]
     alone = replace(same, ranking=replace(same.ranking, ties=[stage.name for stage in same.ranked]))
     assert largest_step(alone) is None
-    drawn = way.way_figure(same)
+    [drawn] = way.way_figures(same)
     assert drawn is not None
     assert "hatched" in drawn.svg
     assert "hatched" not in waterfall([("a", 0.0, 2.0), ("+ b", 2.0, 1.0)], "ms")
@@ -89,7 +89,7 @@ def test_a_drifting_baseline_explains_no_step() -> None:
     assert steps(found) == []
     (said,) = way.step_sentences(found)
     assert said.startswith("The saving of each rung is unknown: the baseline drifted too far for times of ")
-    assert way.way_figure(found) is None
+    assert way.way_figures(found) == []
 
 
 def test_the_winner_is_named_where_another_stage_was_the_last_to_be() -> None:

@@ -35,6 +35,8 @@ NOTE = (
     "its own."
 )
 
+APART = "Stages whose bytes were counted in another way are not comparable and not drawn here."
+
 
 @dataclass(frozen=True)
 class FusionFigures:
@@ -44,16 +46,6 @@ class FusionFigures:
     fusion: Fusion
     kernels_share: float | None = None  # of the baseline's
     bytes_share: float | None = None  # of the baseline's; None where the two were counted differently
-
-    @property
-    def name(self) -> str:
-        """The stage's name, fit to be shown."""
-        return clean(self.stage.name)
-
-    @property
-    def directions(self) -> Counter[str]:
-        """The number of generated kernels that fuse chains, siblings or nothing."""
-        return Counter(kernel.direction for kernel in self.fusion.kernels)
 
     @property
     def best_moved(self) -> Moved:
@@ -142,21 +134,21 @@ def charts(every: list[FusionFigures]) -> list[Figure]:
         for through in {each.best_moved, each.recorded_moved}:
             if through.amount and through.source:
                 found[through.source].append((each, through.amount))
-    order = sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source))
-    return [_chart(source, found[source]) for source in order if len(found[source]) > 1]
-
-
-def _chart(source: Source, amounts: list[tuple[FusionFigures, int]]) -> Figure:
-    bars = [(each.name, {"GB moved": through / 1e9}) for each, through in amounts]
-    beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in amounts]
-    title = f"Bytes moved per call by {COUNTED_BY[source]}"
-    svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside)
-    return drawn(title, svg, "Stages whose bytes were counted in another way are not comparable and not drawn here.")
+    charts = []
+    for source in sorted(found, key=lambda source: (source != BY_COUNTERS, -len(found[source]), source)):
+        shown = found[source]
+        bars = [(clean(each.stage.name), {"GB moved": through / 1e9}) for each, through in shown]
+        beside = [f"{gigabytes(through)} GB, {mean(each.fusion.kernels_per_call)} kernels" for each, through in shown]
+        title = f"Bytes moved per call by {COUNTED_BY[source]}"
+        svg = stacked(bars, {"GB moved": PLAIN}, (title, "GB per call, read and written"), beside)
+        charts += [drawn(title, svg, APART)] if len(shown) > 1 else []
+    return charts
 
 
 def directions_text(each: FusionFigures) -> str:
     """Return how many of the generated kernels do what, such as "13 a chain, 10 a single operator"."""
-    return ", ".join(f"{each.directions[name]} {said}" for name, said in DIRECTIONS.items() if each.directions[name])
+    counts = Counter(kernel.direction for kernel in each.fusion.kernels)
+    return ", ".join(f"{counts[name]} {said}" for name, said in DIRECTIONS.items() if counts[name])
 
 
 def sentences(summary: RunSummary) -> list[str]:
@@ -165,40 +157,30 @@ def sentences(summary: RunSummary) -> list[str]:
     by_name = {each.stage.name: each for each in every}
     path = [by_name[stage.name] for stage in way(summary)[0] if stage.name in by_name]
     pairs = [*([(path[0], path[-1])] if len(path) > 2 else []), *pairwise(path)]
-    steps = [step(*pair) for pair in pairs if worth_naming(*pair)]
+    steps = [said for said in (step(*pair) for pair in pairs) if said]
     seen = counter_sentences([each.stage.stage for each in every], summary.ranking.winner)
     return [*steps, *seen, *(_written(each) for each in every if each.fusion.kernels)]
 
 
-def through_both(old: FusionFigures, new: FusionFigures) -> tuple[int, int] | None:
-    """Return the bytes of both, counted the same way; None where no count has both."""
-    for one, other in ((old.best_moved, new.best_moved), (old.recorded_moved, new.recorded_moved)):
-        if one.amount is not None and other.amount is not None and one.source == other.source:
-            return one.amount, other.amount
-    return None
-
-
-def worth_naming(old: FusionFigures, new: FusionFigures) -> bool:
-    """Return whether kernels or bytes changed by enough; bytes that can't be compared count as a change."""
-    through = through_both(old, new)
-    amounts = [(old.fusion.kernels_per_call, new.fusion.kernels_per_call), *([through] if through else [])]
-    return through is None or any(abs(before - after) >= WORTH_NAMING * before for before, after in amounts)
-
-
 def step(old: FusionFigures, new: FusionFigures) -> str:
-    """Return text such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."."""
-    both = f"{old.name} → {new.name}"
-    if hidden := [each.name for each in (old, new) if hides_all(each.stage)]:
+    """Return text such as "half → compile: 75 → 57 kernels per call, 18.1 GB → 13.7 GB moved."; empty of no change."""
+    both = f"{clean(old.stage.name)} → {clean(new.stage.name)}"
+    counts = old.fusion.kernels_per_call, new.fusion.kernels_per_call
+    ways = ((old.best_moved, new.best_moved), (old.recorded_moved, new.recorded_moved))
+    alike = [(one.amount, other.amount) for one, other in ways if one.source == other.source]
+    through = next(((before, after) for before, after in alike if before is not None and after is not None), None)
+    # bytes that can't be compared count as a change
+    if through and all(abs(before - after) < WORTH_NAMING * before for before, after in (counts, through)):
+        return ""
+    if hidden := [clean(each.stage.name) for each in (old, new) if hides_all(each.stage)]:
         return f"{both}: the profiler doesn't see into {listed(hidden)}, so kernels and bytes can't be compared."
-    through = through_both(old, new)
     if through:
         said = f"{arrow(*map(gigabytes, through))} GB moved"
     elif old.best_moved.amount is not None and new.best_moved.amount is not None:
         said = "bytes counted differently and so not comparable"
     else:
         said = f"{arrow(moved_text(old.best_moved), moved_text(new.best_moved))} moved"
-    kernels = arrow(mean(old.fusion.kernels_per_call), mean(new.fusion.kernels_per_call))
-    return f"{both}: {kernels} kernels per call, {said}."
+    return f"{both}: {arrow(*map(mean, counts))} kernels per call, {said}."
 
 
 def moved_text(through: Moved) -> str:
@@ -218,16 +200,17 @@ def mean(kernels: float | None) -> str:
 
 def _written(each: FusionFigures) -> str:
     """Return how many of the compiler's kernels fuse chains, siblings or nothing."""
-    kernels, directions = each.fusion.kernels, each.directions
+    kernels = each.fusion.kernels
+    directions = Counter(kernel.direction for kernel in kernels)
     vague = f", and {directions['unknown']} could not be read" if directions["unknown"] else ""
     both = f", {directions['both']} fuse both" if directions["both"] else ""
     chains, siblings, single = (str(directions[name] or "none") for name in ("vertical", "horizontal", "single"))
     count = f"{plural(len(kernels), 'kernel')} that its compiler wrote, launched"
     launches = f"{sum(kernel.launches_per_call for kernel in kernels)} times per call"
     if directions["unknown"] == len(kernels):
-        return f"{each.name}: {count} {launches}; what they fuse their sources don't say."
+        return f"{clean(each.stage.name)}: {count} {launches}; what they fuse their sources don't say."
     return (
-        f"{each.name}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
+        f"{clean(each.stage.name)}: of the {count} {launches}, {chains} fuse a chain, {siblings} fuse siblings{both}, "
         f"{single} do a single operator{vague}."
     )
 

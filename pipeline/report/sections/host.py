@@ -11,7 +11,7 @@ from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
 from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
-from pipeline.report.sections.way import classes_figure
+from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
@@ -70,18 +70,11 @@ def host_time(split: TimeSplit, call_seconds: float | None = None) -> HostTime:
     return HostTime(split, finding, idle, unfilled, max(parts, key=lambda part: parts[part]))
 
 
-def split_of(stage: StageRecord) -> TimeSplit | None:
-    """Return the stage's split; None where none is on record."""
-    return stage.diagnostics.split if stage.diagnostics else None
-
-
 def host_time_of(stage: StageRecord) -> HostTime | None:
     """Return what the stage's split shows; None where none is on record."""
-    split = split_of(stage)
-    if split is None:
-        return None
+    split = stage.diagnostics.split if stage.diagnostics else None
     measured = any(pair.blocks for pair in stage.pairs)
-    return host_time(split, seconds_per_call(stage.pairs).value if measured else None)
+    return host_time(split, seconds_per_call(stage.pairs).value if measured else None) if split else None
 
 
 Line = tuple[str, HostTime]  # a stage's name and its time
@@ -98,16 +91,10 @@ PARTS: tuple[tuple[str, str, Callable[[HostTime], float | None]], ...] = (
 
 def section(summary: RunSummary) -> Section:
     """Return where the time goes; one sentence stands for the table where launches limit no stage."""
-    line, chart = in_a_line(summary), classes_figure(summary)
-    return Section(
-        "time",
-        "Where the time goes",
-        "By class of work on the device, and by what the host does meanwhile.",
-        "" if line else NOTE,
-        [line] if line else [],
-        [chart] if chart else [],
-        Table() if line else table_of(columns(), lines(summary)),
-    )
+    line, charts = in_a_line(summary), classes_figures(summary)
+    gist = "By class of work on the device, and by what the host does meanwhile."
+    said, table = ([line], Table()) if line else ([], table_of(columns(), lines(summary)))
+    return Section("time", "Where the time goes", gist, "" if line else NOTE, said, charts, table)
 
 
 def columns() -> list[Column[Line]]:
@@ -150,21 +137,21 @@ def of_stage(stage: StageRecord) -> list[tuple[str, str]]:
 
 def meaning(time: HostTime) -> str:
     """Return what the split shows, in a sentence."""
-    if time.finding == "nothing recorded":
-        return "Nothing was recorded."
-    if time.finding == "no GPU":
-        return f"No GPU: {share(time.share)} of the time is outside the framework's operators."
-    if time.finding == "profiler waits":
-        left = f"outside it the call's kernels leave {share(time.unfilled)} of the time"
-        return f"Only the profiler holds the GPU up; {left}: launches are not the limit."
-    if time.finding == "GPU waits":
-        return f"CPU-bound: the GPU waits for {share(time.share)} of the time; the host spends most in {time.longest}."
-    return f"The GPU idles for only {share(time.share)}: launches are not the limit."
+    idle, left = share(time.share), share(time.unfilled)
+    said: dict[Finding, str] = {
+        "nothing recorded": "Nothing was recorded.",
+        "no GPU": f"No GPU: {idle} of the time is outside the framework's operators.",
+        "profiler waits": "Only the profiler holds the GPU up; outside it the call's kernels leave "
+        f"{left} of the time: launches are not the limit.",
+        "GPU waits": f"CPU-bound: the GPU waits for {idle} of the time; the host spends most in {time.longest}.",
+        "GPU busy": f"The GPU idles for only {idle}: launches are not the limit.",
+    }
+    return said[time.finding]
 
 
 def class_sums(stage: StageRecord) -> tuple[str, float, float] | None:
     """Return the sum of the profile's classes with the time that they were measured in, and its name; else None."""
-    split = split_of(stage)
+    split = stage.diagnostics.split if stage.diagnostics else None
     if split is None or stage.profile is None or not stage.profile.kernels:
         return None
     classes = sum(kernel.seconds_per_call for kernel in stage.profile.kernels)
@@ -213,31 +200,28 @@ def path_columns() -> list[Column[StageSummary]]:
 
     def move(name: str) -> Column[StageSummary]:
         csv = f"host_path_{name.replace(' ', '_')}_s"
-        return number(name, lambda stage: path_seconds(stage, name), milliseconds, "ms, with the moves so far", csv)
+        return number(name, lambda stage: _seconds_of(stage).get(name), milliseconds, "ms, with the moves so far", csv)
 
     stage: Column[StageSummary] = methods(lambda stage: stage.name)
     return [
         stage,
         number("network alone", alone, milliseconds, "ms on the device, interleaved with the baseline"),
         *map(move, MOVES),
-        number("network's share", share_as_it_is, share, "of the path as it is", "host_path_net_share"),
+        number("network's share", _share_as_it_is, share, "of the path as it is", "host_path_net_share"),
     ]
+
+
+def _seconds_of(stage: StageSummary) -> dict[str, float]:
+    return {move.name: move.seconds for move in moves(stage.stage)}
+
+
+def _share_as_it_is(stage: StageSummary) -> float | None:
+    return net_share(stage.stage, _seconds_of(stage).get(MOVES[0], 0.0))
 
 
 def on_the_path(summary: RunSummary) -> list[StageSummary]:
     """Return every ranked stage whose path was measured."""
     return [stage for stage in summary.ranked if stage.stage.host_path]
-
-
-def path_seconds(stage: StageSummary, name: str) -> float | None:
-    """Return the seconds of a call with this move; None where it wasn't measured."""
-    return next((move.seconds for move in moves(stage.stage) if move.name == name), None)
-
-
-def share_as_it_is(stage: StageSummary) -> float | None:
-    """Return the network's share of the path as it is."""
-    first = path_seconds(stage, MOVES[0])
-    return net_share(stage.stage, first) if first else None
 
 
 def path_sentences(summary: RunSummary) -> list[str]:
@@ -249,7 +233,7 @@ def path_sentences(summary: RunSummary) -> list[str]:
         reason = stage.stage.host_path_left_out
         return [f"Not measured: {clean(reason)}."] if reason else []
     found = moves(stage.stage)
-    part, last = share_as_it_is(stage), found[-1]
+    part, last = _share_as_it_is(stage), found[-1]
     network = f"; the network itself is {share(part)} of it" if part is not None else ""
     pinned = f"{seconds(found[0].seconds)} per call including transfers to and from the GPU"
     first = f"{clean(stage.name)}: {pinned}{network}."

@@ -21,7 +21,6 @@ NOTE = (
     "Found in the traces, in the code that a compiler generated, and in the exported graph, which holds no times. The "
     "kernels of a captured graph are launched one by one, which shows their layers."
 )
-Place = tuple[str, PlaceKind | None]
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,6 @@ class LayoutCost:
 
     stage: StageSummary
     changes: list[LayoutChange]
-
-    @property
-    def name(self) -> str:
-        """The stage's name, fit to be shown."""
-        return clean(self.stage.name)
 
     @property
     def count(self) -> float:
@@ -59,30 +53,6 @@ class LayoutCost:
             return None
         return self.seconds / self.stage.seconds.value
 
-    @property
-    def pays(self) -> bool:
-        """True if the share is worth naming."""
-        return (self.share or 0.0) >= WORTH_NAMING
-
-    @property
-    def generated_only(self) -> bool:
-        """True if kernels that a compiler generated make all of them, beside other work."""
-        return all(change.source == "generated code" for change in self.changes)
-
-    @property
-    def largest(self) -> LayoutChange | None:
-        """The one that takes longest."""
-        return max(self.changes, key=lambda change: change.seconds_per_call or 0.0, default=None)
-
-    @property
-    def worst_place(self) -> tuple[Place | None, float]:
-        """The place where they take longest, what its name names, and how long; None where nothing says."""
-        at: dict[Place | None, float] = defaultdict(float)
-        for change in self.changes:
-            at[(change.where, change.where_kind) if change.where else None] += change.seconds_per_call or 0.0
-        place = max(at, key=lambda name: at[name])
-        return place, at[place]
-
 
 def section(summary: RunSummary) -> Section:
     """Return what the changes of layout cost."""
@@ -91,15 +61,20 @@ def section(summary: RunSummary) -> Section:
     return Section("layout", "Layout", said[0] if said else "", NOTE, said, table=table)
 
 
+def costs(summary: RunSummary) -> list[LayoutCost]:
+    """Return the changes of every ranked stage with diagnostics."""
+    return [cost_of(stage) for stage in summary.ranked if stage.stage.diagnostics]
+
+
+def cost_of(stage: StageSummary) -> LayoutCost:
+    """Return the changes of one stage."""
+    return LayoutCost(stage, changes_of(stage.stage))
+
+
 def changes_of(stage: StageRecord) -> list[LayoutChange]:
     """Return the changes that the record names, the longest first."""
     changes = stage.diagnostics.layout if stage.diagnostics else []
     return sorted(changes, key=lambda change: -(change.seconds_per_call or 0.0))
-
-
-def costs(summary: RunSummary) -> list[LayoutCost]:
-    """Return the changes of every ranked stage with diagnostics."""
-    return [LayoutCost(stage, changes_of(stage.stage)) for stage in summary.ranked if stage.stage.diagnostics]
 
 
 def searched(summary: RunSummary) -> list[LayoutCost]:
@@ -114,10 +89,10 @@ def columns(words: Words) -> list[Column[LayoutCost]]:
     around = "the layer, the two layers around it, or what the generated kernel does besides"
 
     def largest(cost: LayoutCost) -> str:
-        return short(cost.largest.name) if cost.largest else ""
+        return short(cost.changes[0].name) if cost.changes else ""
 
     def where(cost: LayoutCost) -> str:
-        return place(cost.stage.stage, cost.largest) if cost.largest else ""
+        return place(cost.stage.stage, cost.changes[0]) if cost.changes else ""
 
     return [
         methods(lambda cost: cost.stage.name),
@@ -157,43 +132,38 @@ def place(stage: StageRecord, change: LayoutChange) -> str:
 def sentences(summary: RunSummary) -> list[str]:
     """Return the stages that pay most, in the ladder's order, and the rungs that removed the changes."""
     every = costs(summary)
-    most = sorted((cost for cost in every if cost.pays), key=lambda cost: -(cost.share or 0.0))[:MOST]
-    path = [LayoutCost(stage, changes_of(stage.stage)) for stage in way(summary)[0]]
-    gone = [
-        _gone(before, after)
-        for before, after in pairwise(path)
-        if before.pays and (after.seconds or 0.0) * GONE <= (before.seconds or 0.0)
-    ]
-    return [*(_cost(cost) for cost in every if cost in most), *gone]
+    paying = [cost for cost in every if (cost.share or 0.0) >= WORTH_NAMING]
+    most = sorted(paying, key=lambda cost: -(cost.share or 0.0))[:MOST]
+    said = [_cost(cost) for cost in every if cost in most]
+    for before, after in pairwise(map(cost_of, way(summary)[0])):
+        if (before.share or 0.0) >= WORTH_NAMING and (after.seconds or 0.0) * GONE <= (before.seconds or 0.0):
+            first = f"from {before.count:g} changes per call in {seconds(before.seconds)}"
+            left = "" if after.seconds is None else f" in {seconds(after.seconds)}"
+            said.append(
+                f"{clean(before.stage.name)} → {clean(after.stage.name)}: {first} to {count_text(after)}{left}."
+            )
+    return said
 
 
 def _cost(cost: LayoutCost) -> str:
     """Return text such as "tf32 changes the layout 60 times per call, in 5.2 ms of 22.4 ms (23 %); most at up.3, …"."""
     assert cost.stage.seconds is not None
-    whole, words = seconds(cost.stage.seconds.value), cost.stage.words
-    worst, most = cost.worst_place
-    at = f"; most {_at(*worst)}, {seconds(most)}" if worst else ""
-    taken = f"{seconds(cost.seconds)} of {whole} ({share(cost.share)})"
-    if cost.generated_only:
-        orders = f"{words.channels_first} and {words.channels_last}"
+    at: dict[tuple[str, PlaceKind | None], float] = defaultdict(float)
+    for change in cost.changes:
+        at[change.where or "", change.where_kind] += change.seconds_per_call or 0.0
+    where, kind = worst = max(at, key=lambda place: at[place])
+    text = clean(where)  # a layer, a gap between two, or what a generated kernel does besides
+    placed = text if kind == "gap" else f"in those for {text}" if kind == "operators" else f"at {text}"
+    most = f"; most {placed}, {seconds(at[worst])}" if where else ""
+    taken = f"{seconds(cost.seconds)} of {seconds(cost.stage.seconds.value)} ({share(cost.share)})"
+    if all(change.source == "generated code" for change in cost.changes):
+        orders = f"{cost.stage.words.channels_first} and {cost.stage.words.channels_last}"
         return (
-            f"{cost.name}: {cost.count:g} generated kernels per call also convert between {orders}. They take "
-            f"{taken}; since they do other work too, the conversion costs at most that{at}."
+            f"{clean(cost.stage.name)}: {cost.count:g} generated kernels per call also convert between {orders}. They "
+            f"take {taken}; since they do other work too, the conversion costs at most that{most}."
         )
     often = "once" if cost.count == 1 else f"{cost.count:g} times"
-    return f"{cost.name} changes the layout {often} per call, in {taken}{at}."
-
-
-def _at(where: str, kind: PlaceKind | None) -> str:
-    """Return the place in a sentence: a layer, a gap between two, or what a generated kernel does besides."""
-    text = clean(where)
-    return text if kind == "gap" else f"in those for {text}" if kind == "operators" else f"at {text}"
-
-
-def _gone(before: LayoutCost, after: LayoutCost) -> str:
-    text = f"{before.name} → {after.name}: from {before.count:g} changes per call"
-    left = f"{count_text(after)} in {seconds(after.seconds)}" if after.seconds is not None else count_text(after)
-    return f"{text} in {seconds(before.seconds)} to {left}."
+    return f"{clean(cost.stage.name)} changes the layout {often} per call, in {taken}{most}."
 
 
 def changes(stage: StageRecord) -> Table:

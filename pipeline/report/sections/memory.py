@@ -40,6 +40,10 @@ NOTE = (
     "reported by the driver. A captured graph allocates from its own pool: shown by parts where its kernels could be "
     "launched one by one, otherwise in reserve. Another runtime's memory lies outside torch."
 )
+UNCAPTURED = (  # activations and workspace are then those of kernels launched one by one
+    "a call allocates nothing, because the graph's pool holds what its kernels need at all times. The same kernels "
+    "were launched one by one to show it as activations and workspace, not in reserve."
+)
 UNKNOWN: dict[Unknown, str] = {
     "": "",
     "no timeline": "no timeline was recorded",
@@ -63,19 +67,9 @@ class MemoryFigures:
     unknown: Unknown  # why something isn't known
 
     @property
-    def name(self) -> str:
-        """The stage's name, fit to be shown."""
-        return clean(self.stage.name)
-
-    @property
     def timeline(self) -> MemoryTimeline | None:
         """Allocated bytes through one call."""
-        return timeline_of(self.stage)
-
-    @property
-    def peak_layer(self) -> str:
-        """The layer that ran at the peak; empty where unknown."""
-        return clean(self.timeline.peak_layer or "") if self.timeline else ""
+        return self.stage.stage.diagnostics.timeline if self.stage.stage.diagnostics else None
 
     @property
     def allocated(self) -> int:
@@ -93,11 +87,6 @@ class MemoryFigures:
         return self.stage.stage.memory.process_bytes if self.stage.stage.memory else None
 
 
-def timeline_of(stage: StageSummary) -> MemoryTimeline | None:
-    """Return the allocated bytes through one call of the stage."""
-    return stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
-
-
 def memories(summary: RunSummary) -> list[MemoryFigures]:
     """Return the memory of every ranked stage with diagnostics."""
     return [figures_of(stage) for stage in summary.ranked if stage.stage.diagnostics]
@@ -105,7 +94,8 @@ def memories(summary: RunSummary) -> list[MemoryFigures]:
 
 def figures_of(stage: StageSummary) -> MemoryFigures:
     """Return a stage's memory by what it is: the parts of the call's peak, and what the process holds besides."""
-    timeline, memory = timeline_of(stage), stage.stage.memory
+    timeline = stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
+    memory = stage.stage.memory
     if timeline is None:
         return MemoryFigures(stage, dict.fromkeys(PARTS), "no timeline")
     pooled = timeline.workspace_bytes is None and timeline.activations_bytes == 0
@@ -131,17 +121,9 @@ def figures_of(stage: StageSummary) -> MemoryFigures:
 def section(summary: RunSummary) -> Section:
     """Return every stage's memory by what it is."""
     said, every, after = sentences(summary), memories(summary), memory_front(summary)
-    drawn_bars = chart(every)
-    return Section(
-        "memory",
-        "Memory",
-        said[-1] if said else "",
-        NOTE,
-        said,
-        [drawn_bars] if drawn_bars else [],
-        table_of(columns(), every).without_empty_columns,
-        [after] if after else [],
-    )
+    table = table_of(columns(), every).without_empty_columns
+    gist = said[-1] if said else ""
+    return Section("memory", "Memory", gist, NOTE, said, chart(every), table, [after] if after else [])
 
 
 def columns() -> list[Column[MemoryFigures]]:
@@ -177,44 +159,58 @@ def why_unknown(each: MemoryFigures) -> str:
     return "; ".join(note_text(note) for note in notes) or UNKNOWN[each.unknown]
 
 
-def chart(figures: list[MemoryFigures]) -> Figure | None:
-    """Draw every stage's memory as stacked bars."""
+def chart(figures: list[MemoryFigures]) -> list[Figure]:
+    """Draw every stage's memory as stacked bars; nothing where none is known."""
     every = [each for each in figures if each.total]
     if not every:
-        return None
-    bars = [(each.name, {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
+        return []
+    bars = [(clean(each.stage.name), {str(part): (each.amounts[part] or 0) / GIB for part in PARTS}) for each in every]
     title = "GPU memory by use"
     svg = stacked(bars, PALETTE, (title, "GiB of GPU memory"), [size(each.total) for each in every])
-    return drawn(title, svg, "Of the process, at the peak of a call.")
+    return [drawn(title, svg, "Of the process, at the peak of a call.")]
 
 
 def sentences(summary: RunSummary) -> list[str]:
     """Return what dominates, what each rung did to the peak, and what GPU memory the winner needs."""
     every = memories(summary)
     watched = [each for each in every if each.amounts["workspace"] is not None]  # peaks that can be compared by parts
-    heavy = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
-    steps = [step(before, after) for before, after in pairwise(watched)]
-    return [*heavy, *steps, *_uncaptured(every), *_device(summary, every)]
+    said = [_heavy(summary, each) for each in watched if (each.amounts["workspace"] or 0) > each.allocated / 2]
+    said += [step(before, after) for before, after in pairwise(watched)]
+    if uncaptured := [clean(each.stage.name) for each in every if each.timeline and each.timeline.call == "uncaptured"]:
+        said.append(f"{listed(uncaptured)}: {UNCAPTURED}")
+    seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
+    winner, baseline = summary.ranking.winner or "", summary.baseline
+    if winner != baseline and winner in seen and baseline in seen:
+        taken = f"{clean(winner)} takes {size(seen[winner])} of GPU memory"
+        said.append(f"{taken}, {clean(baseline)} {size(seen[baseline])}.")
+    return said
 
 
 def _heavy(summary: RunSummary, each: MemoryFigures) -> str:
     """Return which layer and library ask for workspace that is most of the peak."""
-    layer, machine, reference = each.peak_layer, summary.run.environment, summary.run.reference
+    layer, machine, reference = peak_layer(each), summary.run.environment, summary.run.reference
     kinds = {clean(work.name): work.kind for work in reference.layers} if reference else {}
-    cudnn = "Conv" in kinds.get(layer, "") and machine is not None and machine.cudnn is not None
-    where = f" for {layer}" if layer else ""
+    library = "cuDNN" if "Conv" in kinds.get(layer, "") and machine and machine.cudnn is not None else "a library"
     amounts = each.timeline.allocated_bytes if each.timeline else []
     near = sum(amount >= (1 - NEAR) * max(amounts) for amount in amounts) - 1
     often = f" {plural(near, 'other moment')} of the call came within {share(NEAR)} of it." if near > 0 else ""
     return (
-        f"{each.name}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the peak is "
-        f"workspace, for an algorithm that {'cuDNN' if cudnn else 'a library'} chose{where}.{often}"
+        f"{clean(each.stage.name)}: {size(each.amounts['workspace'])} of the {size(each.allocated)} allocated at the "
+        f"peak is workspace, for an algorithm that {library} chose{f' for {layer}' if layer else ''}.{often}"
     )
+
+
+def peak_layer(each: MemoryFigures) -> str:
+    """Return the layer that ran at the peak; empty where unknown."""
+    return clean(each.timeline.peak_layer or "") if each.timeline else ""
 
 
 def step(before: MemoryFigures, after: MemoryFigures) -> str:
     """Return text such as "tf32 → amp: GPU memory 2.6 GiB → 1.5 GiB. The allocator's peak of a call falls, …"."""
-    both, peaks = f"{before.name} → {after.name}", f"{size(before.allocated)} → {size(after.allocated)}"
+    both, peaks = (
+        f"{clean(before.stage.name)} → {clean(after.stage.name)}",
+        f"{size(before.allocated)} → {size(after.allocated)}",
+    )
     seen = "the"
     if before.process_bytes is not None and after.process_bytes is not None:
         seen = f"GPU memory {size(before.process_bytes)} → {size(after.process_bytes)}. The"
@@ -225,32 +221,9 @@ def step(before: MemoryFigures, after: MemoryFigures) -> str:
     alike = abs(after.allocated - before.allocated) <= WORTH_NAMING * before.allocated
     verb = "stays about the same" if alike else "falls" if after.allocated < before.allocated else "rises"
     said = ", ".join(f"{part} {'−' if change < 0 else '+'}{size(abs(change))}" for part, change in changes.items())
-    old, new = before.peak_layer, after.peak_layer
+    old, new = peak_layer(before), peak_layer(after)
     moved = f"; the peak is now at {new}, no longer at {old}" if old and new and old != new else ""
     return f"{both}: {seen} allocator's peak of a call {verb}, {peaks}: {said}{moved}."
-
-
-def _uncaptured(every: list[MemoryFigures]) -> list[str]:
-    """Return whose activations are those of kernels launched one by one, and where they lie in the stage itself."""
-    uncaptured = [each.name for each in every if each.timeline and each.timeline.call == "uncaptured"]
-    if not uncaptured:
-        return []
-    return [
-        (
-            f"{listed(uncaptured)}: a call allocates nothing, because the graph's pool holds what its kernels need at "
-            "all times. The same kernels were launched one by one to show it as activations and workspace, not in "
-            "reserve."
-        )
-    ]
-
-
-def _device(summary: RunSummary, every: list[MemoryFigures]) -> list[str]:
-    """Return the GPU memory of the winner beside the baseline's."""
-    seen = {each.stage.name: each.process_bytes for each in every if each.process_bytes}
-    winner, baseline = summary.ranking.winner or "", summary.baseline
-    if winner == baseline or winner not in seen or baseline not in seen:
-        return []
-    return [f"{clean(winner)} takes {size(seen[winner])} of GPU memory, {clean(baseline)} {size(seen[baseline])}."]
 
 
 def through_a_call(summary: RunSummary) -> Section:
@@ -271,9 +244,10 @@ def through_a_call(summary: RunSummary) -> Section:
 def _over_time(each: MemoryFigures) -> Figure:
     timeline = each.timeline
     assert timeline is not None
-    title = f"Memory of {each.name} through one call"
+    title = f"Memory of {clean(each.stage.name)} through one call"
     amounts = [amount / MIB for amount in timeline.allocated_bytes]
-    peak = f"{size(max(timeline.allocated_bytes))}{f' at {each.peak_layer}' if each.peak_layer else ''}"
+    layer = peak_layer(each)
+    peak = f"{size(max(timeline.allocated_bytes))}{f' at {layer}' if layer else ''}"
     svg = timeline_chart(timeline.seconds, amounts, (title, "milliseconds of the host", "MiB allocated"), peak)
     call = ", of the same kernels launched one by one" if timeline.call == "uncaptured" else ""
     note = f"{WATCHED[timeline.watched]}{call}. Times are the host's, which runs ahead of the GPU."
@@ -282,7 +256,7 @@ def _over_time(each: MemoryFigures) -> Figure:
 
 def holders(stage: StageSummary) -> str:
     """Return the largest outputs alive at the peak."""
-    timeline = timeline_of(stage)
+    timeline = stage.stage.diagnostics.timeline if stage.stage.diagnostics else None
     if timeline is None or not timeline.holders:
         return ""
     said = "; ".join(f"{', '.join(each.layers)}: {each.size_bytes / MIB:.1f} MiB" for each in timeline.holders)

@@ -1,13 +1,12 @@
-"""Recommendations in sentences: one entry of `TEXTS` for each.
-
-A field such as {idle:share} is the figure `idle` of the recommendation, shown by the entry `share` of `FORMATS`. A
-clause with a figure that isn't known is left out.
-"""
+"""Recommendations in sentences: one entry of recommendations.yaml for each."""
 
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from pipeline.analysis.recommendations import Code, Recommendation, recommendations
 from pipeline.analysis.summary import RunSummary
@@ -24,8 +23,8 @@ class Text:
     """The words of a recommendation."""
 
     title: str  # the action
-    evidence: tuple[str, ...]  # clauses, one after the other; the first one is always there
-    action: tuple[str, ...] = ()  # clauses in place of a command
+    evidence: Sequence[str]  # clauses, one after the other; the first one is always there
+    action: Sequence[str] = ()  # clauses in place of a command
 
 
 @dataclass(frozen=True)
@@ -71,111 +70,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "remedy": remedy,
     "way": way_to_resolve,
 }
-COPIES = (
-    "copies take {copies:seconds} of the {latency:seconds} from pinned host memory and back",
-    "; pinned memory copies {pinned:GB/s} GB/s on this machine, pageable memory {pageable:GB/s}",
-)
-TEXTS: dict[Code, Text] = {
-    "measure longer": Text("{why:way} before choosing {winner}", ("{why:remedy}",)),
-    "quiet the machine": Text(
-        "End other programs and run again",
-        ("the baseline against itself differs by up to {effect:share}; smaller differences are not claimed",),
-    ),
-    "take the quicker build": Text(
-        "Where start-up time counts, take {quick}",
-        ("it ties and builds in {quick_seconds:seconds}, ", "{winner} in {winner_seconds:seconds}"),
-    ),
-    "capture a graph": Text(
-        "Replace the launches by one CUDA graph",
-        ("no kernel runs for {idle:share} of {winner}'s profiled time, with {launches:number} launches per call",),
-    ),
-    "compile for all shapes": Text("Compile one program for all shapes", ("{stage} was recompiled {times:times}",)),
-    "mend graph breaks": Text(
-        "Make the network one graph", ("{stage} has {breaks:breaks}; this command stops at the first and names it",)
-    ),
-    "larger batch": Text(
-        "Try a larger batch, which may fill the device",
-        (
-            "{winner} reaches {reached:number} TFLOP/s, {share:share} of the measured {precision} peak",
-            "; twice the {samples} take {growth:fixed} times as long",
-        ),
-    ),
-    "halve the bytes": Text(
-        "Halve the bytes with half precision",
-        ("{winner} spends {share:share} of its kernels' time near the bandwidth, with elements of 4 bytes",),
-    ),
-    "fuse": Text(
-        "Fuse operators, so that fewer results pass through memory",
-        (
-            "{winner} spends {share:share} of its kernels' time near the bandwidth; ",
-            "every layer's output is written and read again",
-        ),
-    ),
-    "fp8": Text(
-        "Compute in fp8",
-        (
-            "{winner} reaches {share:share} of the {precision} peak here; ",
-            "that of fp8 is {higher:two} times as high on this device",
-        ),
-    ),
-    "larger budget": Text(
-        "Try a larger budget for {winner}",
-        (
-            "{winner} changes {changed:share} of the {points} (limit {limit:share}), ",
-            "and {kept:count} more bits, to hold a budget of {budget:share}; ",
-            "what a larger one changes is judged as before",
-        ),
-    ),
-    "smaller budget": Text(
-        "Try a smaller budget for {stage}",
-        (
-            "{stage} changes {changed:share} of the {points}, more than the limit of {limit:share}, ",
-            "though it kept to a budget of {budget:share}",
-            " on {apart} {samples}",
-        ),
-    ),
-    "keep one layout": Text(
-        "Keep one layout through the network",
-        (
-            "layout changes take {spent:seconds} per call, {share:share} of {winner}'s profile, ",
-            "in {launches:number} launches",
-            ", at {places:listed}",
-        ),
-    ),
-    "first layer": Text(
-        "Give the first layer a kernel for few channels",
-        ("{layer} reads {channels} channels and takes {seconds:seconds}, {above:seconds} of it above its roofline",),
-    ),
-    "tune longer": Text(
-        "Let the compiler search for faster kernels, which takes minutes",
-        ("{winner} won in mode default, built in {build_seconds:seconds}",),
-    ),
-    "shrink the copies": Text(
-        "Send {samples} as uint8 from a pinned buffer that is kept, get classes instead of logits, and copy while "
-        "another batch computes",
-        COPIES,
-    ),
-    "shrink the answers": Text(
-        "Get classes instead of logits, keep a pinned buffer for the {samples}, and copy while another batch computes",
-        COPIES,
-    ),
-    "even channels": Text(
-        "Give the network channel counts that suit the tensor cores",
-        (
-            "{layers:layers}: channel counts that are no multiple of {multiple}",
-            "; they take {seconds:seconds} of {winner}'s {total:seconds}",
-            "; they do {share:share} of the arithmetic ({winner} doesn't show its layers' time)",
-        ),
-        (
-            "multiples of {multiple} in the network's code for the channels of {layers:names}",
-            ", and weights {trained} anew",
-        ),
-    ),
-    "even base": Text(
-        "Give the network channel counts that suit the tensor cores",
-        ("the network begins with {base} channels; tensor cores take them in multiples of {multiple}",),
-    ),
-}
+WORDS = Path(__file__).parents[1] / "recommendations.yaml"
+TEXTS: dict[Code, Text] = {code: Text(**parts) for code, parts in yaml.safe_load(WORDS.read_text("utf-8")).items()}
 
 
 class _Filled(string.Formatter):

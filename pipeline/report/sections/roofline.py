@@ -6,7 +6,6 @@ from pipeline.analysis.bottleneck import of_layer
 from pipeline.analysis.roofline import (
     BELIEVED,
     LayerFigures,
-    Peak,
     ReachedPeak,
     Roofline,
     datasheet,
@@ -51,12 +50,6 @@ class Entry:
         """The larger of its shares of the arithmetic and of the bandwidth."""
         return max(self.layer.shares) if self.layer.has_work else None
 
-    @property
-    def teraflops(self) -> float | None:
-        """TFLOP/s."""
-        layer = self.layer
-        return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
-
 
 NAME: Column[Entry] = names("layer", lambda entry: clean(entry.layer.name))
 PRECISION: Column[Entry] = names("precision", lambda entry: entry.layer.precision or "")
@@ -66,7 +59,7 @@ FIGURES: list[Column[Entry]] = [
     number("launches", lambda entry: entry.layer.launches, "{:.4g}".format, "per call"),
     number("GFLOP", lambda entry: entry.layer.flops / 1e9 or None, significant, "of a batch, 2 per multiply-add"),
     number("MB", lambda entry: entry.layer.moved_bytes / 1e6 or None, significant, AT_LEAST),
-    number("TFLOP/s", lambda entry: entry.teraflops, significant),
+    number("TFLOP/s", lambda entry: _rate(entry.layer), significant),
     number("of its roof", lambda entry: entry.share, share, OF_ITS_ROOF),
     names("bottleneck", lambda entry: of_layer(entry.layer, entry.roofline)),
     number("ms above its roof", lambda entry: entry.layer.seconds_above, milliseconds, ABOVE_ITS_ROOF),
@@ -103,34 +96,32 @@ def rooflines(summary: RunSummary) -> dict[str, list[Figure]]:
 
 def of_stage(run: RunRecord, stage: StageSummary) -> list[Figure]:
     """Draw one stage's roofline and its levels."""
-    if stage.roofline is None or not any(map(_has_dot, stage.layers)):
+    roofline, has_dot = stage.roofline, [layer for layer in stage.layers if _has_dot(layer)]
+    if roofline is None or not has_dot:
         return []
-    return [_layers_figure(run, stage, stage.roofline), _levels_figure(stage, stage.roofline)]
-
-
-def _layers_figure(run: RunRecord, stage: StageSummary, roofline: Roofline) -> Figure:
     said, bandwidth = datasheet(run, roofline.precision), roofline.bytes_per_s
     lines = [(f"the most here, {roofline.precision}", roofline.flops_per_s, bandwidth)]
-    for precision in dict.fromkeys(layer.precision for layer in stage.layers if _has_dot(layer)):
+    for precision in dict.fromkeys(layer.precision for layer in has_dot):
         rate = roofline.rate(precision)
         if precision not in (None, roofline.precision) and rate != roofline.flops_per_s:
             lines.append((f"the most here, {precision}", rate, bandwidth))
     lines += [("the datasheet's", said.flops_per_s, said.bytes_per_s)] if said else []
     title = f"Roofline of {clean(stage.name)}"
-    svg = roofline_chart(_dots(stage.layers), _dots(levels_of(stage.layers)), lines, title)
-    source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
-    undrawn = sum(not _has_dot(layer) for layer in stage.layers)
-    note = f"{source}Small: a layer; large: a level of the network. Solid: {reached_peak_text(roofline)}"
-    note += f", and the bandwidth of a copy. Dashed: {DATASHEET_SOURCE}." if said else ", and the bandwidth of a copy."
-    note += f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
-    return drawn(title, svg, note, layers_table(stage.layers, roofline))
+    svg = roofline_chart(_dots(has_dot), _dots(levels_of(stage.layers)), lines, title)
+    table = layers_table(stage.layers, roofline)
+    return [drawn(title, svg, _note(stage, roofline, said is not None), table), _levels_figure(stage, roofline)]
 
 
-def reached_peak_text(roofline: Roofline) -> str:
-    """Return what the line of a stage's precision is: the fastest of the measured matmul and all layers of the run."""
+def _note(stage: StageSummary, roofline: Roofline, has_datasheet: bool) -> str:
+    """Return the sources of the chart: of its times, its lines, and what it can't draw."""
     found = roofline.reached_peaks.get(roofline.precision, ReachedPeak(roofline.flops_per_s))
     what = f"{clean(found.layer)} in {clean(found.stage)}" if found.layer else "a large matmul, faster than any layer"
-    return f"the most that anything reached here in {roofline.precision} ({what})"
+    source = f"Times from {layers_text(stage.stage.diagnostics)}. " if stage.stage.diagnostics else ""
+    solid = f"the most that anything reached here in {roofline.precision} ({what}), and the bandwidth of a copy"
+    dashed = f" Dashed: {DATASHEET_SOURCE}." if has_datasheet else ""
+    undrawn = sum(not _has_dot(layer) for layer in stage.layers)
+    left = f" Layers without FLOPs cannot be drawn ({undrawn} in the table)." if undrawn else ""
+    return f"{source}Small: a layer; large: a level of the network. Solid: {solid}.{dashed}{left}"
 
 
 def _levels_figure(stage: StageSummary, roofline: Roofline) -> Figure:
@@ -160,24 +151,31 @@ def layers_table(layers: list[LayerFigures], roofline: Roofline, most: int | Non
     return table_of([NAME, LEVEL, PRECISION, *FIGURES], entries).without_empty_columns
 
 
+def _rate(layer: LayerFigures) -> float | None:
+    """Return TFLOP/s."""
+    return layer.flops / layer.seconds / 1e12 if layer.flops and layer.seconds else None
+
+
 def _has_dot(layer: LayerFigures) -> bool:
     return layer.flops > 0 and layer.moved_bytes > 0 and layer.seconds > 0
 
 
 def _dots(layers: list[LayerFigures]) -> list[tuple[str, float, float]]:
     """Return name, FLOP per byte and FLOP/s of each that can be drawn."""
-    drawable = [layer for layer in layers if _has_dot(layer)]
-    return [(clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds) for layer in drawable]
+    return [
+        (clean(layer.name), layer.flops / layer.moved_bytes, layer.flops / layer.seconds)
+        for layer in layers
+        if _has_dot(layer)
+    ]
 
 
 def peaks_text(run: RunRecord) -> str:
     """Return the measured peaks beside the datasheet's, in a line; empty where none was measured."""
-    peaks = peaks_of(run)
-    source = f"; of what {DATASHEET_SOURCE} says" if any(peak.datasheet for peak in peaks) else ""
-    return ", ".join(_peak(peak) for peak in peaks) + source
-
-
-def _peak(peak: Peak) -> str:
-    unit = "TB/s" if peak.name == "copy" else "TFLOP/s"
-    beside = f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})" if peak.datasheet else ""
-    return f"{peak.name} {significant(peak.value)} {unit}{beside}"
+    said, source = [], ""
+    for peak in peaks_of(run):
+        own = f"{peak.name} {significant(peak.value)} {'TB/s' if peak.name == 'copy' else 'TFLOP/s'}"
+        if peak.datasheet:
+            own += f" ({share(peak.value / peak.datasheet)} of {significant(peak.datasheet)})"
+            source = f"; of what {DATASHEET_SOURCE} says"
+        said.append(own)
+    return ", ".join(said) + source

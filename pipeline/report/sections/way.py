@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from pipeline.analysis.attribution import (
-    ClassChange,
     Step,
     by_class,
     largest_step,
@@ -32,13 +31,11 @@ SEEN_HELP = "share of the stage's time in these classes"
 
 def section(summary: RunSummary) -> Section:
     """Return the way from the baseline to the winner."""
-    aside = way(summary)[1]
+    aside, charts = way(summary)[1], way_figures(summary)
     left_out = f" Left out, as not measurably faster than the best earlier stage: {listed(aside)}." if aside else ""
-    chart = way_figure(summary)
     gist = of_winner(summary, summary.winner) if summary.winner else ""
-    said = step_sentences(summary)
-    note, charts = (f"{NOTE}{left_out}", [chart]) if chart else ("", [])
-    return Section("way", QUESTION, gist, note, said, charts, gist_in_markdown=True)
+    note = f"{NOTE}{left_out}" if charts else ""
+    return Section("way", QUESTION, gist, note, step_sentences(summary), charts, gist_in_markdown=True)
 
 
 def of_winner(summary: RunSummary, winner: StageSummary) -> str:
@@ -94,7 +91,11 @@ def sentence(step: Step) -> str:
         return f"{text} The reason is unknown: {step.unseen} has no profile."
     if step.finding == "hidden":
         return f"{text} The reason is unknown: the profiler sees only {share(step.seen_share)} of {step.unseen}'s time."
-    named = ", ".join(map(_class_change, step.classes)) or "no class of work changed by much"
+    named = ", ".join(
+        f"{each.kind} {signed(each.seconds)} ({each.launches_before:.0f} → {each.launches_after:.0f} launches)"
+        for each in step.classes
+    )
+    named = named or "no class of work changed by much"
     if step.finding == "unexplained":
         return f"{text} The profile doesn't explain it: {named}."
     idle = ""
@@ -104,16 +105,11 @@ def sentence(step: Step) -> str:
     return f"{text} By the profile: {named}; the rest, {signed(step.rest)}{idle}."
 
 
-def _class_change(change: ClassChange) -> str:
-    launches = f"{change.launches_before:.0f} → {change.launches_after:.0f} launches"
-    return f"{change.kind} {signed(change.seconds)} ({launches})"
-
-
-def way_figure(summary: RunSummary) -> Figure | None:
+def way_figures(summary: RunSummary) -> list[Figure]:
     """Draw the way from the baseline to the winner, as a waterfall."""
     path = steps(summary)
     if not path:
-        return None
+        return []
     first = (clean(path[0].previous), 0.0, path[0].before)
     bars = [first, *((f"+ {clean(step.name)}", step.before, step.after) for step in path)]
     alike = [f"+ {clean(step.name)}" for step in path if step.finding == "no difference"]
@@ -124,20 +120,20 @@ def way_figure(summary: RunSummary) -> Figure | None:
         number("after", lambda step: step.after, seconds),
         number("change", lambda step: step.change, signed),
     ]
-    return drawn("From the baseline to the winner", svg, "", table_of(columns, path))
+    return [drawn("From the baseline to the winner", svg, "", table_of(columns, path))]
 
 
-def classes_figure(summary: RunSummary) -> Figure | None:
+def classes_figures(summary: RunSummary) -> list[Figure]:
     """Draw where the time goes, by class of work."""
     every = profiled(summary)
     if not every:
-        return None
+        return []
     kinds = [kind for kind in CLASSES if any(kind in classes for _, classes in every)]
     bars = [(clean(stage.name), {kind: 1e3 * value for kind, value in classes.items()}) for stage, classes in every]
     title = "Where the time goes: milliseconds per call by class of work"
     svg = stacked(bars, CLASSES, (title, "milliseconds per call, under the profiler"))
     note = "From a separate pass under the profiler. Time that the profiler cannot see into has no class."
-    return drawn("Where the time goes", svg, note, table_of(class_columns(kinds), every))
+    return [drawn("Where the time goes", svg, note, table_of(class_columns(kinds), every))]
 
 
 def profiled(summary: RunSummary) -> list[ByClass]:
