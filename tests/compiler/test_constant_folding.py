@@ -177,10 +177,7 @@ def biased(net: Written, x: Tensor) -> Tensor:
 
 
 def test_what_is_computed_once_lies_as_its_readers_want_it() -> None:
-    """A mask of attention with its heads side by side would be copied at each call; a weight has its channels so.
-
-    And so has what is added to a map that has.
-    """
+    """A mask of attention with its heads side by side would be copied at each call; a weight has its channels so."""
     made = computed_once(Written(biased), image(1, 3, 8, 8))
     (bias,) = [part for part in made.module.buffers() if part.shape == (1, 3, 8, 8)]
     assert bias.is_contiguous()

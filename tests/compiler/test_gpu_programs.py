@@ -1,12 +1,16 @@
 """On a GPU a net tuned layer by layer, in fp16 and fp8 and with any activation, answers as its references do."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from pipeline import compiler
+from pipeline.compiler.agreement import distance
 from pipeline.compiler.artifact import load, save
 from pipeline.compiler.cuda_graphs import Captured
 from pipeline.compiler.fp8_build import largest
@@ -17,7 +21,7 @@ from pipeline.compiler.inductor import compile_counting_bytes
 from pipeline.compiler.tuning.autotune import Tuner
 from pipeline.compiler.tuning.choose import choose
 from pipeline.compiler.tuning.own_norms import put_own_norms
-from pipeline.kernels.common.capability import supported
+from pipeline.kernels.common.capability import barred_on, supported
 from pipeline.stages.api import silent
 from tests.compiler.nets import Diffusion, Nested, Residual, Wide, classic, ending_in, image, lively
 from tests.compiler.rewriting import layers, limit_in_fp8, rewrite_all, rewritten_from
@@ -111,3 +115,36 @@ def test_a_tuned_net_of_several_inputs_answers_as_its_references(name: str, tune
     assert float((Captured(compiled, *inputs)(*other) - want).norm() / want.norm()) < 3e-3
     save(tuned, inputs, tmp_path)
     assert torch.equal(load(tmp_path).cuda()(*other), tuned(*other))
+
+
+MODES: list[Callable[[], AbstractContextManager[object]]] = [torch.inference_mode, torch.no_grad, nullcontext]
+
+
+@pytest.mark.timeout(900)  # two shapes are tuned and compiled, and compiled again when loaded
+@pytest.mark.filterwarnings("ignore:compile:UserWarning")  # which form is the fastest is up to the GPU
+@pytest.mark.parametrize(("precision", "off"), [("fp16", 1e-2), ("fp8", 0.2)])
+def test_a_compiled_network_answers_as_the_network(precision: Any, off: float, tmp_path: Path) -> None:
+    """In every mode, for another shape, and after it was saved and loaded; an answer outlasts the next call."""
+    dtype = torch.float8_e4m3fn if precision == "fp8" else torch.float16
+    if reason := barred_on(torch.device("cuda", 0), dtype):
+        pytest.skip(reason)
+    torch.manual_seed(0)
+    network = lively(classic(base=32, depth=1)).cuda().eval()
+    images = torch.randn(6, 3, 96, 128, device="cuda")
+    options: dict[str, Any] = {"precision": precision, "search": "never", "cache": tmp_path / "tiles"}
+    if precision == "fp8":
+        options |= {"calibration": images, "budget": None, "error_budget": off}
+    fast = compiler.compile(network, images[:2], **options)
+    with torch.no_grad():
+        wanted = [network(part) for part in images.split(2)]
+    for mode in MODES:
+        with mode():
+            answers = [fast(part) for part in images.split(2)]
+            assert max(map(distance, answers, wanted)) < off
+            assert distance(fast(images[:1]), wanted[0][:1]) < off
+    fast.save(tmp_path / "network.unet")
+    again = compiler.load(tmp_path / "network.unet", trusted=True)
+    for part in (images[:2], images[:1]):
+        assert distance(again(part), fast(part)) < 1e-2
+    with pytest.raises(compiler.CompileError, match="float16 on cuda:0, and the network was compiled for"):
+        fast(images[:2].half())

@@ -21,10 +21,7 @@ from tests.kernels.examples import MODULES
 
 @pytest.mark.parametrize("name", NETS)
 def test_the_net_keeps_its_answer_from_export_to_lowering(name: str) -> None:
-    """Within rounding until it is lowered: the references read the first layer's weights in fp16.
-
-    What a pass did to the weights alone is seen after the next that changes the graph, or after the last.
-    """
+    """Within rounding until it is lowered: the references read the first layer's weights in fp16."""
     made = rewriting.exported(name)
     assert made.error(made.net.module) < 1e-5
     for step in [*FOR_ANY_BACKEND, *FOR_THE_KERNELS]:

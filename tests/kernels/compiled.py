@@ -137,10 +137,7 @@ def compile_beforehand() -> None:
 
 
 def compile_elsewhere() -> None:
-    """A kernel and one that can't be compiled, in processes; the kernel is then read from the cache.
-
-    As after Inductor, the processes come upon another ptxas than this one has asked for its version.
-    """
+    """A kernel and one that can't be compiled, in processes; the kernel is then read from the cache."""
     made = example(BY_NAME["depthwise"], HALF, Layer(size=(32, 32), inner=32, outer=32))
     with only_noted() as noted:
         made.run(made.candidates()[0])

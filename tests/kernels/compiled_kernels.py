@@ -142,10 +142,7 @@ def norm_groups() -> None:
 
 
 def compile_polyphase() -> None:
-    """Up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2.
-
-    By steps that bring their weights, and by weights that stay.
-    """
+    """Up-sampling with a skip, corrections at the border and sums, in fp8; and plainly, a stride of 2."""
     bias, half = torch.zeros(32), torch.float16
     epilogue = Epilogue(scale=bias, bias=bias, activation=Activation("silu"))
     sums = replace(epilogue, statistics=True, phases=2)

@@ -307,11 +307,7 @@ MODULES: list[tuple[nn.Module, Activation | None]] = [
 
 @dataclass(frozen=True)
 class Phases:
-    """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip.
-
-    With `slices`, an even number, a stride of 2 along three axes of volumes of as many; with a `step` of 1 along two,
-    of any number of slices.
-    """
+    """What to run: `size` is the phase's height and width; without `inner` a stride of 2, without `skip` no skip."""
 
     batch: int = 1
     size: tuple[int, int] = (5, 7)
@@ -344,10 +340,7 @@ def skip_of(case: Phases, dtype: torch.dtype) -> Tensor | None:
 
 
 def operands(case: Phases, dtype: torch.dtype = HALF, stored_as: torch.dtype | None = None) -> tuple[Operands, Tensor]:
-    """Maps that are channel slices of wider ones, an output that is one too unless it is alone, and its buffer.
-
-    The output is of the maps' dtype but for `stored_as`; where either is fp8 the sums are scaled, as a net's are.
-    """
+    """Maps that are channel slices of wider ones, an output that is one too unless it is alone, and its buffer."""
     stored_as = stored_as or dtype
     batch, (height, width), outer = case.batch, case.size, case.outer
     grow, taps = 2 if case.inner else 1, case.window**2 * (3 if case.slices > 1 else 1)

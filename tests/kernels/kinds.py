@@ -42,13 +42,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(op: KernelOp, reads: torch.dtype, given: Mapping[str, Tensor | None]) -> Kind:
-    """The kind of a call that reads a map of a type.
-
-    Args:
-        op: the kernel.
-        reads: the type; of a kernel that reads the image any.
-        given: what it stores, as an operation names it, what it adds and what it reads besides; None for nothing.
-    """
+    """The kind of a call that reads a map of a type."""
     stored = given["result"] if given["result"] is not None else given["pooled"]
     added = given["residual"]
     parts = {role for role in ROLES if given.get(role) is not None}
@@ -63,10 +57,7 @@ def type_name(dtype: torch.dtype) -> str:
 
 
 def ends_of(op: KernelOp) -> list[set[str]]:
-    """The parts of the kinds that store what the next layers read: each combination of those that a kernel folds.
-
-    Of a map that is summed for a norm, or for squeeze-and-excitation, there is always a reader beside them.
-    """
+    """The parts of the kinds that store what the next layers read: each combination of those that a kernel folds."""
     seconds = {UPSAMPLED.name: ["", "second", "border", "second border"], GATED_OP.name: ["second"]}
     choices = [
         ["result", "result pooled", "pooled"] if "pool" in op.folds else ["result"],

@@ -23,10 +23,7 @@ def head_of(classes: int, channels: int) -> Head:
 def normed(
     size: tuple[int, ...], phases: int = 1, ends: bool = True, group_width: int = 1
 ) -> tuple[Tensor, Tensor, NormPass]:
-    """A map [N, H, W, C] far from zero in a part of the channels of a wider one, its statistics, and a norm of it.
-
-    Neighbouring channels lie around different means, as those of a group do.
-    """
+    """A map [N, H, W, C] far from zero in a part of the channels of a wider one, its statistics, and a norm of it."""
     batch, height, width, channels = size
     y = values(batch, height, width, channels, dtype=torch.float32) * 3 + 7 + torch.arange(channels, device=DEVICE) % 5
     wide = poisoned(batch, height, width, 2 * channels)
@@ -37,10 +34,7 @@ def normed(
 
 
 def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: Tile | None) -> Tensor:
-    """What a tile of the pass, or without one its reference, writes into a part of a wider map, and nothing beside.
-
-    Of a head the logits, which are of no wider map.
-    """
+    """What a tile of the pass, or without one its reference, writes into a part of a wider map, and nothing beside."""
     wide = poisoned(*x.shape[:3], 2 * x.shape[3], dtype=dtype)
     out = wide[..., x.shape[3] :]
     if how.head is not None:
@@ -55,10 +49,7 @@ def stored(how: NormPass, x: Tensor, counted: Tensor, dtype: torch.dtype, tile: 
 
 @dataclass(frozen=True)
 class After:
-    """What comes after the sums of a convolution that norms what it reads: all that its operation lets through.
-
-    `residual` is the dtype of a part of a wider map that is added; with fp8 what its unit is worth isn't 1.
-    """
+    """What comes after the sums of a convolution that norms what it reads: all that its operation lets through."""
 
     residual: torch.dtype | None = None
     statistics: bool = True

@@ -5,18 +5,41 @@ Each test compiles its tiles side by side; all take a minute or two on an H200.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from pipeline.compiler.ops import BY_NAME
+from pipeline.compiler.tuning.autotune import build_side_by_side
+from pipeline.kernels import conv3x3, conv_first, norm_pass, upconv2x2
 from pipeline.kernels.common.activation import NONE, RELU, Activation
-from pipeline.kernels.common.capability import reaching_views_barred
+from pipeline.kernels.common.capability import gluon_barred, reaching_views_barred, supported
 from pipeline.kernels.common.kernel_op import KernelOp
+from pipeline.kernels.conv3x3 import conv3x3_narrow
+from pipeline.kernels.conv3x3.conv3x3_triton import Operands
+from pipeline.kernels.norm_pass import NormPass
+from pipeline.kernels.polyphase import candidates, polyphase
 from tests.kernels import examples
+from tests.kernels.examples import (
+    FP8,
+    HALF,
+    TYPES,
+    Layer,
+    Phases,
+    assert_near,
+    check,
+    check_all,
+    example,
+    for_kernel,
+    operands,
+)
 from tests.kernels.kinds import FEW, GROUPS, KINDS, WIDE, Kind, activations_of, made_of, of_two_slices
+from tests.kernels.norm_examples import AFTER, LEAKY, After, convolution, head_of, normed, stored
+from tests.kernels.test_volume_kernels import SLICED
 
 pytestmark = pytest.mark.gpu
 
@@ -153,3 +176,188 @@ def test_every_kind_stores_what_the_reference_stores_on_a_gpu(group: tuple[str, 
 def test_a_kernel_of_two_inputs_ends_in_any_activation_on_a_gpu(op: KernelOp) -> None:
     kind = next(kind for kind in KINDS if kind.op == op.name)
     examples.check_all([case for end in activations_of(op) for case in likeliest(made_of(kind, WIDE, end))])
+
+
+# Channels and columns that fill no tile; then tiles enough that every program gets several.
+LAYERS = [
+    pytest.param(Layer(2, (24, 17), 48, 80, slices=3, activation=LEAKY, residual=HALF), id="odd"),
+    pytest.param(Layer(2, (20, 22), 48, 80, slices=3, residual=HALF), id="slices that end within a tile"),
+    pytest.param(Layer(2, (40, 72), 64, 64, slices=10, statistics=True), id="many tiles"),
+    pytest.param(Layer(3, (64, 48), 320, 128, slices=4, statistics=True, activation=Activation("prelu")), id="wide"),
+]
+FEW_OUT = [
+    pytest.param(Layer(2, (24, 17), 48, 16, slices=4, activation=LEAKY), id="odd"),
+    pytest.param(Layer(2, (20, 22), 48, 24, slices=4), id="slices that end within a tile"),
+    pytest.param(Layer(2, (40, 72), 32, 32, slices=12, statistics=True), id="many tiles"),
+    pytest.param(Layer(1, (128, 128), 64, 32, slices=10, statistics=True, activation=Activation("prelu")), id="wide"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_volume_s_convolution_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
+    layer = replace(layer, residual=dtype if layer.residual else None)
+    made = example(conv3x3.VOLUME_OP, dtype, layer)
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layer", FEW_OUT)
+def test_two_slices_at_a_time_on_a_gpu(layer: Layer, dtype: torch.dtype) -> None:
+    """Also stored in the other type, where fp8 is read."""
+    if reason := reaching_views_barred():
+        pytest.skip(reason)
+    if dtype == FP8:  # in a buffer of others', channels begin at multiples of 16 bytes
+        layer = replace(layer, outer=-(-layer.outer // 16) * 16)
+    for kept_as in {dtype, HALF}:
+        made = of_two_slices(example(conv3x3.VOLUME_OP, dtype, replace(layer, stored_as=kept_as)))
+        check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(8, 17), (32, 40)])
+def test_a_volume_s_up_sampling_on_a_gpu(size: tuple[int, int], dtype: torch.dtype) -> None:
+    made = example(upconv2x2.VOLUME_OP, dtype, Layer(2, size, 48, 80, slices=7, activation=LEAKY))
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize(("dtype", "stored"), TYPES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(Phases(2, (8, 17), 0, 48, 80, slices=4, activation=LEAKY), id="odd"),
+        pytest.param(Phases(2, (32, 40), 0, 64, 64, counts=True, slices=12), id="many tiles"),
+        pytest.param(Phases(3, (32, 24), 0, 256, 128, counts=True, slices=6), id="wide"),
+        pytest.param(Phases(2, (8, 17), 0, 48, 80, slices=3, step=1, activation=LEAKY), id="within slices, odd"),
+        pytest.param(Phases(2, (32, 40), 0, 32, 64, counts=True, slices=7, step=1), id="within slices, many tiles"),
+    ],
+)
+def test_a_volume_s_strided_convolution_on_a_gpu(case: Phases, dtype: torch.dtype, stored: torch.dtype) -> None:
+    made, buffer = operands(case, dtype, stored)
+    tiles = list(candidates(made))
+    build_side_by_side(partial(polyphase, made, tile) for tile in tiles)
+    for tile in tiles:
+        check(made, buffer, tile)
+
+
+@pytest.mark.parametrize("inner", [1, 4])
+def test_the_first_convolution_of_volumes_on_a_gpu(inner: int) -> None:
+    made = example(conv_first.VOLUME_OP, HALF, Layer(2, (40, 33), inner, 32, slices=5, statistics=True))
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [(16, 17), (32, 72)])
+@pytest.mark.parametrize("op", SLICED, ids=lambda op: op.name)
+def test_a_window_of_one_slice_on_a_gpu(op: KernelOp, size: tuple[int, int], dtype: torch.dtype) -> None:
+    size = (size[0], size[1] + size[1] % 2) if op.growth < 1 else size
+    layer = for_kernel(op, Layer(2, size, 48, 80, slices=5, residual=dtype, statistics=True, stored_as=HALF))
+    made = example(op, dtype, layer)
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dilation", [2, 12, 100])
+def test_a_window_whose_taps_lie_apart_on_a_gpu(dilation: int, dtype: torch.dtype) -> None:
+    layer = Layer(3, (40, 73), 64, 144, residual=dtype, statistics=True, stored_as=HALF, dilation=dilation)
+    made = example(conv3x3.DILATED_OP, dtype, layer)
+    check_all([(made, tile) for tile in made.candidates()])
+
+
+@pytest.mark.parametrize("dtype", [HALF, FP8])
+@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 64, 64, 256), (2, 200, 174, 80)])
+def test_every_tile_of_the_pass_on_a_gpu(size: tuple[int, ...], dtype: torch.dtype) -> None:
+    """The same bits in two runs."""
+    x, counted, how = normed(size, phases=2)
+    how = replace(how, scale=0.02 if dtype == FP8 else 1.0)
+    check_pass(x, counted, how, dtype)
+
+
+@pytest.mark.parametrize(("classes", "group_width"), [(1, 1), (3, 4), (8, 1)])
+@pytest.mark.parametrize("size", [(3, 26, 34, 24), (2, 200, 174, 32), (1, 512, 512, 64)])
+def test_every_tile_of_the_pass_makes_logits_on_a_gpu(size: tuple[int, ...], classes: int, group_width: int) -> None:
+    """By themselves, and where the statistics are merged first; the same bits in two runs."""
+    x, counted, how = normed(size, group_width=group_width)
+    check_pass(x, counted, replace(how, head=head_of(classes, size[-1])), HALF)
+
+
+@pytest.mark.parametrize("activation", [NONE, RELU, LEAKY, Activation("silu"), Activation("elu", 0.5)], ids=str)
+@pytest.mark.parametrize("group_width", [1, 4, 32])
+@pytest.mark.parametrize("dtype", [FP8])
+def test_tiles_of_a_pass_round_groups_to_fp8_on_gpus(
+    group_width: int, activation: Activation, dtype: torch.dtype
+) -> None:
+    """A scale passes through an activation, or comes after it."""
+    x, counted, how = normed((3, 26, 34, 64), group_width=group_width)
+    how = replace(how, activation=activation, scale=0.02)
+    check_pass(x, counted, how, dtype)
+
+
+@pytest.mark.parametrize(
+    ("activation", "dtype"),
+    [(LEAKY, HALF), (Activation("silu"), HALF), (Activation("silu"), FP8)],
+    ids=["leaky_relu", "silu", "silu into fp8"],
+)
+@pytest.mark.parametrize("group_width", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("size", [(3, 26, 34, 64), (2, 200, 174, 192), (1, 768, 768, 64)])
+def test_every_tile_of_the_pass_norms_groups_on_a_gpu(
+    size: tuple[int, ...], group_width: int, activation: Activation, dtype: torch.dtype
+) -> None:
+    """The last map in bands where the groups are wide; the same bits in two runs."""
+    x, counted, how = normed(size, group_width=group_width)
+    how = replace(how, activation=activation, scale=0.02 if dtype == FP8 else 1.0)
+    check_pass(x, counted, how, dtype)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "group_width"), [(32, 32, 1), (24, 16, 1), (64, 8, 1), (32, 32, 4), (64, 8, 16), (16, 16, 2)]
+)
+@pytest.mark.parametrize("activation", [NONE, RELU, LEAKY], ids=str)
+@pytest.mark.parametrize("after", [After(), After(HALF)], ids=str)
+def test_a_convolution_norms_on_gpus(
+    after: After, activation: Activation, inner: int, outer: int, group_width: int
+) -> None:
+    """By every tile that the tuner would try, at a size that no block divides; the same bits in two runs."""
+    check_every_tile(after, activation, (inner, outer), group_width)
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(32, 32), (64, 8)])
+@pytest.mark.parametrize("after", AFTER, ids=str)
+def test_the_convolution_that_norms_ends_in_all_that_it_may_on_a_gpu(after: After, inner: int, outer: int) -> None:
+    """Without sums, with its own activation, with a residual in fp8, of which 16 channels are the fewest."""
+    if after.residual == FP8 and (reason := supported(torch.cuda.get_device_capability(), FP8)):
+        pytest.skip(reason)
+    check_every_tile(after, LEAKY, (inner, max(outer, 16) if after.residual == FP8 else outer), 4)
+
+
+def check_every_tile(after: After, activation: Activation, channels: tuple[int, int], group_width: int) -> None:
+    if reason := gluon_barred():
+        pytest.skip(reason)
+    inner, outer = channels
+    operands, counted, how = convolution((2, 77, 90, inner), outer, group_width, after)
+    how = replace(how, activation=activation)
+    wanted = [part.clone() for part in run(operands, counted, how, None)]
+    for tile in conv3x3_narrow.candidates(operands.x, outer, ends=bool(operands.epilogue.parts)):
+        first = [part.clone() for part in run(operands, counted, how, tile)]
+        again = run(operands, counted, how, tile)
+        for one, other, want in zip(first, again, wanted, strict=True):
+            assert torch.equal(one, other)
+            assert float((one.float() - want.float()).norm() / want.float().norm()) < 4e-3
+
+
+def check_pass(x: Tensor, counted: Tensor, how: NormPass, dtype: torch.dtype) -> None:
+    wanted = stored(how, x, counted, dtype, None)
+    for tile in norm_pass.candidates(counted):
+        first, again = (stored(how, x, counted, dtype, tile) for _ in range(2))
+        assert_near(first, wanted, dtype)
+        assert torch.equal(first.float(), again.float())
+
+
+def run(operands: Operands, counted: Tensor, how: NormPass, tile: conv3x3_narrow.Tile | None) -> list[Tensor]:
+    """The output and its statistics by a tile, or by the reference, over outputs of NaN."""
+    parts = [part for part in operands.outputs.given.values() if part.fill_(torch.nan) is not None]
+    if tile is None:
+        conv3x3.normed_reference(operands, counted, how)
+    else:
+        conv3x3.normed_conv3x3(operands, counted, how, tile)
+    return parts

@@ -19,11 +19,7 @@ AMPERE, ADA, HOPPER = 80, 89, 90  # compute capabilities, ten times their number
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[str]]:
-    """Of a compute capability each kernel that was compiled, before the name of its matrix products.
-
-    In one process for all of one. Nothing is optimised that nobody runs, by LLVM or by ptxas, which checks the programs
-    that it is given; and no instruction is told the line that it came from.
-    """
+    """Of a compute capability each kernel that was compiled, before the name of its matrix products."""
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     folder = str(tmp_path_factory.mktemp("triton"))
     unoptimised = dict.fromkeys(("DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT", "TRITON_DISABLE_LINE_INFO"), "1")
@@ -79,11 +75,7 @@ def with_products(names: list[str], products: str, dependent: Collection[str] = 
 @pytest.mark.slow
 @pytest.mark.skipif(reaching_views_barred() is not None, reason=str(reaching_views_barred()))
 def test_the_gluon_kernels_compile_for_hopper(compiled: Callable[[int], list[str]]) -> None:
-    """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early.
-
-    The first layer's, whose output is the widest and has no bulk copies, reckons in 64 bits where a row begins. Three
-    are of mixed types, whose process fails where they take another amount of shared memory than was reckoned.
-    """
+    """To matrix products of Hopper's own, with a leaky ReLU in their ends or with every part; each begins early."""
     kernels = [
         *["_conv3x3_gluon"] * 2,
         "_upconv2x2_gluon",

@@ -101,7 +101,7 @@ def test_what_reads_another_window_is_refused() -> None:
     tile = polyphase_triton.Tile(8, 16, 64, 32)
     with pytest.raises(ValueError, match=r"^a tile must have 64 channels, whose window is one, got 32$"):
         made.run(replace(tile, out=32))
-    with pytest.raises(ValueError, match=r"^full_weight of groups must be \[9, .* of 64\], .*, got \[9, 128, 32\]$"):
+    with pytest.raises(ValueError, match=r"^full_weight of groups must be \[9, .* of 64\], got \[9, 128, 32\]$"):
         replace(made, weight=made.weight[:, :, :32].contiguous()).run(tile)
 
 

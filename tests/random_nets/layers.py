@@ -15,14 +15,7 @@ Option = TypeVar("Option")
 
 
 class Draw:
-    """Choices from a seed, under names; the same seed gives the same net.
-
-    Attributes:
-        seed: of all choices.
-        oddness: how often a choice isn't the first option without further ado.
-        plain: the paths of choices at which the first option is taken, whatever the seed says.
-        chosen: what was chosen so far, by path, where it wasn't the first option; shared by all parts of one net.
-    """
+    """Choices from a seed, under names; the same seed gives the same net."""
 
     def __init__(self, seed: int, plain: frozenset[str] = frozenset()) -> None:
         self.seed, self.plain = seed, plain

@@ -32,12 +32,7 @@ Meet = Callable[[KernelOp, KernelCall, list[Tile]], None]
 
 
 class LayerWalk(fx.Interpreter):
-    """Runs a lowered graph but for its layers: `meet` has each, with some of its tiles, and fills the outputs or not.
-
-    Attributes:
-        drawn: chooses the tiles.
-        tiles: how many of a layer's, at the most.
-    """
+    """Runs a lowered graph but for its layers: `meet` has each, with some of its tiles."""
 
     def __init__(self, module: fx.GraphModule, meet: Meet, drawn: random.Random, tiles: int) -> None:
         super().__init__(module)
@@ -65,13 +60,7 @@ def graphs_of(seed: int, device: str = "cpu") -> Iterator[tuple[fx.GraphModule, 
 
 
 class Running:
-    """Runs what it meets.
-
-    Attributes:
-        done: tiles that were right.
-        left_out: those that ask for more of the GPU than it has.
-        failures: a line for each that was wrong, with its stack.
-    """
+    """Runs what it meets."""
 
     def __init__(self, runs: int) -> None:
         self.runs, self.done, self.left_out = runs, 0, 0
@@ -89,11 +78,7 @@ class Running:
                 op.reference(*call.operands)
 
     def tried(self, op: KernelOp, call: KernelCall, tile: Tile, wanted: dict[str, Tensor]) -> int:
-        """1 for a tile that is right, 0 for one that asks for more of the GPU than it has, which a tuner leaves out.
-
-        Raises:
-            AssertionError: it isn't right.
-        """
+        """1 for a tile that is right, 0 for one that asks for more of the GPU than it has, which a tuner leaves out."""
         first: dict[str, Tensor] = {}
         multiplied = torch.float16 if op.reads_image else call.x.dtype
         for _ in range(self.runs):

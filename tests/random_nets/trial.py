@@ -32,15 +32,7 @@ AS_ROUNDED = 4.0  # times what the net is off with weights and inputs in fp16, o
 
 @dataclass
 class Trial:
-    """What came of a net.
-
-    Attributes:
-        draw: its choices.
-        failures: each in a line.
-        figures: distances by what was compared.
-        layers: how many layers own kernels take.
-        raised: the stack of the last exception.
-    """
+    """What came of a net."""
 
     draw: Draw
     failures: list[str] = field(default_factory=list)
