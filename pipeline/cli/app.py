@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline.analysis.run_comparison import since
 from pipeline.analysis.summary import RunSummary, check_calls, summarize, to_be_least
 from pipeline.analysis.sweeps import job_folders, read_jobs
+from pipeline.cli import launched
 from pipeline.cli.arguments import CommandLine, parse
 from pipeline.cli.messages import CONF, one_line
 from pipeline.cli.progress import Progress, SteadyConsole, print_error
@@ -98,6 +99,8 @@ def answered() -> int:
         for note in line.renamed:
             tell(f"note: {note}")
         with interruption.heeded(end_at_once):
+            if line.launching and not line.only_shows:
+                return launch(line)
             answer(line)
     except REFUSALS as error:
         print_error(one_line(error))
@@ -111,6 +114,18 @@ def answered() -> int:
         print_error(one_line(error))  # before the run has a folder, such an error is about the request
         return REFUSED
     return 0
+
+
+def launch(line: CommandLine) -> int:
+    """Run the jobs of a sweep by submitit, report them, and return the exit code."""
+    launched.check(line)
+    folder = Invocation.under_way = launched.new_folder(line)
+    try:
+        whole = launched.run(line, folder)
+    finally:
+        if recorded():
+            show(f"{visible(end_of_sweep(folder))}\n")
+    return FAILED if not whole or failed(folder) else 0
 
 
 def answer(line: CommandLine) -> None:
@@ -144,7 +159,7 @@ def job(line: CommandLine) -> Iterator[Invocation]:
         print_error(one_line(error))
         raise SystemExit(REFUSED) from None
     launcher = str(settings.runtime.choices.get("hydra/launcher", "basic"))
-    invocation = Invocation(folder, f"python -m pipeline {shlex.join(line.typed)}", launcher, of_a_sweep)
+    invocation = Invocation(folder, launched.command_typed(line), launcher, of_a_sweep)
     Invocation.under_way = Path(settings.sweep.dir) if of_a_sweep else folder
     try:
         yield invocation
@@ -181,7 +196,7 @@ def read(config: DictConfig, invocation: Invocation) -> RunConfig:
     check_regions(request)
     check_calls(request, invocation.command)
     if request.resume and invocation.of_a_sweep:
-        earlier = Path(request.resume) / str(HydraConfig.get().job.num)
+        earlier = Path(request.resume) / str(HydraConfig.get().sweep.subdir)
         request = replace(request, resume=str(earlier) if (earlier / codec.FILE).exists() else None)
     if invocation.of_a_sweep:
         request = replace(request, sweep=str(HydraConfig.get().sweep.dir))

@@ -4,7 +4,7 @@ import math
 import shlex
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from importlib import metadata
 from itertools import islice
@@ -24,7 +24,7 @@ from pipeline.orchestrate.resume import refuse_running
 from pipeline.records import codec
 from pipeline.records.plan import LIMITS, GpuPlan, Phase
 
-LADDER = "ladder"
+LADDER, LAUNCH = "ladder", "launch"
 MOST_JOBS = 1000  # of a sweep: at a minute each, the shortest, most of a day
 # Keys that a resumed run sets for itself.
 OF_THE_RESUMED = {"resume", "resume_despite", "gpu_busy", "hydra.run.dir", "hydra.sweep.dir"}
@@ -55,18 +55,25 @@ class CommandLine:
         overrides: the words that are no flags, parsed.
         options: Hydra's flags.
         flags: the words of the flags.
+        launching: the words of `launch`, which Hydra doesn't know.
     """
 
     typed: list[str]
     overrides: list[Override]
     options: Namespace
     flags: list[str]
+    launching: list[Override] = field(default_factory=list)
 
     @property
     def words(self) -> list[str]:
         """The words for Hydra, overrides first: argparse takes them in one row only."""
         overrides = [word for override in self.overrides for word in hydra_words(override)]
         return [*overrides, *self.flags, *_users_config(self.options)]
+
+    @property
+    def launch(self) -> dict[str, object]:
+        """The word `launch=local` or `launch=slurm`, and submitit's parameters, such as `launch.timeout_min=60`."""
+        return {str(override.key_or_group).removeprefix(f"{LAUNCH}."): override.value() for override in self.launching}
 
     @property
     def keys(self) -> set[str]:
@@ -112,7 +119,7 @@ def parse(words: Sequence[str], gpus: Collection[str]) -> CommandLine:
     line = _read(words)
     if earlier := earlier_words(line):
         line = _read([*words, *earlier])
-    preset = default_preset(line, gpus)
+    preset = default_preset(line, gpus if line.launch.get(LAUNCH) != "slurm" else ["of a job"])
     line = replace(line, typed=[*line.typed, *preset], overrides=[*line.overrides, *map(_override, preset)])
     return replace(line, overrides=[*line.overrides, *map(_override, [*_own_size(line), *_on_every_device(line)])])
 
@@ -134,7 +141,8 @@ def _read(words: Sequence[str]) -> CommandLine:
     _check_repeated(overrides)
     _check_number_of_jobs(overrides)
     flags = [word for word in words if word not in options.overrides]
-    return CommandLine(list(words), overrides, options, flags)
+    launching = [override for override in overrides if str(override.key_or_group).partition(".")[0] == LAUNCH]
+    return CommandLine(list(words), [each for each in overrides if each not in launching], options, flags, launching)
 
 
 def _users_config(options: Namespace) -> list[str]:

@@ -158,13 +158,14 @@ def describe_run(context: RunContext) -> None:
     A job of a sweep takes it over from an earlier job with the same request.
     """
     place = shared_reference.place_for(context.config)
-    shared = shared_reference.taken_over(place, context.folder)
-    if shared:
-        fields = {**shared.fields, "environment": as_now(shared.fields["environment"])}
-        context.observer.say(f"machine, peaks and reference: as job {shared.job} of this sweep found them")
-    else:
-        fields = found_by_a_worker(context)
-        shared_reference.keep(place, context.folder, fields)
+    with shared_reference.by_one(place):
+        shared = shared_reference.taken_over(place, context.folder)
+        if shared:
+            fields = {**shared.fields, "environment": as_now(shared.fields["environment"])}
+            context.observer.say(f"machine, peaks and reference: as job {shared.job} of this sweep found them")
+        else:
+            fields = found_by_a_worker(context)
+            shared_reference.keep(place, context.folder, fields)
     doubts = fields.get("warnings", [])
     for doubt in doubts:
         if doubt.code == "weights":

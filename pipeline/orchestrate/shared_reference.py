@@ -1,18 +1,25 @@
 """Share one job's findings with the other jobs of a sweep: the machine, its measured peaks and the fp32 reference.
 
-A job takes them over from an earlier job of this process whose request and files were the same (`question`).
+A job takes them over from an earlier one whose request, files and device were the same (`question`). Jobs that run side
+by side wait for the first of them.
 """
 
+import fcntl
 import hashlib
 import json
 import os
+import pickle
+import platform
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.records.content_digest import files_in
+from pipeline.devices.accelerators import cuda_gpus
+from pipeline.records.content_digest import code_digest, files_in
+from pipeline.records.disk import open_lock, write_bytes
 from pipeline.records.request import REFERENCE_LOGITS, RunConfig
 
 FOLDER = "references"  # within a sweep's
@@ -26,7 +33,8 @@ class Shared:
     fields: dict[str, Any]
 
 
-_shared: dict[Path, Shared] = {}
+FOUND = "found.pickle"  # a `Shared`
+OF_SCHEDULERS = ("SLURM", "SUBMITIT", "CUDA_VISIBLE_DEVICES")  # variables that differ from job to job
 
 
 def question(config: RunConfig) -> dict[str, object]:
@@ -43,7 +51,9 @@ def question(config: RunConfig) -> dict[str, object]:
         "threads": config.threads,
         "measured peaks": config.plan.measured_peaks,
         "launcher": config.launcher,
-        "environment": sorted(os.environ.items()),
+        "environment": sorted(item for item in os.environ.items() if not item[0].startswith(OF_SCHEDULERS)),
+        "machine": [gpu.name for gpu in cuda_gpus()[:1]] if config.device == "cuda" else platform.node(),
+        "code": code_digest(),
     }
 
 
@@ -71,18 +81,31 @@ def place_for(config: RunConfig) -> Path | None:
     if config.sweep is None:
         return None
     asked = json.dumps(question(config), default=str)
-    return Path(config.sweep, FOLDER, f"{hashlib.sha256(asked.encode()).hexdigest()[:32]}-{os.getpid()}")
+    return Path(config.sweep, FOLDER, hashlib.sha256(asked.encode()).hexdigest()[:32])
+
+
+@contextmanager
+def by_one(place: Path | None) -> Iterator[None]:
+    """Let one job at a time find it out, where the file system has locks."""
+    with ExitStack() as stack:
+        if place is not None:
+            with suppress(OSError):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                lock = open_lock(place.with_suffix(".lock"))
+                stack.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def taken_over(place: Path | None, folder: Path) -> Shared | None:
     """Return what another job has found out, with its files in the run's folder; None where it has to be found out."""
-    shared = _shared.get(place) if place else None
-    if place is None or shared is None:
+    if place is None:
         return None
     try:
-        shutil.copytree(place, folder / REFERENCE_LOGITS.parent, dirs_exist_ok=True)
+        shared: Shared = pickle.loads((place / FOUND).read_bytes())  # noqa: S301 - of a job of this sweep
+        ignored = shutil.ignore_patterns(FOUND)
+        shutil.copytree(place, folder / REFERENCE_LOGITS.parent, dirs_exist_ok=True, ignore=ignored)
     except OSError:
-        del _shared[place]
         return None
     return shared
 
@@ -100,10 +123,9 @@ def keep(place: Path | None, folder: Path, fields: dict[str, Any]) -> None:
     try:
         ignored = shutil.ignore_patterns("log.txt")  # of one job alone
         shutil.copytree(folder / REFERENCE_LOGITS.parent, place, dirs_exist_ok=True, ignore=ignored)
+        write_bytes(pickle.dumps(Shared(folder.name, fields)), place / FOUND)
     except OSError:
         shutil.rmtree(place, ignore_errors=True)
-    else:
-        _shared[place] = Shared(folder.name, fields)
 
 
 def drop_all(sweep: Path) -> None:
