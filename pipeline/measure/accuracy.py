@@ -79,7 +79,7 @@ def check(
     trained: bool = True,
     task: Task = SEGMENTATION,
 ) -> tuple[Accuracy | None, Literal["ok", "inaccurate"], str]:
-    """Compare and judge.
+    """Compare and judge: return the figures, None for other shapes, the status, and the reason if it isn't ok.
 
     Args:
         outputs: logits [batch, classes, height, width] of each batch; drawn one at a time and used before the next is
@@ -90,9 +90,6 @@ def check(
         tolerance: the limits.
         trained: whether the weights are trained; masks of random weights are not judged.
         task: what the answers are.
-
-    Returns:
-        The figures (None where the shapes can't be compared), the status, and the reason if it isn't ok.
     """
     try:
         accuracy = compare(outputs, references, labels, task)

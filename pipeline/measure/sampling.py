@@ -79,15 +79,9 @@ def take_sample(
 ) -> Sample:
     """Time `calls` calls back to back between two device-wide synchronisations.
 
-    Args:
-        call: the stage.
-        next_batch: gives the rotation's next input; called for every input before the clock is read.
-        calls: the number of timed calls.
-        clock: read before the first timed call and after the device has finished the last.
-        plan: gives `sample_warmup_calls`, the least number of calls before the timed ones, and `most_retries`.
-        watch: what is read around the calls. If a guard grows during the timed calls, the sample is taken
-            again; `Sample.disturbed` says that one grew in the last of `most_retries`, too.
-        run_in_calls: untimed calls that bring the device to full load; the timed ones follow without a pause.
+    All inputs are taken by `next_batch` before the clock is read. If a guard of `watch` grows during the timed calls,
+    the sample is taken again; `Sample.disturbed` says that one grew in the last of `plan.most_retries`, too. At least
+    `run_in_calls` untimed calls bring the device to full load; the timed ones follow without a pause.
     """
     retries, untimed = 0, max(plan.sample_warmup_calls, run_in_calls)
     while True:
@@ -133,9 +127,7 @@ def warm_up(
     Steady means: at least `warmup_min_calls` and `warmup_min_seconds`, the medians of the last three windows within
     `warmup_tolerance`, and no guard counter grew in the last two windows.
 
-    Returns:
-        The calls and seconds that it took, and the seconds per call back to back, from which follows how many calls
-        make a sample.
+    Return also the seconds per call back to back, from which follows how many calls make a sample.
     """
     opened = clock.now()
     medians: list[float] = []

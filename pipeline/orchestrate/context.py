@@ -54,12 +54,7 @@ class Observer(Protocol):
 
 
 def named_variables(said: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return a clause such as "; TORCH_LOGS=junk is set" of variables whose values an error quotes; empty without any.
-
-    Args:
-        said: the error, in a line.
-        environment: variables and their values.
-    """
+    """Return a clause such as "; TORCH_LOGS=junk is set" of variables whose values an error quotes, if any."""
     quoted = [
         f"{name}={value}"
         for name, value in sorted(environment.items())
@@ -198,12 +193,7 @@ class RunContext:
         return False
 
     def warm_up(self, worker: WorkerProcess, title: str) -> None:
-        """Follow the worker until it is warm and waits to be sampled.
-
-        Raises:
-            RequestError: same as `advance`.
-            WorkerGone: same as `advance`, or it ended before it was warm.
-        """
+        """Follow the worker until it is warm and waits to be sampled; raise as `advance`, or if it ends before that."""
         if not self.advance(worker, title, ReadyToSample):
             raise WorkerGone(
                 worker.fields.get("failure") or UNSPECIFIED,

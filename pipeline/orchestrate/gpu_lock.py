@@ -31,16 +31,7 @@ def held(
 ) -> Iterator[str]:
     """Hold the GPU inside the block; give a note for the record, empty if the GPU isn't shared.
 
-    Args:
-        uuid: of the GPU.
-        run: the run's folder, which another run that finds the GPU busy prints.
-        when_busy: "wait" for the other run, "refuse" this one, or "share" the GPU.
-        say: shows which run holds the GPU.
-        place: the folder of the locks.
-
-    Raises:
-        RequestError: another run holds the GPU, and `when_busy` is "refuse".
-        KeyboardInterrupt: interrupted while it waited.
+    Another run that finds the GPU busy prints `run`, this run's folder; `place` is the folder of the locks.
     """
     try:
         descriptor = open_lock(private_folder(place or lock_folder()) / f"{uuid}.lock")

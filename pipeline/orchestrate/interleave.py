@@ -18,9 +18,7 @@ PATIENCE = 5  # times `sampling_seconds`, after which not even those are waited 
 class Sampler(Protocol):
     """A worker that takes a sample when told, and rests otherwise."""
 
-    @property
-    def name(self) -> str:
-        """The stage's name."""
+    name: str  # the stage's
 
     def sample(self) -> Sample:
         """Take one timed sample."""
@@ -39,11 +37,7 @@ class InterleavedWorker:
         self._worker, self._other = worker, other
 
     def sample(self) -> Sample:
-        """Take one timed sample.
-
-        Raises:
-            WorkerGone: it ended while it waited for its turn, or as `WorkerProcess.sample`.
-        """
+        """Take one timed sample; raise WorkerGone if the worker has ended, or as `WorkerProcess.sample`."""
         if not self._worker.alive:
             raise WorkerGone("killed", f"{self._worker.death()[1]} while it waited for its turn")
         self._worker.resume()
@@ -89,15 +83,8 @@ def interleave(
     On a slow machine the first few blocks, without which there is no interval, may take several times as long.
 
     Within a block a steady drift and the place in the order cancel out; the random order keeps a rhythm of the machine
-    from falling in step with it. Analysing only at set numbers of blocks keeps the interval's coverage.
-
-    Args:
-        baseline: A.
-        stage: B.
-        plan: gives `interim_analyses`, `half_width` and `sampling_seconds`.
-        rng: draws the orders.
-        now: seconds.
-        on_block: told the number of blocks after each.
+    from falling in step with it. Analysing only at set numbers of blocks keeps the interval's coverage. `on_block` is
+    told the number of blocks after each.
     """
     opened = now()
     blocks: list[Block] = []

@@ -59,11 +59,7 @@ class Launch:
 
 
 def launches(log: str) -> list[Launch]:
-    """Return the kernels in ncu's log, in the order in which they ran.
-
-    Args:
-        log: of `ncu --csv --print-units base`: a line for every metric of every kernel, among ncu's own lines.
-    """
+    """Return the kernels in the log of `ncu --csv --print-units base`, in the order in which they ran."""
     rows = csv.DictReader(line for line in log.splitlines() if not line.startswith("=="))
     by_id: dict[int, Launch] = {}
     for row in rows:
@@ -81,13 +77,7 @@ def launches(log: str) -> list[Launch]:
 
 
 def totals(found: list[Launch], profiled: list[str], tool: str) -> CountedBytes:
-    """Return the sums of one call.
-
-    Args:
-        found: its kernels.
-        profiled: the names of one call's kernels in the stage's profile, in order; ncu writes some of them otherwise.
-        tool: ncu and its version.
-    """
+    """Return the sums of one call; `profiled` are its kernels' names in the profile, which ncu may write otherwise."""
     pairs = alike(found, profiled)
     whole = Counter(profiled[at] for _, at in pairs)
     by_kernel: dict[str, int] = defaultdict(int)
@@ -140,11 +130,7 @@ def plain(name: str) -> str:
 
 
 def profiled_call(trace: Path, calls: int) -> list[str]:
-    """Return the names of one call's kernels in a stage's trace, in order; nothing where the calls differ.
-
-    Raises:
-        CountersError: the trace can't be read.
-    """
+    """Return the names of one call's kernels in a stage's trace, in order; nothing where the calls differ."""
     try:
         events = complete(json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"])
     except (EOFError, ValueError, KeyError, gzip.BadGzipFile) as error:
@@ -178,11 +164,7 @@ def with_counted_bytes(context: RunContext, spec: StageSpec, record: StageRecord
 
 
 def count(context: RunContext, spec: StageSpec, record: StageRecord) -> CountedBytes:
-    """Return the counters of one call of the stage.
-
-    Raises:
-        CountersError: they can't be read; the context notes a reason that holds for all stages.
-    """
+    """Return the counters of one call of the stage; the context notes a reason that holds for all stages."""
     tool = find_ncu(os.environ)
     if tool is None:
         context.no_counters = "ncu, of NVIDIA Nsight Compute, isn't installed"

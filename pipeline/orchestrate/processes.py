@@ -135,13 +135,7 @@ def taken_share(use: Use, threads: int) -> float | None:
 
 
 def more_threads(name: str, use: Use, threads: int | None) -> RunWarning | None:
-    """Return a warning where a side used more processors than the run gives it.
-
-    Args:
-        name: of the side's stage.
-        use: over all of its samples.
-        threads: that the run gives on a CPU; None where it leaves that open.
-    """
+    """Return a warning where a stage used more processors than the `threads` that the run gives it on a CPU, if any."""
     if threads is None or use.wall < LEAST_SECONDS or use.own <= (threads + MORE_OWN) * use.wall:
         return None
     text = f"{name} used {use.own / use.wall:.1f} processors, and threads={threads}"

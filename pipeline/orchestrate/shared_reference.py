@@ -111,13 +111,7 @@ def taken_over(place: Path | None, folder: Path) -> Shared | None:
 
 
 def keep(place: Path | None, folder: Path, fields: dict[str, Any]) -> None:
-    """Keep what this run's worker has found out for the jobs that follow, where the disk takes it.
-
-    Args:
-        place: where it belongs.
-        folder: the run's.
-        fields: of the RunRecord.
-    """
+    """Keep what this run's worker has found out, `fields` of the RunRecord, for later jobs where the disk takes it."""
     if place is None:
         return
     try:

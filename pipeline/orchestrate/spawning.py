@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
@@ -120,32 +121,16 @@ def started() -> tuple[subprocess.Popen[bytes], int]:
 
 def keep_log(output: IO[bytes], path: Path) -> None:
     """Write a worker's output to the log; when the disk is full, read on so that the worker never waits."""
-    left, log, hiding = LOG_LIMIT_BYTES, opened(path), MaskedBytes(values_to_hide())
-    while chunk := os.read(output.fileno(), 65536):
-        log = written(log, hiding.add(chunk[: max(left, 0)]))
-        left -= len(chunk)
-    if log := written(log, hiding.rest()):
-        log.close()
-
-
-def opened(path: Path) -> IO[bytes] | None:
-    """Open the log for writing; return None where the disk takes none."""
-    try:
+    left, hiding = LOG_LIMIT_BYTES, MaskedBytes(values_to_hide())
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
-    except OSError:
-        return None
-
-
-def written(log: IO[bytes] | None, text: bytes) -> IO[bytes] | None:
-    """Append text to the log and return it; None once the disk takes no more."""
-    try:
-        if log:
-            log.write(text)
-            log.flush()
-    except OSError:
-        return None
-    return log
+        with path.open("wb", buffering=0) as log:
+            while chunk := os.read(output.fileno(), 65536):
+                log.write(hiding.add(chunk[: max(left, 0)]))
+                left -= len(chunk)
+            log.write(hiding.rest())
+    while os.read(output.fileno(), 65536):
+        pass
 
 
 def peak_of_children() -> int:
@@ -155,13 +140,7 @@ def peak_of_children() -> int:
 
 
 def cause_of(code: int, peak_before: int, kills_before: int) -> tuple[FailureKind, str]:
-    """Return what ended a worker with this exit code, as a kind and a text.
-
-    Args:
-        code: negative where a signal ended it.
-        peak_before: `peak_of_children` before its end was waited for.
-        kills_before: `oom_kills` before it was started.
-    """
+    """Return what ended a worker with this exit code, as a kind and a text; `peak_before` is before its end."""
     if code == -signal.SIGKILL:
         peak = peak_of_children()
         said = f"; its peak was {peak / 2**30:.3g} GiB" if peak > peak_before else ""

@@ -219,11 +219,7 @@ def alternated(context: RunContext, spec: StageSpec) -> StageRecord:
 
 @contextmanager
 def alternating_baseline(context: RunContext, folder: str) -> Iterator[WorkerProcess]:
-    """Give a warm process of the baseline inside the block.
-
-    Raises:
-        RequestError: the baseline can't run.
-    """
+    """Give a warm process of the baseline inside the block; raise RequestError if it can't run."""
     with stopping(context.start(context.spec, "companion", folder)) as (worker,):
         try:
             context.warm_up(worker, f"{context.spec.name} (alternating)")

@@ -127,12 +127,7 @@ class WorkerProcess:
                 return
 
     def _next(self) -> Message | None:
-        """Return the next message; an interruption first waits for the sample under way.
-
-        Raises:
-            Empty: the phase's time is over.
-            KeyboardInterrupt: interrupted.
-        """
+        """Return the next message, or raise Empty in the end; an interruption first waits for the sample under way."""
         try:
             with waiting():
                 return self._messages.get(timeout=max(0.0, self._deadline - time.monotonic()))
@@ -185,11 +180,7 @@ class WorkerProcess:
         self._deadline = now + self._limits[phase]
 
     def sample(self, brief: bool = False) -> Sample:
-        """Take one timed sample now, a `brief` one with few calls.
-
-        Raises:
-            WorkerGone: it failed, and said how; or as `messages`.
-        """
+        """Take one timed sample now, a `brief` one with few calls; raise WorkerGone as `messages`, or if it failed."""
         self._enter(Phase.SAMPLING)
         self._wanted = True
         self._write(encoded(TakeSample(brief)))

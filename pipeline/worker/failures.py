@@ -117,12 +117,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def place_of(errors: Iterable[BaseException], texts: Iterable[str]) -> str:
     """Return a place such as " (in Block.forward, nets.py:83)": the last line of the network's code in the errors.
 
-    Args:
-        errors: an error and its causes, in that order; the last one with a place counts.
-        texts: of the errors.
-
-    Returns:
-        Empty if no error passed a network that isn't torch's own.
+    Of an error and its causes the last one with a place counts; empty if none passed a network that isn't torch's own.
     """
     place = ""
     for error, text in zip(errors, texts, strict=True):
@@ -217,13 +212,9 @@ def host_limit() -> int | None:
 
 
 def largest_batch(batch: int, fixed: int, needed: int, available: int | None) -> int | None:
-    """Return the largest batch, below the one tried, for which fixed + each · images ≤ available.
+    """Return the largest batch, below the one that did not fit, for which fixed + each · images ≤ available bytes.
 
-    Args:
-        batch: the size that did not fit.
-        fixed: bytes that don't depend on the batch.
-        needed: least bytes that the batch would have needed.
-        available: bytes; None if unknown.
+    `fixed` bytes don't depend on the batch; the one tried would have `needed` at least.
     """
     if available is None or needed <= fixed:
         return None

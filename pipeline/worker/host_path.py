@@ -88,14 +88,7 @@ class Slot(Generic[Mark]):
 
 
 class Path(Generic[Mark]):
-    """Calls one after another from the host's memory and back; without a ring each waits for the one before it.
-
-    Args:
-        layout: of the path.
-        lanes: of the device.
-        device: where the network is.
-        pinned: whether the host's buffers are pinned.
-    """
+    """Calls one after another from the host's memory and back; without a ring each waits for the one before it."""
 
     def __init__(self, layout: Layout, lanes: Lanes[Mark], device: torch.device, pinned: bool) -> None:
         self.layout, self.lanes, self.number = layout, lanes, 0

@@ -96,13 +96,10 @@ def mask_classes(logits: list[Tensor]) -> list[int]:
 
 
 def save_logits(answers: Mapping[Kind, Iterable[Tensor]], path: Path) -> None:
-    """Save answers for the workers of all stages.
+    """Save answers [batch, classes, height, width] for the workers of all stages.
 
-    Args:
-        answers: "judged": [batch, classes, height, width] of each batch that is judged; "fresh": of a batch that
-            no stage sees before its samples are taken; "denoised": of a diffusion network the latents
-            after each step of its loop.
-        path: of the file.
+    "judged" ones are of each batch that is judged, the "fresh" one is of a batch that no stage sees before its samples
+    are taken, and "denoised" are a diffusion network's latents after each step of its loop.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     kinds = answers.items()

@@ -181,12 +181,9 @@ def no_look(_model: nn.Module, _job: Job) -> None:
 
 
 def load(job: Job, cache_bytes: int | None, look: Callable[[nn.Module, Job], None] = no_look) -> Workload:
-    """Load the job's network and images on its device.
+    """Load the job's network and images on its device; `look` receives the network before any image is read.
 
-    Args:
-        job: names the network and the images.
-        cache_bytes: of the device's last cache; the rotation is at least twice as large, so no input is found there.
-        look: receives the network before any image is read.
+    The rotation is at least twice as large as the `cache_bytes` of the device's last cache, so no input is found there.
     """
     device, data = torch.device(job.device), job.data
     torch.manual_seed(job.seed)
