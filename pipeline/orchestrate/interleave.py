@@ -1,5 +1,6 @@
 """Samples of two workers, interleaved in blocks of four."""
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -96,13 +97,14 @@ def interleave(
             break
         blocks.append(sample_block(baseline, stage, "ABBA" if rng.random() < 0.5 else "BAAB"))
         on_block(len(blocks))
-        if len(blocks) in interim and _narrow(Pair(baseline.name, stage.name, blocks), plan.half_width):
+        if len(blocks) in interim and _narrow(Pair(baseline.name, stage.name, blocks), plan):
             break
     return Pair(baseline.name, stage.name, blocks)
 
 
-def _narrow(pair: Pair, enough: float) -> bool:
+def _narrow(pair: Pair, plan: Plan) -> bool:
     so_far = ratio(pair)
+    enough = max(plan.half_width, plan.clear_share * abs(math.log(so_far.value)))
     return so_far.bounded and half_width(so_far) <= enough
 
 

@@ -89,6 +89,7 @@ class Plan:
     warmup_limit_seconds: Number = 30.0
     interim_analyses: Counts = (30, 60, 120, 240)
     half_width: Number = 0.01
+    clear_share: Number = 0.0
     sampling_seconds: Number = 60.0
     aa_pairs: CountOrNone = 5
     aa_blocks: Count = 30

@@ -33,9 +33,9 @@ class Stub:
         return Sample(1, self._seconds(), None)
 
 
-def noisy(seed: int) -> Callable[[], float]:
+def noisy(seed: int, noise: float = 0.5, seconds: float = 1.0) -> Callable[[], float]:
     rng = random.Random(seed)
-    return lambda: 1.0 + 0.5 * rng.random()
+    return lambda: seconds * (1.0 + noise * rng.random())
 
 
 def test_blocks_are_abba_or_baab_and_both_come() -> None:
@@ -64,10 +64,15 @@ def test_slices_lie_with_their_side_in_the_order_they_were_taken() -> None:
     assert taken == {"A": expected, "B": sorted({1, 2, 3, 4} - set(expected))}
 
 
-@pytest.mark.parametrize(("noise", "blocks"), [(False, 30), (True, 240)])
-def test_it_ends_at_an_analysis_that_finds_the_interval_narrow_and_at_the_last_one(noise: bool, blocks: int) -> None:
-    first, second = (Stub(name, [], noisy(seed) if noise else lambda: 1.0) for seed, name in enumerate("AB"))
-    assert len(interleave(first, second, Plan(half_width=0.001), random.Random(0), lambda: 0.0).blocks) == blocks
+@pytest.mark.parametrize(
+    ("noise", "faster", "blocks"),
+    [(0.0, 1.0, 30), (0.5, 1.0, 240), (0.5, 10.0, 30)],
+    ids=["narrow", "wide", "wide and clear"],
+)
+def test_it_ends_where_the_interval_is_narrow_or_the_difference_clear(noise: float, faster: float, blocks: int) -> None:
+    stubs = [Stub("A", [], noisy(0, noise)), Stub("B", [], noisy(1, noise, 1 / faster))]
+    plan = Plan(half_width=0.001, clear_share=0.1)
+    assert len(interleave(*stubs, plan, random.Random(0), lambda: 0.0).blocks) == blocks
 
 
 def test_between_the_interim_analyses_nothing_is_analysed() -> None:
