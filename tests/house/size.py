@@ -14,10 +14,11 @@ BUDGETS: dict[tuple[str, ...], int] = {
     ("pipeline/stages",): 3000,
     ("pipeline/compiler", "pipeline/kernels"): 14000,
     ("pipeline/stats", "pipeline/analysis", "pipeline/report"): 8500,
-    ("pipeline/export", "pipeline/predict"): 3900,
+    ("pipeline/export", "pipeline/predict", "pipeline/serve"): 6000,  # with all that predict and serve will do
     ("pipeline/lessons", "pipeline/notebook"): 2600,
 }
-MOST_LINES, MOST_FILES, MOST_TEST_LINES = 48_000, 330, 45_000
+MOST_LINES, MOST_FILES = 52_000, 350  # with every planned feature
+MOST_TEST_LINES = 45_000  # the goal; never more lines than the source has
 
 
 def size(*folders: str) -> tuple[int, int]:
@@ -37,7 +38,7 @@ def main() -> int:
     test_lines, test_files = size("tests")
     sys.stdout.write(f"{'source':38} {lines:6,} of {MOST_LINES:6,} lines {files:4} of {MOST_FILES} files\n")
     sys.stdout.write(f"{'tests':38} {test_lines:6,} of {MOST_TEST_LINES:6,} lines {test_files:4} files\n")
-    return int(lines > MOST_LINES or files > MOST_FILES or test_lines > MOST_TEST_LINES)
+    return int(lines > MOST_LINES or files > MOST_FILES or test_lines > min(lines, MOST_TEST_LINES))
 
 
 if __name__ == "__main__":
