@@ -16,11 +16,11 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,11 @@ from pipeline.config.request_error import RequestError
 from pipeline.errors import first_line, plural, typed_line
 from pipeline.export.contract import Contract
 from pipeline.inputs.folders import formats_of, stem
-from pipeline.inputs.formats import suffix_in
+from pipeline.inputs.formats import suffixes_of
 from pipeline.predict.cases import Case, cases_in
 from pipeline.predict.command import REFUSALS, check_kind, loaded, rules_among, takes_volumes
 from pipeline.predict.folder import Ready, planned_for, tell_invisible
-from pipeline.predict.mask_files import PNG
+from pipeline.predict.mask_files import mask_suffix
 from pipeline.predict.report import MANIFEST, TOLD_EVERY, Outcome, Rate
 from pipeline.predict.shards import THIS, alone_in
 from pipeline.predict.sources import identity
@@ -54,6 +54,7 @@ NAMES_OF_A_PART = 512  # of a Parquet file, on average
 TRIES = 3  # of a block whose actor dies: a file may be what kills it
 AT_ONCE = 32  # requests to an object store
 PROCESSES = range(5_000_000, 10_000_000)  # of seven digits, and above all of Linux
+LIST = ".txt"  # of names, one a line, within its folder
 LEAST_SECONDS = 1.0  # of a rate: blocks come all at once at the end
 PARQUET = "parquet"
 
@@ -205,49 +206,78 @@ def device_of(asked: argparse.Namespace, source: RunRecord | Contract, cluster: 
 def listed(
     asked: argparse.Namespace, source: RunRecord | Contract, _: dict[str, np.ndarray]
 ) -> Iterator[dict[str, list[bytes]]]:
-    """Yield blocks of cases in a task of Ray, or why there are none."""
+    """Yield blocks of cases, or of names, in a task of Ray, or why there are none."""
+    cases: Iterable[Case] | Iterable[str]
     try:
-        cases = (
-            stored_cases(asked, takes_volumes(source)) if isinstance(asked.images, str) else local_cases(asked, source)
-        )
+        if has_names(asked.images):
+            cases = names_in(asked.images, takes_volumes(source))
+        else:
+            cases, _others = cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))
         for block in parts(cases) if asked.format == PARQUET else growing(cases):
             yield {"cases": [pickle.dumps(block)]}
-    except REFUSALS as error:
+    except (*REFUSALS, UnicodeDecodeError) as error:
         yield {"cases": [pickle.dumps(error)]}
 
 
-def local_cases(asked: argparse.Namespace, source: RunRecord | Contract) -> Iterator[Case]:
-    """Yield the cases of a local folder."""
-    yield from cases_in(asked.images, asked.nnunet, takes_volumes(source), rules_among(source))[0]
+def has_names(images: Path | str) -> bool:
+    """Return whether images are named by a list, or by an object store's own listing."""
+    return isinstance(images, str) or (images.suffix == LIST and images.is_file())
 
 
-def stored_cases(asked: argparse.Namespace, volumes: bool) -> Iterator[Case]:
-    """Yield the cases of an object store, with the names of their files in it, folder by folder.
+def root_of(images: Path | str) -> Path | str:
+    """Return the folder within which images have their names: that of a list."""
+    if isinstance(images, Path):
+        return images.parent if has_names(images) else images
+    return images.rpartition("/")[0] if images.endswith(LIST) else images
 
-    Two files of one name and other suffixes are a problem of each.
+
+def names_in(images: Path | str, volumes: bool) -> Iterator[str]:
+    """Yield the names of images in a store, folder by folder, or of a list, line by line.
+
+    Raises:
+        RequestError: a list names a file outside of its folder.
     """
-    for names in Store(asked.images).names():
-        files = [Path(name) for name in names if suffix_in(formats_of(volumes), Path(name))]
-        by_stem = {file: str(file.with_name(stem(file, volumes))) for file in files}
-        for name, group in groupby(sorted(files, key=by_stem.__getitem__), key=by_stem.__getitem__):
-            same = tuple(group)
-            shared = f"{', '.join(map(str, same))} would share a mask; give each a name of its own"
-            yield Case(name, same, shared if len(same) > 1 else "", PNG, volumes)
+    store, suffixes = Store(str(root_of(images))), tuple(suffixes_of(formats_of(volumes)))
+    names: Iterable[str] = (name for folder in store.names() for name in folder)
+    if str(images).endswith(LIST):
+        names = store.lines(str(images).rpartition("/")[2])
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise RequestError(f"{images}: {name}: names are within the list's own folder")
+        if name.lower().endswith(suffixes):
+            yield name
 
 
-def growing(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """Yield blocks of cases, each larger than the one before it."""
-    left, size = iter(cases), FIRST_BLOCK
+def cases_of(names: Sequence[str], root: Path | str, volumes: bool) -> list[Case]:
+    """Return the cases of names in a block; two that would share a mask are a problem of their own.
+
+    Their files are in the local root, or named as in the store.
+    """
+    by_stem: dict[str, list[Path]] = {}
+    for name in map(Path, names):
+        by_stem.setdefault(str(name.with_name(stem(name, volumes))), []).append(name)
+    cases = []
+    for case, files in by_stem.items():
+        problem = f"{', '.join(map(str, files))} would share a mask; give each a name of its own"
+        there = tuple(root / file for file in files) if isinstance(root, Path) else tuple(files)
+        cases.append(Case(case, there, problem if len(files) > 1 else "", mask_suffix(there[0], volumes), volumes))
+    return cases
+
+
+def growing(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Case] | list[str]]:
+    """Yield blocks, each larger than the one before it."""
+    left: Iterator[Any] = iter(cases)
+    size = FIRST_BLOCK
     while block := [*islice(left, size)]:
         yield block
         size = min(2 * size, LARGEST_BLOCK)
 
 
-def parts(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """Yield the cases of each Parquet file: a part ends before a name whose digest says so, whatever is beside it."""
-    block: list[Case] = []
+def parts(cases: Iterable[Case] | Iterable[str]) -> Iterator[list[Any]]:
+    """Yield the block of each Parquet file: a part ends before a name whose digest says so, whatever is beside it."""
+    block: list[Any] = []
     for case in cases:
-        digest = hashlib.sha256(os.fsencode(case.name)).digest()
+        digest = hashlib.sha256(os.fsencode(case if isinstance(case, str) else case.name)).digest()
         if block and int.from_bytes(digest[:8]) % NAMES_OF_A_PART == 0:
             yield block
             block = []
@@ -272,8 +302,10 @@ class Actor:
         self.refusal = ""
         torch.set_num_threads(threads)
         try:
-            self.images = Store(asked.images) if isinstance(asked.images, str) else None
-            self.ready = Ready(planned_for(loaded(asked.run), asked, Path(self.scratch.name)), asked)
+            self.images = Store(str(root_of(asked.images))) if isinstance(asked.images, str) else None
+            source = loaded(asked.run)
+            self.volumes = takes_volumes(source)
+            self.ready = Ready(planned_for(source, asked, Path(self.scratch.name)), asked)
         except REFUSALS as error:
             self.refusal = first_line(error)
 
@@ -290,12 +322,14 @@ class Actor:
             told = {"refusal": first_line(error)}
         return {"told": [json.dumps(told)]}
 
-    def block(self, cases: list[Case]) -> dict[str, object]:
+    def block(self, found: list[Case] | list[str]) -> dict[str, object]:
         """Make the masks of a block by the plain engine, and bring them to their place.
 
         Raises:
             REFUSALS: the network can't be built, the disk is full or read-only, or a store can't be written.
         """
+        cases = [case for case in found if isinstance(case, Case)]
+        cases += cases_of([name for name in found if isinstance(name, str)], root_of(self.asked.images), self.volumes)
         with tempfile.TemporaryDirectory(dir=self.scratch.name) as scratch:
             masks = self.masks_of(cases, Path(scratch, "masks"))
             there, failed = self.fetched(cases, masks, Path(scratch, "images"))
@@ -305,7 +339,8 @@ class Actor:
             by_name = {case.name: case.mask for case in [*cases, *there]}
             masks.keep([by_name[name] for name in outcome.made], [by_name[name] for name in outcome.failed])
         failed = {
-            name: text.replace(f"{scratch}/images", str(self.asked.images)) for name, text in outcome.failed.items()
+            name: text.replace(f"{scratch}/images", str(root_of(self.asked.images)))
+            for name, text in outcome.failed.items()
         }
         counts = {"made": len(outcome.made), "kept": len(outcome.kept), "failed": failed}
         nouns = {"product": outcome.product, "sample": outcome.sample, "largest": outcome.largest}
@@ -343,6 +378,8 @@ class Actor:
 
     def made(self, cases: list[Case], folder: Path) -> Outcome:
         """Make the masks of cases in a folder."""
+        for place in {(folder / case.mask).parent for case in cases}:
+            place.mkdir(parents=True, exist_ok=True)
         prediction = self.ready.prediction(folder)
         prediction.process = self.process
         return prediction.make(cases, lambda _: None)

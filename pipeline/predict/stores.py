@@ -59,6 +59,11 @@ class Store:
             if kind == "directory":
                 yield from self.names(f"{name}/")
 
+    def lines(self, name: str) -> Iterator[str]:
+        """Yield the lines of a text file that aren't empty."""
+        with self.fs.open(self.path(name), "rt") as file:
+            yield from filter(None, map(str.strip, file))
+
     def get(self, name: str) -> bytes | None:
         """Return the content of a file; None where there is none."""
         try:

@@ -58,6 +58,10 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 @contextmanager
 def an_actor(*words: object) -> Iterator[Any]:
     """An actor of Ray in this process."""
@@ -122,6 +126,39 @@ def test_images_of_a_store_have_the_same_masks(
         patch.setattr(type(memory), "get_file", get_file)
         assert settled(*words) == {"made": 0, "kept": 40, "failed": 1}
     assert copies == ["/bucket/images/spoilt.png"], "an image whose mask is there is not read"
+
+
+def test_folders_and_lists_keep_their_layout(run: Path, memory: Any, tmp_path: Path) -> None:
+    for name in ("a.png", "b/a.png", "b/c/d.png", "b/notes.md"):
+        memory.pipe_file(f"/bucket/{name}", write_image(tmp_path / "image.png", 8, 8).read_bytes())
+    assert settled(run, "memory://bucket", "--out", "memory://masks")["made"] == 3
+    there = {name for name in memory.find("/masks") if name.endswith(".png")}
+    assert there == {"/masks/a.png", "/masks/b/a.png", "/masks/b/c/d.png"}
+    memory.pipe_file("/bucket/some.txt", b"b/a.png\n\nb/notes.md\ngone.png\n")
+    out = tmp_path / "masks"
+    assert settled(run, "memory://bucket/some.txt", "--out", out) == {"made": 1, "kept": 0, "failed": 1}
+    assert (out / "b" / "a.png").read_bytes() == memory.cat("/masks/b/a.png")
+    (tmp_path / "local.txt").write_text("image.png\n")
+    assert settled(run, tmp_path / "local.txt", "--out", "memory://others")["made"] == 1
+    (tmp_path / "local.txt").write_text("../image.png\n")
+    (error,) = blocks_of(run, tmp_path / "local.txt", "--out", "memory://others")
+    assert "../image.png: names are within the list's own folder" in str(error)
+
+
+@pytest.mark.slow
+def test_a_list_of_ten_million_names_takes_no_more_memory(run: Path, tmp_path: Path) -> None:
+    from pipeline.predict.command import loaded
+    from pipeline.predict.ray_engine import listed
+
+    with (tmp_path / "all.txt").open("w") as file:
+        file.writelines(f"{number:08}.jpg\n" for number in range(10**7))
+    asked = parser().parse_args([str(run), str(tmp_path / "all.txt"), "--out", "none", "--engine", "ray"])
+    names, first = 0, 0
+    for row in listed(asked, loaded(run), {}):
+        names += len(pickle.loads(row["cases"][0]))
+        first = first or resident_bytes()
+    assert names == 10**7
+    assert resident_bytes() - first < 10**8
 
 
 def test_parquet_holds_the_plain_engines_masks(
