@@ -6,6 +6,7 @@ Each runtime is a class with `layers`, the module paths of what can be int8: `ca
 
 import copy
 import logging
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone
 from pipeline.stages.common import openvino_plugin
 from pipeline.stages.common.fewer_bits import convolutions, judges, layer_details, layers_to_keep, passed
 from pipeline.stages.common.inductor import check_compiled, check_possible, own_cache
+from pipeline.stages.common.network_forms import checked_form
 
 Method = Literal["MinMax", "Entropy", "Percentile"]
 
@@ -65,6 +67,7 @@ def build(  # noqa: PLR0913 - the options of conf/stage
     in_int8 = [name for name in network.layers if name not in in_fp32]
     if not in_int8:
         raise StageError(f"{runtime} runs no convolution in int8", "wrong device")
+    checked_form(stage.run, workload, f"int8 by {runtime}", torch.float32, math.inf)
     details = layer_details(kept, gains, passed(stage.run, by), in_int8) | {"reduced_range": narrow}
     return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 

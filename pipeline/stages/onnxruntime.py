@@ -4,11 +4,11 @@ from typing import Literal
 
 import torch
 
-from pipeline.compiler.half import AsItLies, short
+from pipeline.compiler.half import short
 from pipeline.records.diagnostics import SearchAsked, SearchCount
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, no_traffic
-from pipeline.stages.common.network_forms import check_form
+from pipeline.stages.common.network_forms import checked_form
 from pipeline.stages.common.onnx_models import PROVIDERS, assignments, bound, export, in_place, on_stream, open_session
 from pipeline.stages.common.precision import half_dtype
 
@@ -35,9 +35,8 @@ def build(
     session = open_session(path, wanted, cuda_options(algo_search, stream, **switches) if stream else {})
     buffers, nodes = bound(session, batch, precision), assignments(session)
     run = on_stream(*buffers, stream) if stream else in_place(*buffers)
-    check_form(run, AsItLies(workload.model, precision, batch).eval(), batch, "ONNX Runtime")
     return Runner(
-        run,
+        checked_form(run, workload, "ONNX Runtime", precision),
         description=", ".join([*ways(wanted, switches), short(precision), f"opset {opset}"]) + casts,
         execution=execution(wanted, precision, switches),
         details={"providers": session.get_providers(), "nodes": nodes, "opset": opset},

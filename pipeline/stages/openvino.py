@@ -20,7 +20,7 @@ from pipeline.devices import host
 from pipeline.records.run_record import Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, library, no_traffic
 from pipeline.stages.common.inductor import check_compiled
-from pipeline.stages.common.network_forms import taken_by
+from pipeline.stages.common.network_forms import checked_form, taken_by
 from pipeline.stages.common.openvino_plugin import (
     EXTRA,
     chosen,
@@ -33,6 +33,7 @@ from pipeline.stages.common.openvino_plugin import (
     stage_of,
 )
 
+TORCH_TYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PIECES = "openvino.frontend.pytorch.torchdynamo.execute"  # the module that keeps what was compiled
 
 
@@ -51,7 +52,9 @@ def build(
     openvino, asked = library("openvino", EXTRA), chosen(dtype, host.why_no_bf16())
     if torch_compile:
         return by_torch_compile(openvino, workload, asked)
-    return stage_of(openvino, *converted(openvino, workload), asked)
+    stage = stage_of(openvino, *converted(openvino, workload), asked)
+    checked_form(stage.run, workload, "OpenVINO", TORCH_TYPES[asked])
+    return stage
 
 
 def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision) -> Runner:
@@ -62,7 +65,7 @@ def by_torch_compile(openvino: ModuleType, workload: Workload, asked: Precision)
     models, left = compiled_pieces(pieces), left_to_torch(pieces)
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     return Runner(
-        run,
+        checked_form(run, workload, "OpenVINO", TORCH_TYPES[asked]),
         description=f"{said(openvino, asked)}, by torch.compile",
         execution=observed(kernels, {}, asked),
         details={"kernels": counted(kernels), "pieces": len(models), "operators_left_to_torch": left},

@@ -10,7 +10,7 @@ from pipeline.compiler.half import short
 from pipeline.compiler.network_calls import allow_tf32
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library
-from pipeline.stages.common.network_forms import taken_by
+from pipeline.stages.common.network_forms import checked_form, taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net, why_fp32
 
 EXTRA = "thunder"
@@ -38,7 +38,7 @@ def build(workload: Workload, *, dtype: Dtype = "auto", nvfuser: bool = False) -
     model = half_net(workload, half)
     compiled = thunder.jit(model)
     with taken_by("Thunder"), torch.inference_mode():
-        compiled(workload.batches[0])
+        checked_form(compiled, workload, "Thunder", model)
     fuses, said = "nvfuser" in executors, f"{short(half)} weights, {IN_WORDS[model.layout]}{model.and_casts}"
     return Runner(
         compiled,

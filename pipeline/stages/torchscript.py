@@ -27,7 +27,7 @@ from pipeline.compiler.network_calls import DataDetached, FunctionMode, allow_tf
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, StageError, Workload
-from pipeline.stages.common.network_forms import check_form, extremes, taken_by
+from pipeline.stages.common.network_forms import checked_form, extremes, taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, half_net
 
 Method = Literal["trace", "script"]
@@ -73,8 +73,7 @@ def optimised(path: Path, net: nn.Module, workload: Workload) -> tuple[Callable[
     def checked(program: Callable[..., Tensor]) -> Callable[..., Tensor]:
         with torch.inference_mode():
             program(*workload.inputs[0])
-        check_form(program, net, workload.inputs[0], "TorchScript")
-        return program
+        return checked_form(program, workload, "TorchScript", net)
 
     try:
         return checked(torch.jit.optimize_for_inference(torch.jit.load(path, map_location=workload.device))), ""

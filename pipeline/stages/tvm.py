@@ -13,7 +13,7 @@ from pipeline.compiler.half import AsItLies
 from pipeline.compiler.network_calls import exported_program
 from pipeline.records.run_record import CompileFacts, Execution
 from pipeline.stages.api import Runner, Skip, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.network_forms import taken_by
+from pipeline.stages.common.network_forms import checked_form, taken_by
 
 EXTRA = "tvm"
 ARTEFACT = "tvm.so"
@@ -42,7 +42,7 @@ def build(workload: Workload, *, trials: int = 0) -> Runner:
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     how = f"{trials} trials of MetaSchedule" if trials else "rows in parallel, 16 pixels at a time"
     return Runner(
-        called(tvm, machine["main"]),
+        checked_form(called(tvm, machine["main"]), workload, "TVM", torch.float32),
         description=f"TVM {tvm.__version__}, LLVM for {cpu}, fp32, {how}",
         execution=Execution("fp32", {}, "NCHW", "TVM", captured=False, fuses=True),
         details={"target": str(target)},

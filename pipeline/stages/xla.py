@@ -13,7 +13,7 @@ from pipeline.compiler.half import AsItLies, short
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution
 from pipeline.stages.api import Runner, StageError, Workload, images_alone, library, no_traffic
-from pipeline.stages.common.network_forms import taken_by
+from pipeline.stages.common.network_forms import checked_form, taken_by
 from pipeline.stages.common.precision import Dtype, half_dtype, why_fp32
 
 EXTRA = "xla"
@@ -52,7 +52,7 @@ def build(workload: Workload, *, dtype: Dtype | Literal["fp32"] = "auto") -> Run
         logits = run(workload.batches[0])
     check_answer(logits, workload)
     return Runner(
-        run,
+        checked_form(run, workload, "XLA", precision),
         description=f"XLA by torchax {torchax.__version__}, jax {jax.__version__}, {short(precision)}, "
         f"{model.folds} batch norms folded{model.and_casts}",
         execution=Execution("tf32" if tf32 else short(precision), provider="XLA", captured=False, fuses=True),

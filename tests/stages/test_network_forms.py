@@ -13,7 +13,7 @@ from torch.nn import functional
 from pipeline.compiler.batch import Batch
 from pipeline.stages import onnxruntime
 from pipeline.stages.api import StageError, Workload
-from pipeline.stages.common.network_forms import check_form, fault, taken_by
+from pipeline.stages.common.network_forms import checked_form, fault, taken_by
 from pipeline.stages.common.onnx_models import bound
 
 IMAGE = Batch((torch.rand(2, 3, 16, 16),), ("image",))
@@ -139,4 +139,4 @@ def test_an_export_is_compared_on_extreme_images(
     assert bool(found) == bool(said)
     if said:
         with pytest.raises(StageError, match=r"^ONNX's form of the network (is|answers)"):
-            check_form(ran, Whole(), inputs, "ONNX")
+            checked_form(ran, Workload(Whole(), [inputs.first], torch.device("cpu"), Path()), "ONNX", Whole())

@@ -1,14 +1,16 @@
 """The runtimes in extras: without their library, with a stand-in for it, and, where it is there, with it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 
-from pipeline.stages import Skip, StageError, api, thunder, xla
-from pipeline.stages.api import Workload, library
+from pipeline.stages import Skip, StageError, api, int8, openvino, thunder, xla
+from pipeline.stages.api import Runner, Workload, library
 from pipeline.stages.common import openvino_plugin
 from pipeline.worker.failures import failure_of
 from tests.config.test_load import composed
@@ -168,3 +170,47 @@ def test_thunder_without_nvfuser_fails_where_it_was_asked_for(
         StageError, match=r"stage.nvfuser=true, and Thunder has torch; nvFuser's wheels must match torch"
     ):
         thunder.build(workload, nvfuser=True)
+
+
+def spoilt(net: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Return a conversion that answers NaN to a white image."""
+    return lambda image: net(image) / image.std().gt(0)
+
+
+def by_thunder(workload: Workload, patch: pytest.MonkeyPatch) -> None:
+    fake = SimpleNamespace(get_default_executors=tuple, jit=spoilt)
+    patch.setattr(thunder, "library", lambda *_: fake)
+
+
+def by_openvino(workload: Workload, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(openvino, "library", lambda *_: None)
+    patch.setattr(openvino, "converted", lambda *_: ())
+    patch.setattr(openvino, "stage_of", lambda *_: Runner(spoilt(workload.model), "OpenVINO"))
+
+
+def by_xla(workload: Workload, patch: pytest.MonkeyPatch) -> None:
+    answer = spoilt(workload.model)
+    patch.setattr(xla, "library", lambda *_: Jax("cpu"))
+    patch.setattr(xla, "prepare_process", lambda *_: None)
+    patch.setattr(xla, "functional", lambda *_: lambda weights, batch: answer(from_dlpack(batch)))
+
+
+def by_int8(workload: Workload, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(int8.ByOnnxRuntime, "stage", lambda *_: Runner(spoilt(workload.model), "int8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "stand_in"),
+    [("thunder", by_thunder), ("openvino", by_openvino), ("xla", by_xla), ("onnxruntime_int8", by_int8)],
+)
+def test_what_was_converted_is_tried_on_a_white_image(
+    name: str,
+    stand_in: Callable[[Workload, pytest.MonkeyPatch], None],
+    workload: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = replace(workload, model=nn.Conv2d(3, 2, 1).eval())
+    stand_in(small, monkeypatch)
+    with pytest.raises(StageError, match=r"form of the network answers NaN or infinity to zeros") as caught:
+        built(name, small)
+    assert caught.value.kind == "wrong answer"

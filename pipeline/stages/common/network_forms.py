@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from pipeline.compiler.agreement import distance
 from pipeline.compiler.batch import Batch
+from pipeline.compiler.half import AsItLies
 from pipeline.errors import first_line
-from pipeline.stages.api import Skip, StageError
+from pipeline.stages.api import Skip, StageError, Workload
 
 BRIGHTER = 10  # times; much more would overflow in fp16
 GROSS = 0.1  # relative L2 of an export's answer beyond rounding
@@ -60,7 +61,7 @@ def nudge(part: Tensor, by: float, size: float) -> Tensor:
     return part + by * size * waves.to(part.dtype)
 
 
-def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch) -> str:
+def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch, gross: float = GROSS) -> str:
     """Return how an exported network's answer differs from the network's, also on extreme inputs.
 
     Return an empty text if it does not.
@@ -69,6 +70,7 @@ def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch) -> str:
         run: of the exported network.
         net: in the same precision.
         inputs: of a call.
+        gross: relative L2 of its answer beyond rounding.
     """
     usual, dtype = 0.0, next((part.dtype for part in net.parameters() if part.is_floating_point()), torch.float32)
     largest = max((float(part.abs().max()) for part in inputs if part.is_floating_point()), default=0.0)
@@ -83,14 +85,30 @@ def fault(run: Callable[..., Tensor], net: nn.Module, inputs: Batch) -> str:
             if not bool(got[finite].isfinite().all()):
                 return f"answers NaN or infinity to {name}, and the network doesn't"
             off = float((got - want)[finite].norm()) / (usual or 1.0)
-            if off > GROSS:
+            if off > gross:
                 nudged = changed(given, partial(nudge, by=FROM_ROUNDING * torch.finfo(dtype).eps, size=largest))
-                if not off <= GROSS + FROM_ROUNDING * distance(net(*nudged).float(), want):
+                if not off <= gross + FROM_ROUNDING * distance(net(*nudged).float(), want):
                     return f"is {off:.2g} (relative L2) off the network on {name}"
     return ""
 
 
-def check_form(run: Callable[..., Tensor], net: nn.Module, inputs: Batch, runtime: str) -> None:
-    """Raise StageError where `fault` finds one; arguments as there."""
-    if found := fault(run, net, inputs):
+def checked_form(
+    run: Callable[..., Tensor], workload: Workload, runtime: str, like: torch.dtype | nn.Module, gross: float = GROSS
+) -> Callable[..., Tensor]:
+    """Return `run` if it answers as the network, also on extreme inputs: every stage that converts a network asks it.
+
+    Args:
+        run: of the converted network.
+        workload: gives the network and the inputs.
+        runtime: its name.
+        like: the precision of the network that it is compared with, or that network.
+        gross: as of `fault`; infinite for a quantized network, which clips extreme values.
+
+    Raises:
+        StageError: `fault` finds one.
+    """
+    inputs = workload.inputs[0]
+    net = like if isinstance(like, nn.Module) else AsItLies(workload.model, like, inputs).eval()
+    if found := fault(run, net, inputs, gross):
         raise StageError(f"{runtime}'s form of the network {found}", "wrong answer")
+    return run
