@@ -1,7 +1,12 @@
-"""TensorRT: through ONNX Runtime's provider, or through torch-tensorrt; its engine is cached in the stage's folder."""
+"""TensorRT: through ONNX Runtime's provider, or through torch-tensorrt; its engine is cached in the stage's folder.
+
+Engines are strongly typed, the only kind of TensorRT 11: each value has the type that the model declares, and no switch
+asks for another. ONNX Runtime builds such engines where no precision is switched on.
+"""
 
 import ctypes
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +15,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pipeline.compiler.half import short
 from pipeline.compiler.tuning.budget import Budget
 from pipeline.errors import first_line
 from pipeline.records.run_record import Execution, Precision
 from pipeline.stages.api import Runner, Skip, StageError, Workload, images_alone, no_traffic
 from pipeline.stages.common.fewer_bits import Judges, judges, layer_details, passed
-from pipeline.stages.common.network_forms import taken_by
+from pipeline.stages.common.network_forms import GROSS, checked_form, taken_by
 from pipeline.stages.common.onnx_models import Kind, Quantizer, assignments, bound, export, on_stream, open_session
 from pipeline.stages.common.precision import half_net
 
@@ -23,6 +29,8 @@ LIBRARY = "libnvinfer.so.10"
 WHEEL = "tensorrt_libs"  # of the package tensorrt-cu13; importing it loads the library
 QUANTIZED = ["Conv", "ConvTranspose", "MaxPool"]
 KINDS: dict[str, Kind] = {"int8": "int8 symmetric", "fp8": "fp8"}
+# Of what isn't quantized. ONNX Runtime's histograms, which give the scales of fp8, can't be made of fp16 (1.31).
+RESTS = {"fp16": torch.float16, "int8": torch.float16, "fp8": torch.float32}
 
 
 def build(
@@ -50,24 +58,25 @@ def build(
     load_tensorrt()
     if dtype == "fp16":
         made = export(workload.model, torch.float16, workload.batches[0], path := workload.folder / "model.onnx")
-        return by_onnxruntime(workload, path, dtype, torch.float16, made.and_casts)
+        return by_onnxruntime(workload, path, dtype, made.and_casts)
     by = judges(workload, calibration_images, keep := keep_fp16 or [], Budget(budget, error_budget, dice_budget))
-    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype, torch.float32)
+    stage = by_onnxruntime(workload, quantized(workload, by, dtype, keep), dtype)
     details = layer_details(keep, {}, passed(stage.run, by))
     return replace(stage, details=stage.details | details, calibration=by.calibration, left_out=by.left_out)
 
 
-def by_onnxruntime(
-    workload: Workload, path: Path, dtype: Precision, logits: torch.dtype, and_casts: str = ""
-) -> Runner:
-    """Run the model by ONNX Runtime's provider, captured; its logits are in the type `logits`."""
+def by_onnxruntime(workload: Workload, path: Path, dtype: Precision, and_casts: str = "") -> Runner:
+    """Run the model by ONNX Runtime's provider, captured."""
     workload.progress("building the engine")
     stream, found = torch.cuda.Stream(), engines(workload.caches)
-    session = open_session(path, "tensorrt", options(workload.caches, dtype, stream.cuda_stream))
+    session = open_session(path, "tensorrt", options(workload.caches, stream.cuda_stream))
     details = {"providers": session.get_providers(), "nodes": assignments(session), "engines_found": len(found)}
+    run, rest = on_stream(*bound(session, workload.batches[0], RESTS[dtype]), stream), short(RESTS[dtype])
+    like, gross = (RESTS[dtype], GROSS) if dtype == "fp16" else (torch.float32, math.inf)
+    said = dtype if dtype == rest else f"{dtype}, the rest in {rest}"
     return Runner(
-        on_stream(*bound(session, workload.batches[0], logits), stream),
-        description=f"TensorRT by ONNX Runtime, {dtype}, CUDA graph{and_casts}",
+        checked_form(run, workload, "TensorRT", like, gross),
+        description=f"TensorRT by ONNX Runtime, {said}, CUDA graph{and_casts}",
         execution=execution(dtype, captured=True, provider="TensorRT by ONNX Runtime"),
         details=details,
         save=lambda folder: sorted(folder.glob("model.onnx*")),
@@ -95,18 +104,11 @@ def load_tensorrt(load: Callable[[str], object] = ctypes.CDLL) -> None:
             ) from error
 
 
-def options(caches: Path, dtype: str, stream: int) -> dict[str, str]:
-    """Return the provider's options: precisions, caches in the stage's folder, and torch's stream."""
+def options(caches: Path, stream: int) -> dict[str, str]:
+    """Return the provider's options: caches in the stage's folder, and torch's stream; no precision."""
     folder = str(caches / "tensorrt")
-    switches = {
-        "trt_fp16_enable": True,
-        "trt_int8_enable": dtype == "int8",
-        "trt_engine_cache_enable": True,
-        "trt_timing_cache_enable": True,
-        "trt_cuda_graph_enable": True,
-    }
     return {
-        **{name: str(int(on)) for name, on in switches.items()},
+        **dict.fromkeys(["trt_engine_cache_enable", "trt_timing_cache_enable", "trt_cuda_graph_enable"], "1"),
         "trt_engine_cache_path": folder,
         "trt_timing_cache_path": folder,
         "user_compute_stream": str(stream),
@@ -124,7 +126,7 @@ def quantized(workload: Workload, by: Judges, dtype: str, kept: list[str]) -> Pa
     Raises:
         StageError: a layer to be kept isn't there.
     """
-    made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED)
+    made = Quantizer(workload, by.for_scales, KINDS[dtype], QUANTIZED, dtype=RESTS[dtype])
     if strange := sorted(set(kept) - set(made.layers)):
         raise StageError(f"stage.keep_fp16={strange[0]}: no such layer; choose among {', '.join(made.layers)}")
     return made.quantized(kept)
@@ -160,4 +162,4 @@ def by_torch_tensorrt(workload: Workload, dtype: str) -> Runner:
         )  # fmt: skip
     what = f"torch-tensorrt {torch_tensorrt.__version__}, fp16{model.and_casts}"
     how = execution("fp16", captured=False, provider="torch-tensorrt")
-    return Runner(compiled, what, how, traffic=no_traffic)
+    return Runner(checked_form(compiled, workload, "torch-tensorrt", model), what, how, traffic=no_traffic)

@@ -178,7 +178,7 @@ class Quantizer:
 
     def __init__(
         self, workload: Workload, batches: list[Tensor], kind: Kind, operators: list[str],
-        method: Method = "MinMax", reduce_range: bool = False,
+        method: Method = "MinMax", reduce_range: bool = False, dtype: torch.dtype = torch.float32,
     ) -> None:  # fmt: skip
         """Export the net.
 
@@ -189,11 +189,12 @@ class Quantizer:
             operators: of ONNX, that are quantized.
             method: how a range is taken from the values.
             reduce_range: weights of 7 bits.
+            dtype: of what is not quantized.
         """
         self.folder, self.batches, self.kind, self.operators = workload.folder, batches, kind, operators
         self.method, self.reduce_range = "Distribution" if kind == "fp8" else method, reduce_range
         self.exported = workload.folder / "fp32.onnx"
-        self.opset = export(workload.model, torch.float32, workload.batches[0], self.exported)
+        self.opset, _ = export(workload.model, dtype, workload.batches[0], self.exported)
         self.layers = layers_of(self.exported, *operators)
 
     def quantized(self, kept: list[str]) -> Path:
