@@ -18,6 +18,7 @@ from pipeline.records.samples import Accuracy
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
+    WORDS,
     clean,
     gibibytes,
     interval,
@@ -49,36 +50,16 @@ ERROR = 1e-4  # of all pixels, or of the answers' size
 SETUP_FACTOR, SETUP_SECONDS = 1.5, 2.0  # both
 
 NAMED = 4  # stages that are named for missing a bound; the CSV has all
-TITLES: dict[Objective, str] = {
-    "throughput": "throughput",
-    "latency": "latency of single calls",
-    "memory": "memory",
-    "energy": "energy {one}",
-    "cost": "cost of a million {samples}",
-}
-BETTER: dict[Objective, str] = {
-    "throughput": "is faster",
-    "latency": "answers a single call sooner",
-    "memory": "takes less memory",
-    "energy": "takes less energy",
-    "cost": "costs less",
-}
-BASES: dict[Objective, str] = {
-    "latency": "the median of single calls",
-    "memory": "one reading of the process",
-    "energy": "one reading of the energy counter",
-}
-UNITS: dict[FigureName, str] = {"throughput": " {samples}/s", "energy": " J {one}", "cost": " for a million {samples}"}
+TITLES: dict[Objective, str] = WORDS["answer"]["titles"]
+BETTER: dict[Objective, str] = WORDS["answer"]["better"]
+BASES: dict[Objective, str] = WORDS["answer"]["bases"]
+UNITS: dict[FigureName, str] = WORDS["answer"]["units"]
 LOST = {  # by limit: of what, from which loss on it is given in figures, and how
     "max_dice_drop": ("points of Dice lost", 0.01, "{:.3g}"),
     "max_psnr_drop": ("dB of PSNR lost", 0.01, "{:.3g}"),
     "max_final_error": ("off in the final latents", 1e-6, "{:.2g}"),
 }
-KEPT = {
-    "min_dice": "the worst class has a Dice of {{:.4g}}",
-    "min_agreement": "{{:.6g}} of the {points} keep their class",
-    "min_psnr": "a PSNR of {{:.4g}} dB",
-}
+KEPT: dict[str, str] = WORDS["answer"]["kept"]
 
 
 def resolved(summary: RunSummary) -> bool:

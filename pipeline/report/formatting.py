@@ -3,41 +3,21 @@
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unicodedata import category
+
+import yaml
 
 from pipeline.errors import plural
 from pipeline.stats.intervals import Latency, Ratio
 from pipeline.stats.outcomes import Unresolved
 
+WORDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text("utf-8"))
 NOTHING = "–"
 MEMORY = "GPU memory of the process (nvidia-smi)"
 SPOKEN = {"amp": "autocast"}  # stages that have another name among people
-METHODS = {  # by stage, the method's name as its documentation has it
-    "eager": "PyTorch eager, fp32",
-    "tf32": "PyTorch eager, TF32",
-    "channels_last": "channels-last, TF32",
-    "amp": "autocast",
-    "half": "half precision",
-    "torchscript": "TorchScript",
-    "cuda_graph": "CUDA graph",
-    "compile": "torch.compile",
-    "compile_graph": "torch.compile (reduce-overhead)",
-    "compile_max": "torch.compile (max-autotune)",
-    "aot_inductor": "AOTInductor",
-    "inductor_int8": "torch.compile, int8",
-    "onnxruntime": "ONNX Runtime",
-    "onnxruntime_int8": "ONNX Runtime, int8",
-    "tensorrt": "TensorRT",
-    "openvino": "OpenVINO",
-    "openvino_compile": "torch.compile (OpenVINO)",
-    "openvino_int8": "OpenVINO, int8",
-    "thunder": "Thunder",
-    "torchao_fp8": "torchao, fp8",
-    "tvm": "TVM",
-    "xla": "XLA",
-    "fused": "own kernels, fp16",
-    "fp8": "own kernels, fp8",
-}
+METHODS: dict[str, str] = WORDS["formatting"]["methods"]
 ALMOST = 0.9995  # of a unit: three digits would round up to the next unit's 1
 LEAST_PER_CENT = 1e-4  # that is written out
 WIDE = 1.25  # upper end of an interval over its lower end, from which its middle alone would mislead

@@ -13,28 +13,15 @@ from pipeline.errors import plural
 from pipeline.records.diagnostics import Diagnostics, LayersSource, Note
 from pipeline.records.request import DataSpec
 from pipeline.records.run_record import RunRecord, RunWarning, StageRecord
-from pipeline.report.formatting import clean, listed, share, size
+from pipeline.report.formatting import WORDS, clean, listed, share, size
 from pipeline.stats.warnings import CLOCKS_DISAGREE
 
 SHARED, NAMED = 3, 3  # stages with the same warning, from which it is given once, and how many of them are named
 NAMED_PACKAGES = ("torch", "triton", "onnxruntime-gpu", "onnxruntime")
 NOT_WELL = {"failed": "failed", "timeout": "took too long", "inaccurate": "gave a wrong answer", "skipped": "skipped"}
 REFUSED = {"broken contract", "not as declared", "impossible", "wrong device"}  # although its answer may be right
-COUNTED_BY: dict[Source | None, str] = {
-    "hardware counters": "hardware counters",
-    "operators": "the inputs and outputs of torch's operators, each once",
-    "Inductor": "Inductor's count of what its kernels read and write",
-    "rewritten graph": "what each operation of the rewritten graph reads and writes",
-    "layers": "at least: each layer's input and output once",
-    "computing layers": "at least: the layers with FLOPs, the rest fused",
-    None: "unknown",
-}
-LAYERS_FROM: dict[LayersSource | None, str] = {
-    "profile": "the stage's own profile",
-    "uncaptured": "the same kernels launched one by one",
-    "layer order": "the order of the eager network's layers, work after a layer counts as its own",
-    None: "nothing on record",
-}
+COUNTED_BY: dict[Source | None, str] = WORDS["run_text"]["counted_by"]
+LAYERS_FROM: dict[LayersSource | None, str] = WORDS["run_text"]["layers_from"]
 
 
 @dataclass(frozen=True)

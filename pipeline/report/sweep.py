@@ -34,7 +34,7 @@ from pipeline.records.data_words import IMAGES, Words, words_for_all
 from pipeline.records.diagnostics import Searcher
 from pipeline.report import csv_table
 from pipeline.report.charts.plots import lines as lines_chart
-from pipeline.report.formatting import NOTHING, clean, listed, milliseconds, remedy, seconds, significant, spoken
+from pipeline.report.formatting import NOTHING, WORDS, clean, listed, milliseconds, remedy, seconds, significant, spoken
 from pipeline.report.html import environment
 from pipeline.report.markdown import bullets, escape, table
 from pipeline.report.run_text import machine
@@ -45,11 +45,7 @@ AXES: tuple[tuple[Axis, str], ...] = (("batch", "batch size"), ("size", "{points
 MEASURES: tuple[tuple[Measure, str], ...] = (("throughput", "{samples}/s"), ("latency", "p50 ms per call"))
 MOST_CONTENDERS = 6  # named of the stages that can't be told apart
 LONGER = "Measure longer, or on an idle machine"
-SIZES_NOTE = (
-    "Cold is build and first call, in a process of its own for every size. What a process pays only once is counted "
-    "for each size, so the savings are upper bounds. The effect of padding on the mask near {one}'s border isn't "
-    "measured."
-)
+SIZES_NOTE: str = WORDS["sweep"]["sizes_note"]
 ASKED: dict[Searcher, str] = {"cuDNN": "cuDNN times its own", "Inductor": "Inductor times its own"}
 
 

@@ -8,6 +8,7 @@ from pipeline.records.run_record import EAGER, Precision
 from pipeline.report.formatting import (
     MEMORY,
     NOTHING,
+    WORDS,
     clean,
     gibibytes,
     gigabytes,
@@ -25,10 +26,7 @@ from pipeline.report.tables import Cell, Column, Section, Table, methods, names,
 TITLE = "Fewer bits"
 EIGHT: tuple[Precision, ...] = ("int8", "fp8")
 WEIGHTS = ("onnx", "data", "bin", "safetensors", "pt", "pt2")  # endings of files that hold a network's weights
-NOTE = (
-    "Error and Dice are of the evaluation {samples}; where there were enough, others gave scales and chose layers. "
-    "The details of each stage name the layers that were kept, and each layer's sensitivity."
-)
+NOTE: str = WORDS["bits"]["note"]
 
 
 def section(summary: RunSummary) -> Section:

@@ -20,7 +20,7 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import BY_COUNTERS
 from pipeline.records.data_words import Words
 from pipeline.records.run_record import StageRecord
-from pipeline.report.formatting import NOTHING, clean, listed, share, significant
+from pipeline.report.formatting import NOTHING, WORDS, clean, listed, share, significant
 from pipeline.report.run_text import bytes_text
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
@@ -38,17 +38,7 @@ DEFINITION = (
 NEAR, PEAK = ("near_arithmetic_share", "near_memory_share"), "peak_flops_per_s"  # in results.csv
 ALL_BUT_NOTHING = 0.99  # of the time in matrix work: the rest isn't worth a word
 DEARER_SLOPE = 1.1  # with the batch, from which more images cost clearly more each
-REASONS: dict[Reason, str] = {
-    "": "",
-    "not measured": "the stage was not measured",
-    "other pace": "the machine's pace changed between its calls and the peaks, or other programs used the processors",
-    "idle": "no kernel runs for most of the time",
-    "flat with batch": "more {samples} would take hardly more time",
-    "flat with pixels": "a quarter of every {sample} would take hardly less time",
-    "a roof is unknown": "the bottleneck needs both roofs",
-    "not profiled": "no profile shows where its time goes",
-    "far below": "its kernels or operators are the limit, not the device",
-}
+REASONS: dict[Reason, str] = WORDS["bottleneck"]["reasons"]
 
 
 def section(summary: RunSummary) -> Section:

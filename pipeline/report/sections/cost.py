@@ -7,16 +7,24 @@ from pipeline.analysis.payback import ChangeOver, Doubt
 from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
-from pipeline.report.formatting import listed, milliseconds, samples, seconds, share, significant, spoken, tail, two
+from pipeline.report.formatting import (
+    WORDS,
+    listed,
+    milliseconds,
+    samples,
+    seconds,
+    share,
+    significant,
+    spoken,
+    tail,
+    two,
+)
 from pipeline.report.sections.ladder import counted_calls
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 MILLION = 1e6
 JOULES_PER_KWH = 3.6e6
-DOUBTS: dict[Doubt, str] = {
-    "not resolved": "the ratios aren't resolved",
-    "baseline drifted": "the baseline drifted too far for times of different moments to be compared",
-}
+DOUBTS: dict[Doubt, str] = WORDS["cost"]["doubts"]
 RATE, TAIL = "report.target_images_per_second", "report.target_p99_ms"
 MODEL = (
     "A queue, simulated: single {samples} arrive at random (a Poisson process) and are shared evenly between the GPUs. "
@@ -26,14 +34,7 @@ MODEL = (
     f"{ARRIVALS:,} {{samples}} per simulation, seed {SEED}. The simulation "
     "leaves out the network, the decoding of {samples}, and any tail longer than the {calls} measured calls show."
 )
-NOTES: dict[Finding, str] = {
-    "": "",
-    "batch too slow": "not reachable: one batch takes {seconds} in its slowest calls",
-    "load too high": "more than {count} GPUs for the load alone: not simulated",
-    "tail too tight": "not with {count} either, each idle for {idle} of the time",
-    "mostly empty batches": "mostly empty batches: measure a smaller data.batch_size",
-    "no latencies": "unknown: no latencies on record",
-}
+NOTES: dict[Finding, str] = WORDS["cost"]["notes"]
 Line = tuple[str, Fleet]  # a stage's name and its GPUs
 
 

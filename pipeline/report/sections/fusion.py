@@ -14,26 +14,25 @@ from pipeline.records.diagnostics import FusedKernel, Fusion
 from pipeline.records.run_record import CompileFacts, MeasuredPeaks, StageRecord
 from pipeline.report.charts import PLAIN
 from pipeline.report.charts.bars import stacked
-from pipeline.report.formatting import NOTHING, clean, gigabytes, listed, microseconds, milliseconds, share, significant
+from pipeline.report.formatting import (
+    NOTHING,
+    WORDS,
+    clean,
+    gigabytes,
+    listed,
+    microseconds,
+    milliseconds,
+    share,
+    significant,
+)
 from pipeline.report.run_text import COUNTED_BY, bytes_text, note_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, methods, names, number, table_of
 
-DIRECTIONS = {
-    "vertical": "a chain",
-    "horizontal": "siblings",
-    "both": "chains and siblings",
-    "single": "a single operator",
-    "unknown": "unknown",
-}
+DIRECTIONS: dict[str, str] = WORDS["fusion"]["directions"]
 WORTH_NAMING = 0.05  # of a rung's kernels or bytes
 REASONS_SHOWN, REASON_LETTERS = 2, 100  # of what broke a graph or compiled it again; the details have them whole
 KERNELS_SHOWN, NAME_LETTERS = 12, 160
-NOTE = (
-    "A chain (vertical fusion) is operators that feed each other; siblings (horizontal fusion) do not. Bytes are the "
-    "inputs and outputs of each operator or kernel, counted once: fusing removes them. The GPU's own counters, where "
-    "they could be read, show what really passed: less where a cache saved it, more where a library works in memory of "
-    "its own."
-)
+NOTE: str = WORDS["fusion"]["note"]
 
 APART = "Stages whose bytes were counted in another way are not comparable and not drawn here."
 

@@ -10,21 +10,15 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.analysis.traffic import moves, net_share
 from pipeline.records.diagnostics import TimeSplit
 from pipeline.records.run_record import RunRecord, StageRecord
-from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import WORDS, clean, milliseconds, seconds, share, significant
 from pipeline.report.sections.way import classes_figures
 from pipeline.report.tables import Column, Section, Table, methods, names, number, table_of
 from pipeline.stats.intervals import seconds_per_call
 
 ROUNDING = 1e-4  # of two sums that ought to agree
-NOTE = (
-    "Milliseconds of one call under the profiler, which makes the host slower. The host's parts overlap the GPU's time."
-)
+NOTE: str = WORDS["host"]["note"]
 PATH_TITLE = "Around the network"
-PATH_NOTE = (
-    "Milliseconds of a call of the whole batch, one after another, from pinned host memory and back. Each column keeps "
-    "the moves of those before it: {samples} as bytes, normalised on the device; classes instead of logits; and a "
-    "ring of buffers, in which the copies of one batch run while another is computed."
-)
+PATH_NOTE: str = WORDS["host"]["path_note"]
 MOVES = ("as it is", "uint8 in", "classes out", "ring")
 
 Finding = Literal["nothing recorded", "no GPU", "GPU waits", "profiler waits", "GPU busy"]

@@ -10,17 +10,14 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.data_words import Words
 from pipeline.records.diagnostics import LayoutChange, PlaceKind
 from pipeline.records.run_record import StageRecord
-from pipeline.report.formatting import clean, microseconds, milliseconds, seconds, share
+from pipeline.report.formatting import WORDS, clean, microseconds, milliseconds, seconds, share
 from pipeline.report.tables import Cell, Column, Section, Table, methods, names, number, table_of
 
 WORTH_NAMING = 0.02  # share of the stage's time
 MOST = 4  # stages that are named
 GONE = 10  # times fewer milliseconds than the stage before: then the changes are gone
 NAME_LETTERS = 70
-NOTE = (
-    "Found in the traces, in the code that a compiler generated, and in the exported graph, which holds no times. The "
-    "kernels of a captured graph are launched one by one, which shows their layers."
-)
+NOTE: str = WORDS["layout"]["note"]
 
 
 @dataclass(frozen=True)

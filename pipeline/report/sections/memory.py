@@ -11,7 +11,7 @@ from pipeline.records.diagnostics import MemoryTimeline, Watched
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked
 from pipeline.report.charts.plots import timeline as timeline_chart
-from pipeline.report.formatting import MEMORY, clean, listed, share, size
+from pipeline.report.formatting import MEMORY, WORDS, clean, listed, share, size
 from pipeline.report.run_text import note_text
 from pipeline.report.sections.ladder import memory_front
 from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
@@ -24,38 +24,13 @@ Unknown = Literal["", "no timeline", "nothing allocated", "no workspace"]
 LEAST_POINTS = 4  # of a timeline worth drawing: beginning, peak and end are in the table
 WORTH_NAMING = 0.05  # of the peak, by which a neighbour's part must differ
 NEAR = 0.1  # of the peak
-HELP: dict[Part, str] = {
-    "weights": "of the stage's own network, where it is known",
-    "held besides": "between calls: the inputs, the untouched network; with the weights where those are unknown",
-    "activations": "at the peak of a call; with the workspace where that can't be told apart",
-    "workspace": "what libraries work in, at the peak of a call",
-    "in reserve": "reserved by torch but not allocated at the peak: its cache, and the pools of captured graphs",
-    "context": "of the process, before its first tensor",
-    "outside torch": "the rest of the process's GPU memory: libraries, and runtimes with an allocator of their own",
-}
+HELP: dict[Part, str] = WORDS["memory"]["help"]
 PALETTE: dict[str, str] = dict(zip(PARTS, list(CLASSES.values())[: len(PARTS)], strict=True))
 MIB, GIB = 2**20, 2**30
-NOTE = (
-    "Allocator statistics for one call, sampled at every layer or at every allocation. The remainder is process memory "
-    "reported by the driver. A captured graph allocates from its own pool: shown by parts where its kernels could be "
-    "launched one by one, otherwise in reserve. Another runtime's memory lies outside torch."
-)
-UNCAPTURED = (  # activations and workspace are then those of kernels launched one by one
-    "a call allocates nothing, because the graph's pool holds what its kernels need at all times. The same kernels "
-    "were launched one by one to show it as activations and workspace, not in reserve."
-)
-UNKNOWN: dict[Unknown, str] = {
-    "": "",
-    "no timeline": "no timeline was recorded",
-    "nothing allocated": "nothing is allocated in a call: it lies in a pool, in reserve or outside torch",
-    "no workspace": "no layer can be watched: workspace counts as activations, weights as held besides",
-}
-WATCHED: dict[Watched, str] = {
-    "layers": "Allocator statistics before and after every layer",
-    "allocations": "Every allocation that torch's allocator recorded",
-    "nothing allocated": "torch's allocator recorded no allocation",
-    "ends": "Beginning, peak and end alone",
-}
+NOTE: str = WORDS["memory"]["note"]
+UNCAPTURED: str = WORDS["memory"]["uncaptured"]
+UNKNOWN: dict[Unknown, str] = WORDS["memory"]["unknown"]
+WATCHED: dict[Watched, str] = WORDS["memory"]["watched"]
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,20 @@ from pipeline.analysis.summary import RunSummary
 from pipeline.records.run_record import RunRecord
 from pipeline.report.charts.bars import levels as levels_chart
 from pipeline.report.charts.plots import roofline as roofline_chart
-from pipeline.report.formatting import clean, milliseconds, seconds, share, significant
+from pipeline.report.formatting import WORDS, clean, milliseconds, seconds, share, significant
 from pipeline.report.run_text import layers_text
 from pipeline.report.tables import Column, Figure, Section, Table, drawn, names, number, table_of
 
 TOP_LAYERS = 12  # in a stage's own section
 DATASHEET_SOURCE = "NVIDIA's H200 datasheet, SXM, without sparsity"
 GIST = "Each layer and level against what this device was measured to reach."
-AT_LEAST = "at least: inputs, outputs and weights once, each in the precision in which it is read"
+AT_LEAST: str = WORDS["roofline"]["at_least"]
 OF_ITS_ROOF = (
     "the larger of its shares of the bandwidth and of the most FLOP/s that anything reached here in its precision; "
     f"above 100 % a cache helped, or, beyond {BELIEVED:g} times the measured matmul, an algorithm that multiplies less "
     "often than counted"
 )
-ABOVE_ITS_ROOF = (
-    "its time less the time on its roofline, below 0 where it is faster; a layer that fuses into another saves all of "
-    "its time"
-)
+ABOVE_ITS_ROOF: str = WORDS["roofline"]["above_its_roof"]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pipeline.analysis.stage_summary import StageSummary
 from pipeline.analysis.summary import RunSummary
 from pipeline.report.charts import CLASSES
 from pipeline.report.charts.bars import stacked, waterfall
-from pipeline.report.formatting import clean, listed, milliseconds, seconds, share, signed, size
+from pipeline.report.formatting import WORDS, clean, listed, milliseconds, seconds, share, signed, size
 from pipeline.report.sections.bottleneck import in_short
 from pipeline.report.sections.cost import DOUBTS
 from pipeline.report.tables import Column, Figure, Section, drawn, methods, names, number, table_of
@@ -24,7 +24,7 @@ from pipeline.report.tables import Column, Figure, Section, drawn, methods, name
 ByClass = tuple[StageSummary, dict[str, float]]  # a stage, and its seconds per call by class of work
 
 QUESTION = "Why does it win, and what limits it?"
-NOTE = "Each rung against the one before it. The rest is smaller changes, and time in no kernel: launches, waiting."
+NOTE: str = WORDS["way"]["note"]
 WORTH_SAYING = 0.05  # of what could be saved: what layers beat their rooflines by
 SEEN_HELP = "share of the stage's time in these classes"
 
